@@ -1,0 +1,209 @@
+"""Define the values that the Raft core takes in and gives out.
+
+The shapes follow etcd-io/raft's message set, because its public traces are our conformance suite;
+the code is our own. All of them are immutable by convention (``value``): the type checker freezes
+them, the run time does not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NewType, TypeVar, dataclass_transform
+
+Term = NewType("Term", int)
+LogIndex = NewType("LogIndex", int)
+MemberId = NewType("MemberId", int)
+
+NO_MEMBER: Final = MemberId(0)
+"""No member: an unknown leader, a vote not given."""
+
+APPEND_WORKER: Final = MemberId(-1)
+"""Receiver of storage work: entries, hard state, snapshots. Never a member."""
+
+APPLY_WORKER: Final = MemberId(-2)
+"""Receiver of committed entries. Never a member."""
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def value(cls: type[T]) -> type[T]:
+    """Make ``cls`` an immutable value: checked by mypy, free at run time.
+
+    ``frozen=True`` would route every field through ``object.__setattr__`` and costs four times as
+    much per object.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+class EntryKind(Enum):
+    """What an entry carries."""
+
+    NORMAL = 0
+    CONF_CHANGE = 1
+    """A membership change of one member, in the old (v1) form."""
+    CONF_CHANGE_V2 = 2
+    """A membership change of any number of members, possibly through a joint configuration."""
+
+
+@value
+class Entry:
+    """One slot of the log. ``data`` is opaque to the core; empty data is a leader's no-op."""
+
+    term: Term
+    index: LogIndex
+    data: bytes = b""
+    kind: EntryKind = EntryKind.NORMAL
+
+
+@value
+class HardState:
+    """What a member must have synced before it sends anything that implies it."""
+
+    term: Term = Term(0)
+    vote: MemberId = NO_MEMBER
+    commit: LogIndex = LogIndex(0)
+
+
+@value
+class ConfState:
+    """The membership at one index: who votes, who learns, and the joint halves.
+
+    ``voters_outgoing`` is non-empty only in a joint configuration. ``learners_next`` are voters of
+    the outgoing half that become learners when the joint configuration is left.
+    """
+
+    voters: tuple[MemberId, ...] = ()
+    learners: tuple[MemberId, ...] = ()
+    voters_outgoing: tuple[MemberId, ...] = ()
+    learners_next: tuple[MemberId, ...] = ()
+    auto_leave: bool = False
+
+
+@value
+class SnapshotMeta:
+    """Which prefix of the log a snapshot stands for, and the membership at its end."""
+
+    index: LogIndex
+    term: Term
+    conf_state: ConfState
+
+
+@value
+class Snapshot:
+    """A snapshot as the core sees it. ``data`` is a reference that only the driver understands.
+
+    The content is streamed beside the log by the driver; in tests ``data`` is the content itself.
+    """
+
+    meta: SnapshotMeta
+    data: bytes = b""
+
+
+class MessageKind(Enum):
+    """Every message between members, and between a member and its two storage workers."""
+
+    HUP = "hup"
+    """Local: campaign now."""
+    BEAT = "beat"
+    """Local: the leader's heartbeat is due."""
+    PROPOSE = "propose"
+    APPEND = "append"
+    APPEND_REPLY = "append_reply"
+    VOTE = "vote"
+    VOTE_REPLY = "vote_reply"
+    PRE_VOTE = "pre_vote"
+    PRE_VOTE_REPLY = "pre_vote_reply"
+    SNAPSHOT = "snapshot"
+    HEARTBEAT = "heartbeat"
+    HEARTBEAT_REPLY = "heartbeat_reply"
+    UNREACHABLE = "unreachable"
+    SNAPSHOT_STATUS = "snapshot_status"
+    CHECK_QUORUM = "check_quorum"
+    TRANSFER_LEADER = "transfer_leader"
+    TIMEOUT_NOW = "timeout_now"
+    READ_INDEX = "read_index"
+    READ_INDEX_REPLY = "read_index_reply"
+    FORGET_LEADER = "forget_leader"
+    STORAGE_APPEND = "storage_append"
+    """To APPEND_WORKER: store ``entries``, the hard state and ``snapshot``; sync; then deliver ``replies``."""
+    STORAGE_APPEND_REPLY = "storage_append_reply"
+    STORAGE_APPLY = "storage_apply"
+    """To APPLY_WORKER: apply ``entries``, then deliver ``replies``."""
+    STORAGE_APPLY_REPLY = "storage_apply_reply"
+
+
+@value
+class Message:
+    """One message. Unused fields keep their defaults; ``index``/``log_term`` name a log position.
+
+    ``reject_hint`` with ``log_term`` is the follower's guess where the logs meet. ``hard_state`` and
+    ``replies`` are set only towards the storage workers. ``context`` identifies a read request or
+    the reason of a campaign (leadership transfer).
+    """
+
+    kind: MessageKind
+    to: MemberId = NO_MEMBER
+    sender: MemberId = NO_MEMBER
+    term: Term = Term(0)
+    log_term: Term = Term(0)
+    index: LogIndex = LogIndex(0)
+    entries: tuple[Entry, ...] = ()
+    commit: LogIndex = LogIndex(0)
+    vote: MemberId = NO_MEMBER
+    snapshot: Snapshot | None = None
+    reject: bool = False
+    reject_hint: LogIndex = LogIndex(0)
+    context: bytes = b""
+    hard_state: HardState | None = None
+    replies: tuple[Message, ...] = ()
+
+
+class RaftRole(Enum):
+    """The role a member plays in its term."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre_candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+@value
+class SoftState:
+    """What a member believes about leadership; lost in a crash without harm."""
+
+    leader: MemberId
+    role: RaftRole
+
+
+@value
+class ReadState:
+    """Answer to ``read_index``: reads are linearizable once ``index`` is applied."""
+
+    index: LogIndex
+    context: bytes
+
+
+@value
+class Ready:
+    """Work for the driver.
+
+    In asynchronous mode (the product's) everything is in ``messages``: each names its receiver, the
+    ones to APPEND_WORKER carry what must be synced and the replies to release afterwards, those to
+    APPLY_WORKER the committed entries. Messages to peers may leave at once. So "store before you
+    promise" is a property of this value and not of the driver's care.
+
+    In synchronous mode the other fields are filled instead: store ``hard_state``, ``snapshot`` and
+    ``entries`` (synced if ``must_sync``), apply ``committed``, send ``messages``, call ``advance``.
+    """
+
+    soft_state: SoftState | None = None
+    hard_state: HardState | None = None
+    read_states: Sequence[ReadState] = ()
+    entries: Sequence[Entry] = ()
+    snapshot: Snapshot | None = None
+    committed: Sequence[Entry] = ()
+    messages: Sequence[Message] = ()
+    must_sync: bool = False
