@@ -1,0 +1,86 @@
+# Every command that anybody needs. `make` alone lists them; each is one line that starts a program.
+
+PYTHON ?= python3
+VENV   ?= .venv
+CODEGEN = $(VENV)-proto
+RUN     = $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format lock proto proto-check breaking raft-traces sim bench \
+        bench-core load report clean check-format check-lint check-types check-imports check-contract \
+        check-stubs check-manifests setup-proto
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install everything into .venv (instant when nothing changed)
+	@$(PYTHON) tools/environment.py $(VENV)
+
+demo: setup ## Three nodes, four consumers, a killed leader, a verdict and a Spark report
+	@$(RUN) -m demo
+
+test: setup ## All tests (T="tests/service -k put" chooses some)
+	@$(RUN) -m pytest -q $(T)
+
+check: check-format check-lint check-types check-imports check-contract check-stubs check-manifests ## Format, lint, types, imports, contract, stubs, manifests
+
+format: setup ## Format the code and the contract
+	@$(RUN) -m ruff format && $(RUN) -m ruff check --fix --select I && $(VENV)/bin/buf format -w
+
+lock: setup ## Resolve constraints/ anew from the pyproject.toml files
+	@$(RUN) -m tools.lock
+
+proto: setup-proto ## Generate the stubs from proto/
+	@$(CODEGEN)/bin/python -m tools.stubs
+
+proto-check: check-contract check-stubs ## Lint the contract; compare the stubs with it
+
+breaking: setup ## Compare the contract with another commit (AGAINST=main)
+	@$(VENV)/bin/buf breaking --against '.git#ref=$(or $(AGAINST),main)'
+
+raft-traces: setup ## Replay Raft traces and name each file that differs (TRACES=directory)
+	@$(RUN) -m tests.raft_traces $(TRACES)
+
+sim: setup ## Simulate clusters with faults (SEEDS=20 STEPS=2000 SEED_BASE=1)
+	@$(RUN) -m tests.sim --seeds $(or $(SEEDS),20) --steps $(or $(STEPS),2000) --seed-base $(or $(SEED_BASE),1)
+
+bench: setup load ## Measure one and three nodes through gRPC (ARGS="...")
+	@$(RUN) -m bench $(ARGS)
+
+bench-core: setup ## Measure the commit path of the Raft core
+	@$(RUN) -m bench.raft_commit_path $(ARGS)
+
+load: ## Build the load generator (Go)
+	@go build -C bench/load -o ../../var/load .
+
+report: setup ## Spark report over a running cluster or a journal (ARGS="...")
+	@$(RUN) -m taskraft_pipeline report $(ARGS)
+
+clean: ## Remove caches and everything programs wrote below var/
+	@rm -rf var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
+
+# The parts of `check`, for those who want one of them.
+
+check-format: setup
+	@$(RUN) -m ruff format --check && $(VENV)/bin/buf format --diff --exit-code
+
+check-lint: setup
+	@$(RUN) -m ruff check
+
+check-types: setup
+	@$(RUN) -m mypy
+
+check-imports: setup
+	@$(VENV)/bin/lint-imports
+
+check-contract: setup
+	@$(VENV)/bin/buf lint
+
+check-stubs: setup-proto
+	@$(CODEGEN)/bin/python -m tools.stubs --check
+
+check-manifests: setup
+	@$(VENV)/bin/yamllint --strict k8s buf.yaml && $(RUN) -m tools.manifests
+
+setup-proto:
+	@$(PYTHON) tools/environment.py $(CODEGEN) --proto

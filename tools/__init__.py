@@ -1,0 +1,1 @@
+"""Hold the programs behind the Makefile: environments, stubs, locked versions, manifests."""

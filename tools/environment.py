@@ -1,0 +1,128 @@
+"""Create the virtual environments and install exactly the locked versions into them.
+
+Uses nothing but the standard library of the Python that starts it. A digest of everything that decides
+about the content is kept beside it, so that an up-to-date environment costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PYTHON_FLOOR = (3, 11)
+JAVA_FLOOR = 17
+"""PySpark 4 does not start on less."""
+
+DISTRIBUTIONS = (".", "clients/python", "pipeline")
+JAVA_HINT = (
+    f"No Java {JAVA_FLOOR} or later found: the Spark part is left out. To have it, install one"
+    " (Debian, Ubuntu: apt install openjdk-17-jre-headless) and run make again."
+)
+
+
+def find_python() -> str:
+    """Return a Python that is new enough, this one if possible; exit with advice if there is none."""
+    if sys.version_info >= PYTHON_FLOOR:
+        return sys.executable
+    for name in ("python3.13", "python3.12", "python3.11", "python3.14"):
+        path = shutil.which(name)
+        if path and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0:
+            return path
+    sys.exit("taskraft needs Python 3.11 or later; found only " + sys.version.split()[0])
+
+
+def java_version() -> int:
+    """Return the major version of the Java that Spark would start, 0 if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None:
+        return 0
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', answer)
+    return int(found.group(1)) if found else 0
+
+
+def digest(paths: list[Path]) -> str:
+    """Return a digest of the content of ``paths`` and of the Python that runs this."""
+    content = hashlib.sha256(sys.version.encode())
+    for path in paths:
+        content.update(path.read_bytes())
+    return content.hexdigest()
+
+
+def is_current(stamp: Path, value: str) -> bool:
+    """Tell whether the step that wrote ``stamp`` was done with the same inputs."""
+    return stamp.exists() and stamp.read_text() == value
+
+
+def pip(environment: Path, *arguments: str) -> None:
+    """Run pip of ``environment``; it prints what it does, and a failure ends this program."""
+    command = [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    done = subprocess.run([*command, *arguments], check=False)
+    if done.returncode != 0:
+        sys.exit(f"{environment}: pip failed with status {done.returncode}")
+
+
+def install(environment: Path, constraints: str) -> None:
+    """Bring ``environment`` to the versions of one file of ``constraints/``."""
+    locked = Path("constraints") / f"{constraints}.txt"
+    stamp, value = environment / f".{constraints}", digest([locked])
+    if is_current(stamp, value):
+        return
+    print(f"installing {locked} into {environment}", flush=True)
+    if not (environment / "bin" / "python").exists():
+        done = subprocess.run([find_python(), "-m", "venv", str(environment)], check=False)
+        if done.returncode != 0:
+            sys.exit("no virtual environment could be made (Debian: apt install python3-venv)")
+    # The build back ends are among the locked versions, hence no isolation: an isolated build would
+    # fetch unlocked ones.
+    pip(environment, "install", "--quiet", "--no-build-isolation", "--require-hashes", "-r", str(locked))
+    stamp.write_text(value)
+
+
+def link_distributions(environment: Path) -> None:
+    """Install our own distributions so that changes in the checkout show at once."""
+    projects = [Path(folder) / "pyproject.toml" for folder in DISTRIBUTIONS]
+    stamp, value = environment / ".editable", digest(projects) + str(Path.cwd())
+    if is_current(stamp, value):
+        return
+    editable = [argument for folder in DISTRIBUTIONS for argument in ("-e", folder)]
+    pip(environment, "install", "--quiet", "--no-build-isolation", "--no-deps", *editable)
+    stamp.write_text(value)
+
+
+def set_up(environment: Path) -> None:
+    """Install what development, tests and the demo need; Spark only where it can run."""
+    install(environment, "dev")
+    link_distributions(environment)
+    locked = Path("constraints/pipeline.txt")
+    if not is_current(environment / ".pipeline", digest([locked])) and java_version() < JAVA_FLOOR:
+        print(JAVA_HINT, flush=True)
+        return
+    install(environment, "pipeline")
+
+
+def main() -> None:
+    """Bring the environment named on the command line up to date."""
+    parser = argparse.ArgumentParser(description="Install the locked versions.")
+    parser.add_argument("environment", type=Path)
+    parser.add_argument("--proto", action="store_true", help="the code generator's environment")
+    arguments = parser.parse_args()
+    arguments.environment.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{arguments.environment}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs of make at once install one after the other
+        if arguments.proto:
+            install(arguments.environment, "proto")
+        else:
+            set_up(arguments.environment)
+
+
+if __name__ == "__main__":
+    main()
