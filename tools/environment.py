@@ -1,7 +1,7 @@
 """Create the virtual environments and install exactly the locked versions into them.
 
-Uses nothing but the standard library of the Python that starts it. A digest of everything that decides
-about the content is kept beside it, so that an up-to-date environment costs milliseconds.
+Uses nothing but the standard library of the Python that starts it. A digest of everything that
+decides about the content is kept beside it, so that an up-to-date environment costs milliseconds.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ JAVA_HINT = (
 
 
 def find_python() -> str:
-    """Return a Python that is new enough, this one if possible; exit with advice if there is none."""
+    """Return a Python that is new enough, this one if possible; exit if there is none."""
     if sys.version_info >= PYTHON_FLOOR:
         return sys.executable
     for name in ("python3.13", "python3.12", "python3.11", "python3.14"):
         path = shutil.which(name)
-        if path and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0:
+        # A version manager may have put a name on the PATH with nothing behind it.
+        if path and subprocess.run([path, "-c", ""], stderr=subprocess.DEVNULL).returncode == 0:
             return path
     sys.exit("taskraft needs Python 3.11 or later; found only " + sys.version.split()[0])
 
@@ -83,7 +84,8 @@ def install(environment: Path, constraints: str) -> None:
             sys.exit("no virtual environment could be made (Debian: apt install python3-venv)")
     # The build back ends are among the locked versions, hence no isolation: an isolated build would
     # fetch unlocked ones.
-    pip(environment, "install", "--quiet", "--no-build-isolation", "--require-hashes", "-r", str(locked))
+    options = ["--quiet", "--no-build-isolation", "--require-hashes"]
+    pip(environment, "install", *options, "--requirement", str(locked))
     stamp.write_text(value)
 
 

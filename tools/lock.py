@@ -33,8 +33,9 @@ def lock(name: str, arguments: tuple[str, ...]) -> None:
     options += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", "--no-annotate"]
     for own in OWN_DISTRIBUTIONS:
         options += ["--no-emit-package", own]
-    command = ["uv", "pip", "compile", "--quiet", *options, *arguments, "--output-file", str(target)]
-    subprocess.run([sys.executable, "-m", *command], check=True, stdout=subprocess.DEVNULL)
+    options += [*arguments, "--quiet", "--output-file", str(target)]
+    resolver = [sys.executable, "-m", "uv", "pip", "compile"]
+    subprocess.run([*resolver, *options], check=True, stdout=subprocess.DEVNULL)
     locked = target.read_text()
     if "://" in locked:
         raise SystemExit(f"{target} names an address")

@@ -1,7 +1,7 @@
 """Generate the Python stubs from the contract, or check that the committed ones are up to date.
 
-Run by the codegen environment (`make proto`, `make proto-check`), whose generator is the oldest that
-clients may have: generated code refuses libraries older than its generator.
+Run by the codegen environment (`make proto`, `make proto-check`), whose generator is the oldest
+that clients may have: generated code refuses libraries older than its generator.
 """
 
 from __future__ import annotations

@@ -1,0 +1,108 @@
+"""Render the Kubernetes manifests and check them against the schemas, without a cluster.
+
+Kustomize is looked for in kubectl, then on the PATH, and is built from its Go module where neither
+has it; a machine with none of the three fails loudly. The schemas come in a wheel
+(kubernetes-validate).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import kubernetes_validate
+import yaml
+
+Manifest: TypeAlias = Mapping[str, object]
+
+ROOT: Final = Path(__file__).parent.parent / "k8s"
+OVERLAYS: Final = ("base", "overlays/dev", "overlays/prod")
+VERSIONS: Final = ("1.30.0", "1.32.0", "1.37.0")
+"""The oldest release we promise, one between, and the newest the schemas know."""
+
+CUSTOM_KINDS: Final = ("ServiceMonitor", "PrometheusRule")
+"""Defined by the Prometheus operator, so in no schema of ours; tests/k8s asserts their fields."""
+
+KUSTOMIZE_MODULE: Final = "sigs.k8s.io/kustomize/kustomize/v5"
+KUSTOMIZE_VERSION: Final = "v5.5.0"
+KUBECTL_KUSTOMIZE_MAJOR: Final = 5
+"""Older kubectls embed a Kustomize that knows neither components nor labels without selectors."""
+
+
+class KustomizeMissing(Exception):
+    """Nothing here can render: install kubectl, kustomize or Go."""
+
+
+def kubectl_is_recent(kubectl: str) -> bool:
+    """Tell whether this kubectl embeds a Kustomize that knows what the manifests use."""
+    command = [kubectl, "version", "--client"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"Kustomize Version: v(\d+)", answer)
+    return found is not None and int(found.group(1)) >= KUBECTL_KUSTOMIZE_MAJOR
+
+
+def find_kustomize() -> list[str]:
+    """Return the command that renders a folder, building it where it is missing.
+
+    Raises:
+        KustomizeMissing: there is neither kubectl, nor kustomize, nor Go.
+    """
+    kubectl = shutil.which("kubectl")
+    if kubectl and kubectl_is_recent(kubectl):
+        return [kubectl, "kustomize"]
+    binaries = Path(sys.prefix) / "bin"
+    kustomize = shutil.which("kustomize") or shutil.which("kustomize", path=str(binaries))
+    if kustomize:
+        return [kustomize, "build"]
+    go = shutil.which("go")
+    if go is None:
+        raise KustomizeMissing("found neither kubectl 1.27 or later, nor kustomize, nor Go")
+    print(f"building kustomize {KUSTOMIZE_VERSION} into {binaries}", flush=True)
+    module = f"{KUSTOMIZE_MODULE}@{KUSTOMIZE_VERSION}"
+    command = ["env", f"GOBIN={binaries}", go, "install", module]
+    subprocess.run(command, check=True)
+    return [str(binaries / "kustomize"), "build"]
+
+
+def render(folder: str) -> list[Manifest]:
+    """Return the manifests of a base or overlay, named by its path below ``k8s/``."""
+    command = [*find_kustomize(), str(ROOT / folder)]
+    rendered = subprocess.run(command, capture_output=True, text=True, check=False)
+    if rendered.returncode != 0:
+        raise ValueError(f"{folder}: {rendered.stderr.strip()}")
+    return [manifest for manifest in yaml.safe_load_all(rendered.stdout) if manifest]
+
+
+def faults(manifest: Manifest) -> list[str]:
+    """Return what is wrong with one manifest, by version of Kubernetes."""
+    if manifest["kind"] in CUSTOM_KINDS:
+        return []
+    found = []
+    for version in VERSIONS:
+        try:
+            kubernetes_validate.validate(manifest, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            found.append(f"Kubernetes {version}: {error.message} at {list(error.path)}")
+    return found
+
+
+def main() -> int:
+    """Render and check everything; print the faults and return the exit status."""
+    status = 0
+    for folder in OVERLAYS:
+        manifests = render(folder)
+        for manifest in manifests:
+            for fault in faults(manifest):
+                print(f"k8s/{folder}: {manifest['kind']}: {fault}", file=sys.stderr)
+                status = 1
+        print(f"k8s/{folder}: {len(manifests)} manifests, Kubernetes {', '.join(VERSIONS)}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
