@@ -1,0 +1,209 @@
+"""Check what the schemas cannot: that the manifests agree with each other and keep the data safe."""
+
+import pytest
+
+from tools import manifests
+
+OVERLAYS = manifests.OVERLAYS
+KINDS = {
+    "ServiceAccount",
+    "Service",
+    "StatefulSet",
+    "PodDisruptionBudget",
+    "NetworkPolicy",
+    "ConfigMap",
+}
+PROBES = {"startupProbe": "/startupz", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
+
+
+@pytest.fixture(scope="module", params=OVERLAYS)
+def rendered(request):
+    return manifests.render(request.param)
+
+
+def one(rendered, kind, name="taskraft"):
+    found = [
+        manifest
+        for manifest in rendered
+        if manifest["kind"] == kind and manifest["metadata"]["name"].startswith(name)
+    ]
+    assert len(found) >= 1, f"no {kind} {name}"
+    return found[0]
+
+
+@pytest.fixture
+def stateful_set(rendered):
+    return one(rendered, "StatefulSet")
+
+
+@pytest.fixture
+def pod(stateful_set):
+    return stateful_set["spec"]["template"]["spec"]
+
+
+@pytest.fixture
+def container(pod):
+    (only,) = pod["containers"]
+    return only
+
+
+@pytest.fixture
+def settings(rendered):
+    return one(rendered, "ConfigMap")["data"]
+
+
+def test_every_schema_accepts_every_manifest(rendered):
+    assert [fault for manifest in rendered for fault in manifests.faults(manifest)] == []
+
+
+def test_a_misspelt_field_is_found(stateful_set):
+    broken = {**stateful_set, "spec": {**stateful_set["spec"], "serviceNames": "taskraft-peers"}}
+    assert len(manifests.faults(broken)) == len(manifests.VERSIONS)
+
+
+def test_nothing_is_missing(rendered):
+    assert {manifest["kind"] for manifest in rendered} >= KINDS
+
+
+def test_all_nodes_start_together_and_none_loses_its_volume(stateful_set):
+    spec = stateful_set["spec"]
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": "Retain",
+        "whenScaled": "Retain",
+    }
+    assert spec["minReadySeconds"] > 0
+
+
+def test_the_first_members_are_the_replicas(stateful_set, settings):
+    service, name = stateful_set["spec"]["serviceName"], stateful_set["metadata"]["name"]
+    expected = [
+        f"{name}-{ordinal}={name}-{ordinal}.{service}:7402"
+        for ordinal in range(stateful_set["spec"]["replicas"])
+    ]
+    assert settings["TASKRAFT_PEERS"].split(",") == expected
+
+
+def test_the_number_of_replicas_has_a_majority(stateful_set):
+    assert stateful_set["spec"]["replicas"] in {3, 5}
+
+
+def test_nodes_find_each_other_before_any_is_ready(rendered, stateful_set):
+    peers = one(rendered, "Service", stateful_set["spec"]["serviceName"])["spec"]
+    assert peers["clusterIP"] == "None"
+    assert peers["publishNotReadyAddresses"] is True
+
+
+def test_ports_of_settings_container_and_services_agree(rendered, container, settings):
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    listening = {
+        "client": settings["TASKRAFT_LISTEN"],
+        "peer": settings["TASKRAFT_PEER_LISTEN"],
+        "http": settings["TASKRAFT_HTTP_LISTEN"],
+    }
+    assert {name: f"0.0.0.0:{port}" for name, port in ports.items()} == listening
+    for service in (manifest for manifest in rendered if manifest["kind"] == "Service"):
+        for port in service["spec"]["ports"]:
+            assert port["targetPort"] in ports
+            assert port["port"] == ports[port["targetPort"]]
+
+
+def test_every_selector_matches_the_pods(rendered, stateful_set):
+    labels = stateful_set["spec"]["template"]["metadata"]["labels"].items()
+    for manifest in rendered:
+        spec = manifest.get("spec", {})
+        if manifest["kind"] == "Service":
+            selector = spec["selector"]
+        elif manifest["kind"] in {"StatefulSet", "PodDisruptionBudget"}:
+            selector = spec["selector"]["matchLabels"]
+        elif manifest["kind"] == "NetworkPolicy":
+            selector = spec["podSelector"]["matchLabels"]
+        else:
+            continue
+        assert selector.items() <= labels, manifest["metadata"]["name"]
+
+
+def test_the_settings_in_use_are_the_generated_ones(rendered, container):
+    (source,) = container["envFrom"]
+    assert source["configMapRef"]["name"] == one(rendered, "ConfigMap")["metadata"]["name"]
+
+
+def test_service_links_cannot_shadow_settings(pod):
+    assert pod["enableServiceLinks"] is False
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_probes_ask_the_http_port(container, probe):
+    assert container[probe]["httpGet"] == {"path": PROBES[probe], "port": "http"}
+
+
+def test_a_node_that_is_stopped_has_time_to_hand_over(pod, container):
+    assert container["lifecycle"]["preStop"] == {"sleep": {"seconds": 3}}
+    assert pod["terminationGracePeriodSeconds"] >= 30
+
+
+def test_the_pod_is_restricted(pod, container):
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+
+
+def test_everything_written_has_a_volume(pod, container, stateful_set, settings):
+    claims = {claim["metadata"]["name"] for claim in stateful_set["spec"]["volumeClaimTemplates"]}
+    volumes = claims | {volume["name"] for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert set(mounts.values()) == volumes
+    assert mounts[settings["TASKRAFT_DATA_DIR"]] in claims
+
+
+def test_memory_is_reserved_and_the_processor_not_throttled(container):
+    requests, limits = container["resources"]["requests"], container["resources"]["limits"]
+    assert requests["memory"] == limits["memory"]
+    assert "cpu" in requests
+    assert "cpu" not in limits
+
+
+def test_one_node_at_a_time_may_be_drained(rendered):
+    assert one(rendered, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_only_nodes_reach_the_peer_port(rendered, stateful_set):
+    node = {"podSelector": stateful_set["spec"]["selector"]}
+    ingress = one(rendered, "NetworkPolicy")["spec"]["ingress"]
+    reaching = [rule["from"] for rule in ingress if {"port": "peer"} in rule["ports"]]
+    assert reaching == [[node]]
+
+
+def test_production_forbids_two_nodes_on_one_host_and_one_log_in_two_pods():
+    stateful_set = one(manifests.render("overlays/prod"), "StatefulSet")
+    affinity = stateful_set["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"] == stateful_set["spec"]["selector"]
+    (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+def test_development_fits_on_one_host():
+    stateful_set = one(manifests.render("overlays/dev"), "StatefulSet")
+    assert "affinity" not in stateful_set["spec"]["template"]["spec"]
+
+
+def test_the_scraper_finds_the_metrics():
+    rendered = manifests.render("overlays/prod")
+    monitor = one(rendered, "ServiceMonitor")["spec"]
+    wanted = monitor["selector"]["matchLabels"].items()
+    services = [
+        manifest
+        for manifest in rendered
+        if manifest["kind"] == "Service" and wanted <= manifest["metadata"]["labels"].items()
+    ]
+    (service,) = services
+    assert [port["name"] for port in service["spec"]["ports"]] == ["http"]
+    assert [endpoint["port"] for endpoint in monitor["endpoints"]] == ["http"]
