@@ -38,7 +38,7 @@ def test_every_dependency_has_a_reason(project):
         requirement
         for requirement in requirements_of(project)
         for line in lines
-        if f'"{requirement}"' in line and "# " not in line
+        if line.lstrip().startswith(f'"{requirement}"') and "# " not in line
     ]
     assert bare == []
 

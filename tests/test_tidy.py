@@ -1,6 +1,6 @@
 """Enforce the house rules that no linter knows: sizes, names, imports, sleeps, addresses.
 
-Every rule is one function that returns the places where it is broken, so that a failure lists them all.
+Every rule is one function that returns where it is broken, so that a failure lists all places.
 """
 
 import ast
@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -144,7 +145,7 @@ def synonyms() -> list[str]:
             name = getattr(node, "name", None) or getattr(node, "arg", None) or ""
             name = node.id if isinstance(node, ast.Name) else name
             words = re.sub(r"([a-z])([A-Z])", r"\1_\2", str(name)).lower().split("_")
-            joined = {first + second for first, second in zip(words, words[1:], strict=False)}
+            joined = {first + second for first, second in pairwise(words)}
             if SYNONYMS & ({*words} | joined):
                 found.append(f"{place(path, getattr(node, 'lineno', 1))} {name}")
     return found
@@ -197,10 +198,14 @@ def addresses_of_registries() -> list[str]:
             lines = path.read_text().splitlines()
         except UnicodeDecodeError:
             continue
-        is_npm_lock = path.name == "package-lock.json"
-        for number, line in enumerate(lines, start=1):
-            if any(registry in line for registry in REGISTRIES) or (is_npm_lock and '"resolved":' in line):
-                found.append(place(path, number))
+        forbidden = REGISTRIES
+        if path.name == "package-lock.json":
+            forbidden += ('"resolved":',)
+        found += [
+            place(path, number)
+            for number, line in enumerate(lines, start=1)
+            if any(name in line for name in forbidden)
+        ]
     return found
 
 

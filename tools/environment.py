@@ -34,10 +34,8 @@ def find_python() -> str:
     for name in ("python3.13", "python3.12", "python3.11", "python3.14"):
         path = shutil.which(name)
         # A version manager may have put a name on the PATH with nothing behind it.
-        if (
-            path
-            and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0
-        ):
+        command = [path or name, "-c", ""]
+        if path and subprocess.run(command, capture_output=True, check=False).returncode == 0:
             return path
     sys.exit("taskraft needs Python 3.11 or later; found only " + sys.version.split()[0])
 

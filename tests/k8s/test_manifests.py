@@ -1,4 +1,4 @@
-"""Check what the schemas cannot: that the manifests agree with each other and keep the data safe."""
+"""Check what the schemas cannot: that the manifests agree with each other and keep data safe."""
 
 import pytest
 
