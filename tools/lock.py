@@ -21,6 +21,8 @@ ENVIRONMENTS: Final[dict[str, tuple[str, ...]]] = {
     "service": ("pyproject.toml", "--constraint", "constraints/dev.txt"),
     # Installed over `dev` where there is a Java, so it may not contradict it.
     "pipeline": ("pipeline/pyproject.toml", "--constraint", "constraints/dev.txt"),
+    # The back ends that build the image's wheels.
+    "build": ("--group", "build", "--constraint", "constraints/dev.txt"),
     "proto": ("--group", "proto"),
 }
 """Arguments of the resolver by name of the file; the order matters."""
