@@ -54,7 +54,7 @@ load: ## Build the load generator (Go)
 	@go build -C bench/load -o ../../var/load .
 
 report: setup ## Spark report over a running cluster or a journal (ARGS="...")
-	@$(RUN) -m taskraft_pipeline report $(ARGS)
+	@$(VENV)/bin/taskraft pipeline report $(ARGS)
 
 clean: ## Remove caches and everything programs wrote below var/
 	@rm -rf var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

@@ -1,0 +1,1 @@
+"""Hold the tests; each folder mirrors a part of the repository."""

@@ -1,0 +1,157 @@
+"""Read the documentation as a sequence of code blocks, and run them.
+
+The convention: fenced blocks marked ``sh`` and ``python`` are executed from the top of a page to
+its end, in the root of the repository, as somebody would type them. A comment in the line above the
+fence, which readers of the page do not see, says otherwise:
+
+``<!-- docs: skip: REASON -->``
+    The block is not executed. The reason is for the reviewer.
+``<!-- docs: background until TEXT -->``
+    The block is left running once it has printed a line that contains TEXT; it gets SIGINT, as from
+    Ctrl-C, at the end of the page.
+
+Blocks marked otherwise (``console``, ``text``, ``json``, none) are only shown.
+"""
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).parent.parent.parent
+EXECUTED = ("sh", "python")
+BLOCK_SECONDS_MAX = 90
+STOP_SECONDS_MAX = 30
+
+FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DIRECTIVE = re.compile(r"<!-- docs: (skip|background)(?:: | until )(.+?) -->\n\Z")
+
+
+@dataclass(slots=True, frozen=True)
+class Block:
+    """A fenced block that is executed, with what its directive says."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    directive: str = ""
+    argument: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """Return every page of the documentation."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: str, content: str) -> list[Block]:
+    """Return the blocks of a page that are executed, skipped ones included."""
+    found = []
+    for fence in FENCE.finditer(content):
+        language, text = fence.groups()
+        if language not in EXECUTED:
+            continue
+        directive = DIRECTIVE.search(content[: fence.start()])
+        said = directive.groups() if directive else ("", "")
+        line = content.count("\n", 0, fence.start()) + 1
+        found.append(Block(page, line, language, text, *said))
+    return found
+
+
+class Session:
+    """Runs the blocks of one page; a context that ends what was left running."""
+
+    def __init__(self) -> None:
+        self.running: list[subprocess.Popen[str]] = []
+        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self.running:
+            os.killpg(process.pid, signal.SIGINT)
+        for process in self.running:
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+
+    def command(self, block: Block) -> list[str]:
+        """Return what executes a block."""
+        if block.language == "python":
+            return [sys.executable, "-W", "error", "-c", block.text]
+        return ["bash", "-euo", "pipefail", "-c", block.text]
+
+    def run(self, block: Block) -> str:
+        """Execute a block and return what it printed.
+
+        Raises:
+            AssertionError: it failed, printed no ready line, or took too long.
+        """
+        if block.directive == "skip":
+            return ""
+        if block.directive == "background":
+            return self.run_in_background(block)
+        done = subprocess.run(
+            self.command(block),
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=BLOCK_SECONDS_MAX,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block}: status {done.returncode}\n{done.stdout}"
+        return done.stdout
+
+    def run_in_background(self, block: Block) -> str:
+        """Start a block and return what it printed up to its ready line."""
+        process = subprocess.Popen(
+            self.command(block),
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.running.append(process)
+        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=drain, args=(process, lines), daemon=True).start()
+        printed = ""
+        while block.argument not in printed:
+            try:
+                line = lines.get(timeout=BLOCK_SECONDS_MAX)
+            except queue.Empty:
+                raise AssertionError(f"{block}: no {block.argument!r} in\n{printed}") from None
+            assert line, f"{block}: ended before {block.argument!r}\n{printed}"
+            printed += line
+        return printed
+
+
+def drain(process: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str]") -> None:
+    """Pass on the lines of a process, and an empty one at its end; a full pipe would stop it."""
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            lines.put(line)
+    lines.put("")

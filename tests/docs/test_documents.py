@@ -1,0 +1,79 @@
+"""Execute what the documentation tells people to type, and follow its links."""
+
+import re
+
+import pytest
+
+from tests.docs.documents import ROOT, Block, Session, blocks, pages
+
+PAGES = [str(page.relative_to(ROOT)) for page in pages() if page.exists()]
+EXECUTABLE = [
+    page
+    for page in PAGES
+    if any(block.directive != "skip" for block in blocks(page, (ROOT / page).read_text()))
+]
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """Return the name that renderers give to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def anchors(page):
+    return {anchor(heading) for heading in HEADING.findall(page.read_text())}
+
+
+@pytest.mark.docs
+@pytest.mark.cluster
+@pytest.mark.parametrize("page", EXECUTABLE)
+def test_what_a_page_says_to_type_works(page):
+    with Session() as session:
+        for block in blocks(page, (ROOT / page).read_text()):
+            session.run(block)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    dead = []
+    for link in LINK.findall((ROOT / page).read_text()):
+        if "://" in link:
+            continue
+        name, _, fragment = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        if not target.exists() or (fragment and fragment not in anchors(target)):
+            dead.append(link)
+    assert dead == []
+
+
+def test_directives_are_read_with_their_blocks():
+    content = (
+        "<!-- docs: skip: needs a cluster -->\n```sh\nfalse\n```\n\n"
+        "<!-- docs: background until ready -->\n```sh\nserve\n```\n```text\nno\n```\n"
+    )
+    assert blocks("page", content) == [
+        Block("page", 2, "sh", "false\n", "skip", "needs a cluster"),
+        Block("page", 7, "sh", "serve\n", "background", "ready"),
+    ]
+
+
+def test_a_failing_block_fails_and_says_what_it_printed():
+    with Session() as session, pytest.raises(AssertionError, match="page:1: status 1\nreason"):
+        session.run(Block("page", 1, "sh", "echo reason; false; true\n"))
+
+
+def test_a_block_in_the_background_runs_until_the_page_ends():
+    text = "trap 'exit 0' INT; echo ready; tail -f /dev/null & wait\n"
+    with Session() as session:
+        block = Block("page", 1, "sh", text, "background", "ready")
+        assert session.run(block) == "ready\n"
+        (process,) = session.running
+        assert process.poll() is None
+    assert process.poll() is not None
+
+
+def test_a_background_block_that_ends_early_fails():
+    block = Block("page", 1, "sh", "echo refused\n", "background", "ready")
+    with Session() as session, pytest.raises(AssertionError, match="refused"):
+        session.run(block)
