@@ -78,9 +78,10 @@ def replace(fresh: dict[Path, Path], committed: dict[Path, Path]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     for folder in {name.parent for name in fresh}:
-        for package in (folder, *folder.parents[:-1]):
+        # The outermost package is the client's own.
+        for package in (folder, *folder.parents[:-2]):
             marker = STUBS / package / "__init__.py"
-            if not marker.exists():
+            if not marker.exists() or not marker.read_text():
                 dotted = ".".join(package.parts)
                 marker.write_text(f'"""Hold the generated stubs of {dotted}."""\n')
 
