@@ -265,22 +265,26 @@ class Startup(_message.Message):
     MEMBER_ID_FIELD_NUMBER: _builtins.int
     FEED_ID_FIELD_NUMBER: _builtins.int
     FEED_PARTITIONS_FIELD_NUMBER: _builtins.int
+    FAILOVER_GRACE_MS_FIELD_NUMBER: _builtins.int
     member_id: _builtins.int
     """Number of the new leader."""
     feed_id: _builtins.str
     """With the first leader of a cluster: identity of the feed."""
     feed_partitions: _builtins.int
     """With the first leader of a cluster: number of feed partitions."""
+    failover_grace_ms: _builtins.int
+    """How long sessions outlive this change of leader at least."""
     def __init__(
         self,
         *,
         member_id: _builtins.int = ...,
         feed_id: _builtins.str = ...,
         feed_partitions: _builtins.int = ...,
+        failover_grace_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["feed_id", b"feed_id", "feed_partitions", b"feed_partitions", "member_id", b"member_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failover_grace_ms", b"failover_grace_ms", "feed_id", b"feed_id", "feed_partitions", b"feed_partitions", "member_id", b"member_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

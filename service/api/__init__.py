@@ -1,0 +1,1 @@
+"""The gRPC surface: each call is checked, converted, proposed or read, and answered."""

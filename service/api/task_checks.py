@@ -1,0 +1,275 @@
+"""Check the requests of TaskService against the limits of the contract.
+
+What depends on the state (does the tube exist?) is the queue core's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from service import limits
+from service.api.violations import Violations
+from service.forms import bodies, plain_payload_bytes
+from taskraft.v1 import task_pb2, task_service_pb2
+
+_POSITIONS: Final = frozenset(task_pb2.TaskSpec.Position.values())
+
+
+def check_put(
+    request: task_service_pb2.PutTasksRequest, raw: bytes, payload_bytes_max: int
+) -> None:
+    """Refuse a put that breaks a limit."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.tube("tube", request.tube)
+    specs = bodies(raw)
+    wrong.some("tasks", specs, limits.PUT_TASKS_MAX)
+    wrong.not_yet("room_wait_ms", asked=request.room_wait_ms != 0)
+    wrong.not_yet("outcome_wait_ms", asked=request.outcome_wait_ms != 0)
+    for item, body in enumerate(specs):
+        payload_bytes = plain_payload_bytes(body)
+        if payload_bytes is None:
+            _check_spec(wrong, f"tasks[{item}]", request.tasks[item], payload_bytes_max)
+        elif payload_bytes > payload_bytes_max:
+            wrong.size(f"tasks[{item}].payload", payload_bytes, payload_bytes_max)
+    wrong.raise_any()
+
+
+def _check_spec(
+    wrong: Violations, path: str, spec: task_pb2.TaskSpec, payload_bytes_max: int
+) -> None:
+    wrong.size(f"{path}.payload", len(spec.payload), payload_bytes_max)
+    wrong.text(f"{path}.content_type", spec.content_type, limits.CONTENT_TYPE_BYTES_MAX)
+    wrong.text(f"{path}.type", spec.type, limits.TYPE_BYTES_MAX)
+    wrong.text(f"{path}.subqueue", spec.subqueue, limits.SUBQUEUE_BYTES_MAX)
+    wrong.not_negative(f"{path}.delay_ms", spec.delay_ms)
+    wrong.not_negative(f"{path}.ttl_ms", spec.ttl_ms)
+    wrong.not_negative(f"{path}.ttr_ms", spec.ttr_ms)
+    wrong.not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
+    if spec.position not in _POSITIONS:
+        wrong.add(f"{path}.position", f"{spec.position} is unknown")
+    wrong.not_yet(f"{path}.unique_key", asked=bool(spec.unique_key))
+    wrong.not_yet(f"{path}.on_conflict", asked=spec.on_conflict != 0)
+    wrong.not_yet(f"{path}.group", asked=bool(spec.group))
+    wrong.not_yet(f"{path}.retry", asked=spec.HasField("retry"))
+    if spec.headers:
+        _check_headers(wrong, f"{path}.headers", spec)
+
+
+def _check_headers(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
+    total = 0
+    for name, content in spec.headers.items():
+        wrong.text(f"{path}[{name[:32]}]", name, limits.HEADER_NAME_BYTES_MAX)
+        if not name:
+            wrong.add(path, "a header without a name")
+        total += len(name.encode()) + len(content)
+    wrong.size(path, total, limits.HEADERS_BYTES_MAX)
+
+
+def _check_sources(wrong: Violations, sources: Sequence[task_service_pb2.TakeSource]) -> None:
+    wrong.some("sources", sources, limits.TAKE_SOURCES_MAX)
+    for place, source in enumerate(sources):
+        wrong.pattern(f"sources[{place}].tube", source.tube)
+        wrong.not_negative(f"sources[{place}].weight", source.weight)
+        wrong.not_yet(f"sources[{place}].weight", asked=source.weight > 0)
+
+
+def _check_types(wrong: Violations, types: Sequence[str]) -> None:
+    if len(types) > limits.TAKE_TYPES_MAX:
+        wrong.add("types", f"{len(types)} items, more than {limits.TAKE_TYPES_MAX}")
+    for place, name in enumerate(types):
+        wrong.text(f"types[{place}]", name, limits.TYPE_BYTES_MAX)
+
+
+def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
+    """Refuse a take that breaks a limit."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    _check_sources(wrong, request.sources)
+    _check_types(wrong, request.types)
+    if request.session_id:
+        wrong.session("session_id", request.session_id)
+    wrong.in_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
+    wrong.not_negative("bytes_max", request.bytes_max)
+    wrong.not_negative("wait_ms", request.wait_ms)
+    wrong.not_negative("ttr_ms", request.ttr_ms)
+    if request.HasField("task_id"):
+        if request.task_id < 1:
+            wrong.add("task_id", f"{request.task_id} is not positive")
+        if len(request.sources) != 1 or "*" in request.sources[0].tube:
+            wrong.add("sources", "task_id needs exactly one tube")
+    wrong.raise_any()
+
+
+def check_open(opened: task_service_pb2.SubscribeRequest.Open) -> None:
+    """Refuse a subscription that breaks a limit."""
+    wrong = Violations()
+    _check_sources(wrong, opened.sources)
+    _check_types(wrong, opened.types)
+    if opened.session_id:
+        wrong.session("session_id", opened.session_id)
+    wrong.in_range("session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS)
+    wrong.text("session_name", opened.session_name, limits.NAME_BYTES_MAX)
+    wrong.not_negative("ttr_ms", opened.ttr_ms)
+    wrong.raise_any()
+
+
+def check_credit(credit: task_service_pb2.SubscribeRequest.Credit, tasks_open: int) -> None:
+    """Refuse a grant of credit that breaks a limit."""
+    wrong = Violations()
+    wrong.not_negative("credit.tasks", credit.tasks)
+    wrong.not_negative("credit.bytes", credit.bytes)
+    if credit.tasks + tasks_open > limits.CREDIT_TASKS_MAX:
+        total = credit.tasks + tasks_open
+        wrong.add("credit.tasks", f"{total} would be open, more than {limits.CREDIT_TASKS_MAX}")
+    wrong.raise_any()
+
+
+def check_settle(request: task_service_pb2.SettleTasksRequest) -> None:
+    """Refuse a settle that breaks a limit."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    check_settlements(wrong, request.settlements)
+    wrong.raise_any()
+
+
+def check_settlements(
+    wrong: Violations, settlements: Sequence[task_service_pb2.Settlement]
+) -> None:
+    """Check the settlements of one message together."""
+    if not settlements:
+        wrong.add("settlements", "empty")
+    tokens = 0
+    for place, settlement in enumerate(settlements):
+        path = f"settlements[{place}]"
+        tokens += len(settlement.tokens)
+        if not settlement.tokens:
+            wrong.add(f"{path}.tokens", "empty")
+        elif min(settlement.tokens) < 1:
+            wrong.add(f"{path}.tokens", f"{min(settlement.tokens)} is not positive")
+        _check_action(wrong, path, settlement)
+    if tokens > limits.PUT_TASKS_MAX:
+        wrong.add("settlements", f"{tokens} tokens, more than {limits.PUT_TASKS_MAX}")
+
+
+def _check_action(wrong: Violations, path: str, settlement: task_service_pb2.Settlement) -> None:
+    match settlement.WhichOneof("action"):
+        case "ack":
+            _check_ack(wrong, f"{path}.ack", settlement.ack)
+        case "release":
+            _check_release(wrong, f"{path}.release", settlement.release)
+        case "bury":
+            check_failure(wrong, f"{path}.bury.failure", settlement.bury.failure)
+            wrong.not_yet(f"{path}.bury.update", asked=settlement.bury.HasField("update"))
+        case "reject":
+            check_failure(wrong, f"{path}.reject.failure", settlement.reject.failure)
+        case "touch":
+            wrong.not_negative(f"{path}.touch.increment_ms", settlement.touch.increment_ms)
+            wrong.not_yet(f"{path}.touch.progress", asked=settlement.touch.HasField("progress"))
+        case _:
+            wrong.add(f"{path}.action", "missing")
+
+
+def _check_ack(wrong: Violations, path: str, ack: task_service_pb2.Settlement.Ack) -> None:
+    wrong.size(f"{path}.result", len(ack.result), limits.RESULT_BYTES_MAX)
+    content_type = ack.result_content_type
+    wrong.text(f"{path}.result_content_type", content_type, limits.CONTENT_TYPE_BYTES_MAX)
+    if ack.keep not in type(ack).Keep.values():
+        wrong.add(f"{path}.keep", f"{ack.keep} is unknown")
+    else:
+        wrong.not_yet(f"{path}.keep", asked=ack.keep in (type(ack).DONE, type(ack).ZOMBIE))
+    wrong.not_negative(f"{path}.retain_ms", ack.retain_ms)
+    wrong.not_yet(f"{path}.retain_ms", asked=ack.retain_ms > 0)
+    wrong.not_yet(f"{path}.payload", asked=ack.HasField("payload"))
+
+
+def _check_release(
+    wrong: Violations, path: str, release: task_service_pb2.Settlement.Release
+) -> None:
+    wrong.not_negative(f"{path}.delay_ms", release.delay_ms)
+    wrong.not_negative(f"{path}.ttl_ms", release.ttl_ms)
+    if release.ttl_policy not in type(release).TtlPolicy.values():
+        wrong.add(f"{path}.ttl_policy", f"{release.ttl_policy} is unknown")
+    if release.position not in _POSITIONS:
+        wrong.add(f"{path}.position", f"{release.position} is unknown")
+    wrong.not_yet(f"{path}.move_to", asked=bool(release.move_to))
+    wrong.not_yet(f"{path}.update", asked=release.HasField("update"))
+    check_failure(wrong, f"{path}.failure", release.failure)
+
+
+def check_failure(wrong: Violations, path: str, failure: task_pb2.Failure) -> None:
+    """Check the texts of a failure."""
+    wrong.text(f"{path}.type", failure.type, limits.FAILURE_TYPE_BYTES_MAX)
+    wrong.text(f"{path}.message", failure.message, limits.FAILURE_MESSAGE_BYTES_MAX)
+
+
+def _check_selector(
+    wrong: Violations, selector: task_pb2.TaskSelector, ids_max: int, *, needed: bool = True
+) -> None:
+    by_other_means = bool(selector.keys) or bool(selector.filter)
+    wrong.not_yet("selector.keys", asked=bool(selector.keys))
+    wrong.not_yet("selector.filter", asked=bool(selector.filter))
+    if by_other_means:
+        return
+    if needed:
+        wrong.some("selector.ids", selector.ids, ids_max)
+    elif len(selector.ids) > ids_max:
+        wrong.add("selector.ids", f"{len(selector.ids)} items, more than {ids_max}")
+    _check_ids(wrong, selector.ids)
+
+
+def _check_ids(wrong: Violations, ids: Iterable[int]) -> None:
+    for place, task_id in enumerate(ids):
+        if task_id < 1:
+            wrong.add(f"selector.ids[{place}]", f"{task_id} is not positive")
+
+
+def check_get(request: task_service_pb2.GetTasksRequest) -> None:
+    """Refuse a read of chosen tasks that breaks a limit."""
+    wrong = Violations()
+    wrong.tube("tube", request.tube)
+    _check_selector(wrong, request.selector, limits.SELECTOR_IDS_MAX)
+    wrong.raise_any()
+
+
+def check_list(request: task_service_pb2.ListTasksRequest) -> None:
+    """Refuse a list that breaks a limit; filter and page token are read elsewhere."""
+    wrong = Violations()
+    wrong.tube("tube", request.tube)
+    wrong.in_range("page_size", request.page_size, 0, limits.PAGE_SIZE_MAX)
+    wrong.not_yet("order_by", asked=request.order_by not in ("", "id"))
+    wrong.raise_any()
+
+
+def check_kick(request: task_service_pb2.KickTasksRequest) -> None:
+    """Refuse a kick that breaks a limit."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.tube("tube", request.tube)
+    wrong.not_negative("count", request.count)
+    wrong.not_negative("delay_ms", request.delay_ms)
+    if request.count and request.selector.ids:
+        wrong.add("count", "given together with a selector")
+    wrong.not_yet("update", asked=request.HasField("update"))
+    _check_selector(wrong, request.selector, limits.DELETE_IDS_MAX, needed=False)
+    wrong.raise_any()
+
+
+def check_bury(request: task_service_pb2.BuryTasksRequest) -> None:
+    """Refuse a burial that breaks a limit."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.tube("tube", request.tube)
+    check_failure(wrong, "failure", request.failure)
+    _check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+    wrong.raise_any()
+
+
+def check_delete(request: task_service_pb2.DeleteTasksRequest) -> None:
+    """Refuse a deletion that breaks a limit."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.tube("tube", request.tube)
+    _check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+    wrong.raise_any()

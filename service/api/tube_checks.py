@@ -1,0 +1,128 @@
+"""Check the requests of TubeService and SessionService against the limits of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from service import limits
+from service.api.violations import Violations
+from taskraft.v1 import session_service_pb2, tube_service_pb2
+
+_Options = tube_service_pb2.TubeOptions
+
+_DURATIONS: Final = ("delay_ms", "ttl_ms", "ttr_ms", "retain_ms")
+_COUNTS: Final = ("capacity_tasks", "capacity_bytes", "buried_max", "concurrency", "rate_burst")
+_NOT_YET: Final = (
+    "retain_ms",
+    "capacity_tasks",
+    "capacity_bytes",
+    "buried_max",
+    "retry",
+    "dead_letter_tube",
+    "concurrency",
+    "subqueue_concurrency",
+    "rate_per_second",
+    "rate_burst",
+    "subqueue_weights",
+)
+"""Options that the queue core does not do yet; asking for one is refused, never ignored."""
+_ENUMS: Final = {
+    "priority_order": (_Options.LOWER_FIRST, _Options.HIGHER_FIRST),
+    "ttl_scope": (_Options.UNTAKEN,),
+    "on_ack": (_Options.REMOVE,),
+    "durability": (_Options.REPLICATED,),
+}
+"""The values of each choice that exist; others that the contract knows are not implemented yet."""
+_KNOWN: Final = {
+    "priority_order": frozenset(_Options.PriorityOrder.values()),
+    "ttl_scope": frozenset(_Options.TtlScope.values()),
+    "on_ack": frozenset(_Options.OnAck.values()),
+    "durability": frozenset(_Options.Durability.values()),
+}
+
+
+def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
+    """Refuse a tube that breaks a limit or needs what does not exist yet."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.tube("tube.name", request.tube.name)
+    kinds = tube_service_pb2.Tube.Kind
+    if request.tube.kind not in kinds.values() or request.tube.kind == 0:
+        wrong.add("tube.kind", "missing or unknown")
+    wrong.not_yet("profile", asked=bool(request.profile))
+    wrong.not_yet("tube.driver", asked=bool(request.tube.driver))
+    wrong.not_yet("tube.driver_version", asked=request.tube.driver_version != 0)
+    _check_options(wrong, request.tube.options)
+    wrong.raise_any()
+
+
+def _check_options(wrong: Violations, options: _Options) -> None:
+    set_fields = {field.name: content for field, content in options.ListFields()}
+    for name in _DURATIONS + _COUNTS:
+        content = set_fields.get(name, 0)
+        if isinstance(content, int):
+            wrong.not_negative(f"tube.options.{name}", content)
+    for name, known in _KNOWN.items():
+        choice = set_fields.get(name, 0)
+        if choice not in known:
+            wrong.add(f"tube.options.{name}", f"{choice} is unknown")
+        elif choice and choice not in _ENUMS[name]:
+            wrong.unimplemented(f"tube.options.{name}")
+    for name in _NOT_YET:
+        # A zero says what is the case anyway: no limit, nothing kept.
+        wrong.not_yet(f"tube.options.{name}", asked=bool(set_fields.get(name)))
+
+
+def check_tube_name(name: str, request_id: str = "") -> None:
+    """Refuse a malformed name or request_id."""
+    wrong = Violations()
+    wrong.request_id(request_id)
+    wrong.tube("name", name)
+    wrong.raise_any()
+
+
+def check_names(field: str, names: Sequence[str], page_size: int = 0) -> None:
+    """Refuse malformed patterns of names, or a page that is too large."""
+    wrong = Violations()
+    if len(names) > limits.NAMES_MAX:
+        wrong.add(field, f"{len(names)} items, more than {limits.NAMES_MAX}")
+    for place, name in enumerate(names):
+        wrong.pattern(f"{field}[{place}]", name)
+    wrong.in_range("page_size", page_size, 0, limits.PAGE_SIZE_MAX)
+    wrong.raise_any()
+
+
+def check_open_session(request: session_service_pb2.OpenSessionRequest) -> None:
+    """Refuse a session that breaks a limit."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.text("name", request.name, limits.NAME_BYTES_MAX)
+    if request.ttr_ms:
+        low, high = limits.SESSION_TTR_MIN_MS, limits.SESSION_TTR_MAX_MS
+        wrong.in_range("ttr_ms", request.ttr_ms, low, high)
+    wrong.raise_any()
+
+
+def check_keep_sessions(request: session_service_pb2.KeepSessionsRequest) -> None:
+    """Refuse malformed session ids."""
+    wrong = Violations()
+    wrong.some("session_ids", request.session_ids, limits.SESSIONS_PER_KEEP_MAX)
+    for place, session_id in enumerate(request.session_ids):
+        wrong.session(f"session_ids[{place}]", session_id)
+    wrong.raise_any()
+
+
+def check_close_session(request: session_service_pb2.CloseSessionRequest) -> None:
+    """Refuse a malformed session id."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.session("session_id", request.session_id)
+    wrong.raise_any()
+
+
+def check_page(page_size: int) -> None:
+    """Refuse a page that is too large."""
+    wrong = Violations()
+    wrong.in_range("page_size", page_size, 0, limits.PAGE_SIZE_MAX)
+    wrong.raise_any()

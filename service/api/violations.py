@@ -1,0 +1,122 @@
+"""Collect everything that is wrong with a request, so that the caller hears it all at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sized
+from typing import Final
+
+from service.api.status import Refused
+from service.limits import NAME_BYTES_MAX, REQUEST_ID_BYTES_MAX
+from taskraft.v1 import error_pb2
+
+TUBE_NAME: Final = re.compile(rf"[A-Za-z0-9_.:-]{{1,{NAME_BYTES_MAX}}}")
+TUBE_PATTERN: Final = re.compile(rf"[A-Za-z0-9_.:*-]{{1,{NAME_BYTES_MAX}}}")
+SESSION_ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+VIOLATIONS_MAX: Final = 100
+"""More are counted, not listed."""
+
+
+class Violations:
+    """What is wrong with one request: fields at fault, parts not implemented, sizes exceeded.
+
+    ``path`` names a field as in BadRequest: ``tasks[3].delay_ms``.
+    """
+
+    def __init__(self) -> None:
+        self._fields: list[tuple[str, str]] = []
+        self._unimplemented: list[str] = []
+        self._too_large: tuple[str, int, int] | None = None
+
+    def add(self, path: str, description: str) -> None:
+        """Note a field that is missing, malformed or out of range."""
+        if len(self._fields) < VIOLATIONS_MAX:
+            self._fields.append((path, description))
+
+    def unimplemented(self, path: str) -> None:
+        """Note a part of the contract that is asked for and does not exist yet."""
+        if len(self._unimplemented) < VIOLATIONS_MAX:
+            self._unimplemented.append(path)
+
+    def not_yet(self, path: str, *, asked: bool) -> None:
+        """Note a part that does not exist yet if it is asked for."""
+        if asked:
+            self.unimplemented(path)
+
+    def size(self, path: str, actual: int, limit: int) -> None:
+        """Note content above its limit."""
+        if actual > limit and self._too_large is None:
+            self._too_large = (path, limit, actual)
+
+    def in_range(self, path: str, number: int, low: int, high: int) -> None:
+        """Check a number against its bounds, both included."""
+        if not low <= number <= high:
+            self.add(path, f"{number} is not from {low} to {high}")
+
+    def not_negative(self, path: str, number: int) -> None:
+        """Check a duration or a count that has no upper bound."""
+        if number < 0:
+            self.add(path, f"{number} is negative")
+
+    def some(self, path: str, items: Sized, most: int) -> None:
+        """Check a list that must hold something."""
+        if not 1 <= len(items) <= most:
+            self.add(path, f"{len(items)} items, not 1 to {most}")
+
+    def text(self, path: str, text: str, bytes_max: int) -> None:
+        """Check the length of a text as it is stored."""
+        length = len(text.encode())
+        if length > bytes_max:
+            self.add(path, f"{length} bytes, more than {bytes_max}")
+
+    def tube(self, path: str, name: str) -> None:
+        """Check the name of a tube."""
+        if TUBE_NAME.fullmatch(name) is None:
+            self.add(
+                path,
+                f'not 1 to {NAME_BYTES_MAX} characters of letters, digits, "_", "-", "." and ":"',
+            )
+
+    def pattern(self, path: str, pattern: str) -> None:
+        """Check the name of a tube, or a pattern of names."""
+        if TUBE_PATTERN.fullmatch(pattern) is None:
+            self.add(path, f'not 1 to {NAME_BYTES_MAX} characters of a name and "*"')
+
+    def session(self, path: str, session_id: str) -> None:
+        """Check that a session id has the form of a UUID."""
+        if SESSION_ID.fullmatch(session_id) is None:
+            self.add(path, "not a UUID")
+
+    def request_id(self, request_id: str) -> None:
+        """Check the length of a request_id."""
+        self.text("request_id", request_id, REQUEST_ID_BYTES_MAX)
+
+    def raise_any(self) -> None:
+        """Refuse the call if anything is wrong.
+
+        Raises:
+            Refused: INVALID_FIELD with all violations; without any, PAYLOAD_TOO_LARGE; without
+                that, NOT_IMPLEMENTED.
+        """
+        if self._fields:
+            text = "; ".join(f"{path}: {description}" for path, description in self._fields[:3])
+            more = len(self._fields) - 3
+            raise Refused(
+                error_pb2.Error.INVALID_FIELD,
+                text + (f"; and {more} more" if more > 0 else ""),
+                {"field": self._fields[0][0]},
+                self._fields,
+            )
+        if self._too_large:
+            path, limit, actual = self._too_large
+            raise Refused(
+                error_pb2.Error.PAYLOAD_TOO_LARGE,
+                f"{path} has {actual} bytes, more than {limit}",
+                {"field": path, "limit": str(limit), "actual": str(actual)},
+            )
+        if self._unimplemented:
+            raise Refused(
+                error_pb2.Error.NOT_IMPLEMENTED,
+                "not implemented yet: " + ", ".join(self._unimplemented),
+                {"field": self._unimplemented[0], "fields": ",".join(self._unimplemented)},
+            )

@@ -1,0 +1,110 @@
+"""Write the commands of one moment as a log entry, and read them back.
+
+A request enters the log as the bytes in which it came, under the number that tells its kind, so
+that nothing is encoded twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+
+from service import wire
+from service.forms import COMMANDS, Form, bodies, plain_payload_bytes
+from service.queue import commands as core
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import task_service_pb2, tube_service_pb2
+
+M = TypeVar("M", bound=Message)
+
+_ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
+_ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LENGTH)
+_HASH: Final = log_pb2.Command.REQUEST_HASH_FIELD_NUMBER
+_HASH_BYTES: Final = 8
+
+
+@core.value
+class Recorded:
+    """A command and the bytes that stand for it in the log: ``head``, then ``raw``."""
+
+    command: core.Command
+    head: bytes
+    raw: bytes
+
+    @property
+    def record_bytes(self) -> int:
+        """How many bytes it adds to an entry."""
+        return len(self.head) + len(self.raw)
+
+
+def request_hash(request: Message, raw: bytes) -> int:
+    """Return what tells a repetition from another request under the same request_id; never 0.
+
+    Messages with maps are hashed in a fixed order of their keys, since some languages write a map
+    in a new order each time, also when they repeat a request.
+    """
+    has_maps = isinstance(request, tube_service_pb2.CreateTubeRequest) or (
+        isinstance(request, task_service_pb2.PutTasksRequest)
+        and any(plain_payload_bytes(body) is None for body in bodies(raw))
+    )
+    ordered = request.SerializeToString(deterministic=True) if has_maps else raw
+    digest = hashlib.blake2b(ordered, digest_size=_HASH_BYTES).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def record(form: Form[M], message: M, raw: bytes, hash_of_request: int = 0) -> Recorded:
+    """Return a checked request as a command with its bytes."""
+    command = form.command(message, raw, hash_of_request)
+    head = wire.tag(form.number, wire.LENGTH) + wire.varint(len(raw))
+    if hash_of_request:
+        hash_field = wire.tag(_HASH, wire.FIXED64)
+        head = hash_field + hash_of_request.to_bytes(_HASH_BYTES, "little") + head
+    return Recorded(command, head, raw)
+
+
+def record_own(form: Form[M], message: M, hash_of_request: int = 0) -> Recorded:
+    """Return a message that the leader itself wrote as a command with its bytes."""
+    return record(form, message, message.SerializeToString(), hash_of_request)
+
+
+def encode_entry(now_ms: int, recorded: Sequence[Recorded]) -> bytes:
+    """Return the log entry (taskraft.log.v1.LogEntry) of these commands at this time."""
+    parts = [_ENTRY_NOW, wire.varint(now_ms)]
+    for one in recorded:
+        parts += (_ENTRY_COMMAND, wire.varint(one.record_bytes), one.head, one.raw)
+    return b"".join(parts)
+
+
+def decode_entry(data: bytes) -> tuple[int, list[core.Command]]:
+    """Return the time and the commands of a log entry.
+
+    Raises:
+        wire.Malformed: the bytes are not an entry, or hold a command of a later version.
+    """
+    now_ms = 0
+    commands: list[core.Command] = []
+    for number, _, content in wire.fields(data):
+        if number == log_pb2.LogEntry.NOW_MS_FIELD_NUMBER and isinstance(content, int):
+            now_ms = content
+        elif number == log_pb2.LogEntry.COMMANDS_FIELD_NUMBER and isinstance(content, bytes):
+            commands.append(_decode_command(content))
+        else:
+            raise wire.Malformed(f"a log entry has an unknown field {number}")
+    return now_ms, commands
+
+
+def _decode_command(recorded: bytes) -> core.Command:
+    hash_of_request = 0
+    for number, _, content in wire.fields(recorded):
+        if not isinstance(content, bytes):
+            break
+        if number == _HASH:
+            hash_of_request = int.from_bytes(content, "little")
+        elif number in COMMANDS:
+            return COMMANDS[number](content, hash_of_request)
+        else:
+            break
+    raise wire.Malformed("a log entry holds a command of an unknown kind")

@@ -1,0 +1,55 @@
+"""Name the limits of the contract, each with its unit.
+
+They are advertised by GetServerInfo under these names in lower case. What depends on the machine is
+configuration (``service.config``) instead.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PAYLOAD_BYTES_MAX: Final = 1024 * 1024
+"""Default of the configured limit; larger content belongs into an object store."""
+HEADERS_BYTES_MAX: Final = 8 * 1024
+HEADER_NAME_BYTES_MAX: Final = 128
+CONTENT_TYPE_BYTES_MAX: Final = 255
+TYPE_BYTES_MAX: Final = 128
+SUBQUEUE_BYTES_MAX: Final = 128
+NAME_BYTES_MAX: Final = 128
+REQUEST_ID_BYTES_MAX: Final = 64
+FAILURE_TYPE_BYTES_MAX: Final = 255
+FAILURE_MESSAGE_BYTES_MAX: Final = 4 * 1024
+RESULT_BYTES_MAX: Final = 1024 * 1024
+
+PUT_TASKS_MAX: Final = 10_000
+"""Tasks in a put, tokens in a settle."""
+TAKE_TASKS_MAX: Final = 1_000
+TAKE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
+TAKE_SOURCES_MAX: Final = 64
+TAKE_TYPES_MAX: Final = 64
+SELECTOR_IDS_MAX: Final = 1_000
+DELETE_IDS_MAX: Final = 10_000
+SESSIONS_PER_KEEP_MAX: Final = 1_000
+PAGE_SIZE_MAX: Final = 1_000
+TASKS_PAGE_SIZE_DEFAULT: Final = 100
+CREDIT_TASKS_MAX: Final = 100_000
+NAMES_MAX: Final = 1_000
+
+MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""One gRPC message. A put of many large payloads is split by the client."""
+
+SESSION_TTR_DEFAULT_MS: Final = 15_000
+SESSION_TTR_MIN_MS: Final = 1_000
+SESSION_TTR_MAX_MS: Final = 86_400_000
+
+WAIT_MAX_MS: Final = 60_000
+"""Longest wait of one call; longer waits are repeated by the client."""
+DEADLINE_MARGIN_MS: Final = 250
+"""A wait ends so long before the caller's deadline, so that the empty answer still arrives."""
+
+CHUNK_BYTES_DEFAULT: Final = 1024 * 1024
+CHUNK_BYTES_MIN: Final = 4 * 1024
+CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
+
+HEARTBEAT_MS: Final = 5_000
+"""A Subscribe stream says at least so often that it lives."""

@@ -1,0 +1,1 @@
+"""The queue's state on disk: RocksDB behind the ordered ``Store`` that the queue sees."""

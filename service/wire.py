@@ -1,0 +1,145 @@
+"""Read and write protobuf's wire format where whole messages would be built only to be taken apart.
+
+A request is stored as it came, so its parts are found by their places instead of being parsed and
+written anew. Source: Protocol Buffers documentation, "Encoding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+VARINT: Final = 0
+FIXED64: Final = 1
+LENGTH: Final = 2
+FIXED32: Final = 5
+
+_FIXED_WIDTHS: Final = {FIXED64: 8, FIXED32: 4}
+_VARINT_BYTES_MAX: Final = 10
+_SMALL_LENGTHS: Final = 1 << 14
+
+
+class Malformed(Exception):
+    """The bytes are not in protobuf's wire format; nothing of them may be used."""
+
+
+def varint(number: int) -> bytes:
+    """Return ``number`` as a varint; negative ones as 64-bit two's complement, ten bytes long."""
+    if number < 0:
+        number &= 0xFFFF_FFFF_FFFF_FFFF
+    if number < 0x80:
+        return bytes((number,))
+    if number < 0x4000:
+        return bytes((number & 127 | 128, number >> 7))
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(raw: bytes, at: int) -> tuple[int, int]:
+    """Return the varint that begins at ``at``, and where it ends.
+
+    Raises:
+        Malformed: it does not end within ten bytes or within ``raw``.
+    """
+    number = shift = 0
+    for place in range(at, min(at + _VARINT_BYTES_MAX, len(raw))):
+        byte = raw[place]
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, place + 1
+        shift += 7
+    raise Malformed("a varint does not end")
+
+
+def tag(field: int, wire_type: int) -> bytes:
+    """Return the tag of a field."""
+    return varint(field << 3 | wire_type)
+
+
+def length_delimited(field: int, content: bytes) -> bytes:
+    """Return ``content`` as a field: a message, a text or bytes."""
+    return b"".join((tag(field, LENGTH), varint(len(content)), content))
+
+
+def fields(raw: bytes) -> Iterator[tuple[int, int, bytes | int]]:
+    """Yield number, wire type and value of each field: an int for varints, else the bytes.
+
+    Raises:
+        Malformed: ``raw`` is cut off, or holds a group.
+    """
+    at, end = 0, len(raw)
+    while at < end:
+        key, at = read_varint(raw, at)
+        wire_type = key & 7
+        if wire_type == VARINT:
+            number, at = read_varint(raw, at)
+            yield key >> 3, wire_type, number
+            continue
+        if wire_type == LENGTH:
+            size, at = read_varint(raw, at)
+        else:
+            size = _FIXED_WIDTHS.get(wire_type, -1)
+        if size < 0 or at + size > end:
+            raise Malformed("a field is cut off or of an unknown type")
+        yield key >> 3, wire_type, raw[at : at + size]
+        at += size
+
+
+def elements(raw: bytes, field: int) -> list[bytes]:
+    """Return the elements of a repeated message field of ``raw``, as they came, in order.
+
+    One pass with the common case inlined: 0.2 us per element, a fifth of parsing and writing it
+    again (bench/codec.py).
+
+    Raises:
+        Malformed: ``raw`` is not a message.
+    """
+    found = []
+    wanted = field << 3 | LENGTH
+    at, end = 0, len(raw)
+    while at < end:
+        key = raw[at]
+        size = raw[at + 1] if at + 1 < end else 128
+        if key == wanted and size < 128:
+            at += 2
+        else:
+            key, at = read_varint(raw, at)
+            size, at = _size(raw, at, key & 7)
+        if key == wanted:
+            found.append(raw[at : at + size])
+        at += size
+    if at != end:
+        raise Malformed("a field is cut off")
+    return found
+
+
+def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
+    """Return how many bytes the value of a field has, and where they begin."""
+    if wire_type == LENGTH:
+        return read_varint(raw, at)
+    if wire_type == VARINT:
+        return 0, read_varint(raw, at)[1]
+    width = _FIXED_WIDTHS.get(wire_type)
+    if width is None:
+        raise Malformed("a field is of an unknown type")
+    return width, at
+
+
+@lru_cache(maxsize=_SMALL_LENGTHS)
+def sole_field_prefix(field: int, message_bytes: int) -> bytes:
+    """Return how a message of this length begins if it consists of one length-delimited field.
+
+    Empty if no such message has this length. ``message.startswith`` of it then tells, without
+    parsing, that there is nothing else in the message.
+    """
+    key = tag(field, LENGTH)
+    for width in range(1, _VARINT_BYTES_MAX):
+        content = message_bytes - len(key) - width
+        if content >= 0 and len(varint(content)) == width:
+            return key + varint(content)
+    return b""
