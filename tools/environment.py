@@ -52,8 +52,8 @@ def java_version() -> int:
 
 
 def digest(paths: list[Path]) -> str:
-    """Return a digest of the content of ``paths`` and of the Python that runs this."""
-    content = hashlib.sha256(sys.version.encode())
+    """Return a digest of the content of ``paths``."""
+    content = hashlib.sha256()
     for path in paths:
         content.update(path.read_bytes())
     return content.hexdigest()
@@ -72,17 +72,23 @@ def pip(environment: Path, *arguments: str) -> None:
         sys.exit(f"{environment}: pip failed with status {done.returncode}")
 
 
+def create(environment: Path) -> None:
+    """Make ``environment`` if it is missing, or if the Python below it is gone."""
+    if (environment / "bin" / "python").exists():
+        return
+    command = [find_python(), "-m", "venv", "--clear", str(environment)]
+    if subprocess.run(command, check=False).returncode != 0:
+        sys.exit("no virtual environment could be made (Debian: apt install python3-venv)")
+
+
 def install(environment: Path, constraints: str) -> None:
     """Bring ``environment`` to the versions of one file of ``constraints/``."""
+    create(environment)
     locked = Path("constraints") / f"{constraints}.txt"
     stamp, value = environment / f".{constraints}", digest([locked])
     if is_current(stamp, value):
         return
     print(f"installing {locked} into {environment}", flush=True)
-    if not (environment / "bin" / "python").exists():
-        done = subprocess.run([find_python(), "-m", "venv", str(environment)], check=False)
-        if done.returncode != 0:
-            sys.exit("no virtual environment could be made (Debian: apt install python3-venv)")
     # The build back ends are among the locked versions, hence no isolation: an isolated build would
     # fetch unlocked ones.
     options = ["--quiet", "--no-build-isolation", "--require-hashes"]
