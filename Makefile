@@ -50,8 +50,8 @@ bench: setup load ## Measure one and three nodes through gRPC (ARGS="...")
 bench-core: setup ## Measure the commit path of the Raft core
 	@$(RUN) -m bench.raft_commit_path $(ARGS)
 
-load: ## Build the load generator (Go)
-	@go build -C bench/load -o ../../var/load .
+load: setup ## Build the load generator (Go)
+	@go generate -C bench/load && go build -C bench/load -o ../../var/load .
 
 report: setup ## Spark report over a running cluster or a journal (ARGS="...")
 	@$(VENV)/bin/taskraft pipeline report $(ARGS)
