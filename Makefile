@@ -6,7 +6,7 @@ CODEGEN = $(VENV)-proto
 RUN     = $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock proto proto-check breaking raft-traces sim bench \
+.PHONY: help setup demo test coverage check format lock proto proto-check breaking raft-traces sim bench \
         bench-core load report clean check-format check-lint check-types check-imports check-contract \
         check-stubs check-manifests setup-proto
 
@@ -21,6 +21,9 @@ demo: setup ## Three nodes, four consumers, a killed leader, a verdict and a Spa
 
 test: setup ## All tests (T="tests/service -k put" chooses some)
 	@$(RUN) -m pytest -q $(T)
+
+coverage: setup ## Which lines the tests reach (T= as for test)
+	@$(RUN) -m coverage run -m pytest -q $(T); $(RUN) -m coverage combine -q; $(RUN) -m coverage report
 
 check: check-format check-lint check-types check-imports check-contract check-stubs check-manifests ## Format, lint, types, imports, contract, stubs, manifests
 
