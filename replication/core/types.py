@@ -128,7 +128,8 @@ class MessageKind(Enum):
     READ_INDEX_REPLY = "read_index_reply"
     FORGET_LEADER = "forget_leader"
     STORAGE_APPEND = "storage_append"
-    """To APPEND_WORKER: store ``entries``, the hard state and ``snapshot``; sync; then deliver ``replies``."""
+    """To APPEND_WORKER: store ``entries``, ``hard_state`` and ``snapshot``; sync; then deliver
+    ``replies``."""
     STORAGE_APPEND_REPLY = "storage_append_reply"
     STORAGE_APPLY = "storage_apply"
     """To APPLY_WORKER: apply ``entries``, then deliver ``replies``."""
@@ -139,9 +140,9 @@ class MessageKind(Enum):
 class Message:
     """One message. Unused fields keep their defaults; ``index``/``log_term`` name a log position.
 
-    ``reject_hint`` with ``log_term`` is the follower's guess where the logs meet. ``hard_state`` and
-    ``replies`` are set only towards the storage workers. ``context`` identifies a read request or
-    the reason of a campaign (leadership transfer).
+    ``reject_hint`` with ``log_term`` is the follower's guess where the logs meet. ``hard_state``
+    and ``replies`` are set only towards the storage workers. ``context`` identifies a read request
+    or the reason of a campaign (leadership transfer).
     """
 
     kind: MessageKind

@@ -1,0 +1,1 @@
+"""Raft as a pure function: no clock, no disk, no network. The door is ``raft.RaftCore``."""

@@ -1,0 +1,111 @@
+"""Find out what a member does with a message: by its sender, its term, and the member's role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from replication.core import completion, election, follower, leader, proposal, reading
+from replication.core.admission import admit
+from replication.core.errors import DropReason
+from replication.core.member import Member
+from replication.core.trace import Refusal
+from replication.core.types import NO_MEMBER, Message, MessageKind, RaftRole
+
+_Handler: TypeAlias = Callable[[Member, Message], None]
+
+_WITHOUT_TERM: Final = frozenset({MessageKind.PROPOSE, MessageKind.READ_INDEX})
+_REPLIES: Final = frozenset(
+    {
+        MessageKind.APPEND_REPLY,
+        MessageKind.HEARTBEAT_REPLY,
+        MessageKind.VOTE_REPLY,
+        MessageKind.PRE_VOTE_REPLY,
+        MessageKind.READ_INDEX_REPLY,
+    }
+)
+_FROM_PEERS: Final = frozenset(
+    {
+        *_REPLIES,
+        *_WITHOUT_TERM,
+        MessageKind.APPEND,
+        MessageKind.HEARTBEAT,
+        MessageKind.SNAPSHOT,
+        MessageKind.VOTE,
+        MessageKind.PRE_VOTE,
+        MessageKind.TIMEOUT_NOW,
+        MessageKind.TRANSFER_LEADER,
+    }
+)
+_FROM_WORKERS: Final[Mapping[MessageKind, _Handler]] = {
+    MessageKind.STORAGE_APPEND_REPLY: completion.on_storage_append_reply,
+    MessageKind.STORAGE_APPLY_REPLY: completion.on_storage_apply_reply,
+}
+
+
+def refusal(member: Member, message: Message) -> Refusal | None:
+    """Return why ``message`` must not be dispatched, None if it may."""
+    kind = message.kind
+    if kind in _FROM_WORKERS:
+        return None if message.sender < NO_MEMBER else Refusal.NOT_FROM_PEER
+    if kind not in _FROM_PEERS or message.sender <= NO_MEMBER:
+        return Refusal.NOT_FROM_PEER
+    if kind in _REPLIES and message.sender not in member.members.progress:
+        return Refusal.UNKNOWN_PEER
+    if not message.term and kind not in _WITHOUT_TERM:
+        return Refusal.WITHOUT_TERM
+    return None
+
+
+def dispatch(member: Member, message: Message) -> None:
+    """Do what ``message`` asks for, if it is of this term and means something to the role."""
+    from_worker = _FROM_WORKERS.get(message.kind)
+    if from_worker is not None:
+        from_worker(member, message)
+        return
+    if message.term != member.term and message.term and not admit(member, message):
+        return
+    handler = _HANDLERS[member.role].get(message.kind)
+    if handler is not None:
+        handler(member, message)
+
+
+def _on_proposal(member: Member, message: Message) -> None:
+    if isinstance(proposal.propose(member, message.entries), DropReason):
+        member.refuse(message, Refusal.PROPOSAL_DROPPED)
+
+
+def _pass_transfer_on(member: Member, message: Message) -> None:
+    if member.leader == NO_MEMBER:
+        member.refuse(message, Refusal.PROPOSAL_DROPPED)
+        return
+    kind = MessageKind.TRANSFER_LEADER
+    member.send(Message(kind, member.leader, message.sender, member.term))
+
+
+_ANY_ROLE: Final[Mapping[MessageKind, _Handler]] = {
+    MessageKind.PROPOSE: _on_proposal,
+    MessageKind.READ_INDEX: reading.on_read_index,
+    MessageKind.VOTE: election.on_vote_request,
+    MessageKind.PRE_VOTE: election.on_vote_request,
+    MessageKind.APPEND: follower.on_append,
+    MessageKind.HEARTBEAT: follower.on_heartbeat,
+    MessageKind.SNAPSHOT: follower.on_snapshot,
+}
+_HANDLERS: Final[Mapping[RaftRole, Mapping[MessageKind, _Handler]]] = {
+    RaftRole.FOLLOWER: {
+        **_ANY_ROLE,
+        MessageKind.TIMEOUT_NOW: election.on_timeout_now,
+        MessageKind.TRANSFER_LEADER: _pass_transfer_on,
+        MessageKind.READ_INDEX_REPLY: reading.on_read_index_reply,
+    },
+    RaftRole.PRE_CANDIDATE: {**_ANY_ROLE, MessageKind.PRE_VOTE_REPLY: election.on_vote_reply},
+    RaftRole.CANDIDATE: {**_ANY_ROLE, MessageKind.VOTE_REPLY: election.on_vote_reply},
+    RaftRole.LEADER: {
+        **_ANY_ROLE,
+        MessageKind.APPEND_REPLY: leader.on_append_reply,
+        MessageKind.HEARTBEAT_REPLY: leader.on_heartbeat_reply,
+        MessageKind.TRANSFER_LEADER: leader.on_transfer_leader,
+    },
+}
+"""What each role does with a message of its own term; what is not listed means nothing there."""

@@ -1,0 +1,239 @@
+"""Join the durable log and its unsynced tail into one, with the marks of commit and apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replication.core.errors import Compacted
+from replication.core.log_reader import LogReader
+from replication.core.types import Entry, LogIndex, Snapshot, Term
+from replication.core.unstable import Unstable
+
+
+def payload_bytes(entries: Sequence[Entry]) -> int:
+    """Return the size of the entries' payloads; no-ops weigh nothing."""
+    if len(entries) == 1:
+        return len(entries[0].data)
+    return sum([len(entry.data) for entry in entries])
+
+
+def within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
+    """Return the longest prefix whose payloads do not exceed ``bytes_max``, but at least one."""
+    size = 0
+    for count, entry in enumerate(entries):
+        size += len(entry.data)
+        if size > bytes_max and count:
+            return entries[:count]
+    return entries
+
+
+class RaftLog:
+    """The log of one member.
+
+    Invariants: ``applied <= applying <= commit <= last``; nothing at or below ``commit`` is ever
+    replaced; the three marks only grow.
+    """
+
+    __slots__ = (
+        "_applying_bytes",
+        "_applying_paused",
+        "_committed_bytes_max",
+        "_storage",
+        "applied_index",
+        "applying_index",
+        "commit_index",
+        "last_index",
+        "last_term",
+        "unstable",
+    )
+
+    def __init__(self, storage: LogReader, committed_bytes_max: int) -> None:
+        self._storage = storage
+        self._committed_bytes_max = committed_bytes_max
+        self._applying_bytes = 0
+        self._applying_paused = False
+        start = LogIndex(storage.first_index() - 1)
+        self.commit_index = start
+        self.applying_index = start
+        """Last entry handed to the apply worker."""
+        self.applied_index = start
+        self.last_index = storage.last_index()
+        self.last_term = storage.term(self.last_index)
+        self.unstable = Unstable(LogIndex(self.last_index + 1))
+        assert start <= self.last_index
+
+    # Reading
+
+    def first_index(self) -> LogIndex:
+        """Return the first index whose entry can still be read."""
+        snapshot = self.unstable.snapshot
+        if snapshot is not None:
+            return LogIndex(snapshot.meta.index + 1)
+        return self._storage.first_index()
+
+    def term(self, index: LogIndex) -> Term | None:
+        """Return the term at ``index``; None where it is compacted away or does not exist yet."""
+        if index == self.last_index:
+            return self.last_term
+        if index > self.last_index:
+            return None
+        term = self.unstable.term(index)
+        if term is not None:
+            return term
+        if self.unstable.snapshot is not None or index + 1 < self._storage.first_index():
+            return None
+        return self._storage.term(index)
+
+    def matches(self, index: LogIndex, term: Term) -> bool:
+        """Tell whether the entry at ``index`` exists and has ``term``.
+
+        Then both logs are equal up to there (Raft paper, 5.3: log matching).
+        """
+        return self.term(index) == term
+
+    def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
+        """Return the entries from ``lo`` up to, not including, ``hi``, within ``bytes_max``.
+
+        Raises:
+            Compacted: ``lo`` lies below the first entry.
+        """
+        assert lo <= hi <= self.last_index + 1
+        if lo == hi:
+            return ()
+        unstable = self.unstable
+        if lo >= unstable.offset:
+            return within(unstable.slice(lo, hi), bytes_max)
+        if lo < self.first_index():
+            raise Compacted
+        cut = min(hi, unstable.offset)
+        stored = self._storage.entries(lo, cut, bytes_max)
+        assert stored
+        assert stored[0].index == lo
+        if cut == hi or len(stored) < cut - lo:
+            return stored
+        return within([*stored, *unstable.slice(unstable.offset, hi)], bytes_max)
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest snapshot.
+
+        Raises:
+            SnapshotTemporarilyUnavailable: the storage is not done with it.
+        """
+        return self.unstable.snapshot or self._storage.snapshot()
+
+    def is_up_to_date(self, term: Term, index: LogIndex) -> bool:
+        """Tell whether a log that ends with ``term`` and ``index`` is not behind this one.
+
+        Raft paper, 5.4.1: the later last term wins, then the longer log.
+        """
+        return term > self.last_term or (term == self.last_term and index >= self.last_index)
+
+    def last_not_above(self, index: LogIndex, term: Term) -> tuple[LogIndex, Term]:
+        """Return the last entry at or below ``index`` whose term is not above ``term``.
+
+        That is the highest place where a log that has ``term`` at ``index`` can meet this one. The
+        returned term is 0 where this log does not know it.
+        """
+        while index > 0:
+            own = self.term(index)
+            if own is None:
+                return index, Term(0)
+            if own <= term:
+                return index, own
+            index = LogIndex(index - 1)
+        return LogIndex(0), Term(0)
+
+    # Writing
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add ``entries``; replace what was there, which must be above the commit index."""
+        assert entries
+        assert entries[0].index > self.commit_index, "committed entries are never replaced"
+        last = entries[-1]
+        assert last.index == entries[0].index + len(entries) - 1
+        self.unstable.append(entries)
+        self.last_index = last.index
+        self.last_term = last.term
+
+    def append_after(
+        self, index: LogIndex, term: Term, entries: Sequence[Entry]
+    ) -> LogIndex | None:
+        """Add a leader's ``entries``, which follow ``index`` and ``term``.
+
+        What matches stays; only from the first conflict on entries are replaced, for the message
+        may be an old one and this log already longer (Raft paper, figure 2). Returns the last index
+        that is now known to match the leader's, None if the logs do not meet at ``index``.
+        """
+        if not self.matches(index, term):
+            return None
+        for position, entry in enumerate(entries):
+            if not self.matches(entry.index, entry.term):
+                assert entry.index > self.commit_index, "a leader contradicts a committed entry"
+                self.append(entries[position:])
+                break
+        return LogIndex(index + len(entries))
+
+    def commit_to(self, index: LogIndex) -> bool:
+        """Declare everything up to ``index`` committed; tell whether that is news."""
+        if index <= self.commit_index:
+            return False
+        assert index <= self.last_index, "what is committed must be here"
+        self.commit_index = index
+        return True
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replace the log by ``snapshot``, which must lie above the commit index."""
+        assert snapshot.meta.index > self.commit_index, "a snapshot never takes anything back"
+        self.unstable.restore(snapshot)
+        self.commit_index = snapshot.meta.index
+        self.last_index = snapshot.meta.index
+        self.last_term = snapshot.meta.term
+
+    # Applying
+
+    def has_next_committed(self, *, allow_unstable: bool) -> bool:
+        """Tell whether there are entries to apply now."""
+        return (
+            not self._applying_paused
+            and self.unstable.snapshot is None
+            and self.applying_index < self._appliable_index(allow_unstable=allow_unstable)
+        )
+
+    def next_committed(self, *, allow_unstable: bool) -> Sequence[Entry]:
+        """Return the entries to apply next, within the bytes that may be on their way.
+
+        Entries above a snapshot wait until it is installed. Unsynced ones may be applied only in
+        synchronous mode, where the driver syncs the same Ready before it applies it.
+        """
+        if not self.has_next_committed(allow_unstable=allow_unstable):
+            return ()
+        lo = LogIndex(self.applying_index + 1)
+        hi = LogIndex(self._appliable_index(allow_unstable=allow_unstable) + 1)
+        room = self._committed_bytes_max - self._applying_bytes
+        assert room > 0
+        return self.entries(lo, hi, room)
+
+    def accept_applying(self, entries: Sequence[Entry], *, allow_unstable: bool) -> None:
+        """Record that the apply worker got ``entries``."""
+        index = entries[-1].index
+        assert self.applying_index < index <= self.commit_index
+        self.applying_index = index
+        self._applying_bytes += payload_bytes(entries)
+        # A batch that was cut short by its size also pauses: the rest would not fit either.
+        self._applying_paused = (
+            self._applying_bytes >= self._committed_bytes_max
+            or index < self._appliable_index(allow_unstable=allow_unstable)
+        )
+
+    def applied_to(self, index: LogIndex, size: int) -> None:
+        """Record that everything up to ``index`` is applied, ``size`` bytes of it just now."""
+        assert self.applied_index <= index <= self.commit_index
+        self.applied_index = index
+        self.applying_index = max(self.applying_index, index)
+        self._applying_bytes = max(self._applying_bytes - size, 0)
+        self._applying_paused = self._applying_bytes >= self._committed_bytes_max
+
+    def _appliable_index(self, *, allow_unstable: bool) -> LogIndex:
+        if allow_unstable:
+            return self.commit_index
+        return min(self.commit_index, LogIndex(self.unstable.offset - 1))

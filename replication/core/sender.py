@@ -1,0 +1,103 @@
+"""Send what a leader has to say: entries, snapshots, heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from replication.core.errors import Compacted, SnapshotTemporarilyUnavailable
+from replication.core.log import payload_bytes
+from replication.core.member import Member
+from replication.core.progress import Progress, ProgressState
+from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind
+
+_APPEND: Final = MessageKind.APPEND
+_PROBE: Final = ProgressState.PROBE
+
+
+def broadcast_append(member: Member) -> None:
+    """Send everybody what they lack; at least the commit index."""
+    for to, progress in member.members.others:
+        send_append(member, to, progress)
+
+
+def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: bool = True) -> bool:
+    """Send ``to`` the next entries, or a snapshot if they are gone; tell whether anything left.
+
+    Without entries to send, an append still carries the commit index, unless ``if_empty`` is
+    False.
+    """
+    if progress.paused:
+        return False
+    log = member.log
+    lo = progress.next
+    previous = LogIndex(lo - 1)
+    term = log.term(previous)
+    if term is None:
+        return _send_snapshot(member, to, progress)
+    entries: Sequence[Entry] = ()
+    # With a full window only an empty append leaves, after a heartbeat was answered: if all that
+    # is on its way was lost, its rejection is what clears the window.
+    if lo <= log.last_index and (progress.state is _PROBE or not progress.inflights.full):
+        try:
+            hi = LogIndex(log.last_index + 1)
+            entries = log.entries(lo, hi, member.config.message_bytes_max)
+        except Compacted:
+            return _send_snapshot(member, to, progress)
+    if not entries and not if_empty:
+        return False
+    commit = log.commit_index
+    member.messages.append(
+        Message(
+            _APPEND,
+            to,
+            member.config.member_id,
+            member.term,
+            term,
+            previous,
+            tuple(entries),
+            commit,
+        )
+    )
+    progress.sent_entries(len(entries), payload_bytes(entries))
+    progress.sent_commit(commit)
+    return True
+
+
+def _send_snapshot(member: Member, to: MemberId, progress: Progress) -> bool:
+    if not progress.recent_active:
+        return False  # it would only fill a queue
+    try:
+        snapshot = member.log.snapshot()
+    except SnapshotTemporarilyUnavailable:
+        return False
+    assert snapshot.meta.index >= member.log.first_index() - 1, "the snapshot leaves a hole"
+    progress.become_snapshot(snapshot.meta.index)
+    member.send(
+        Message(MessageKind.SNAPSHOT, to, member.config.member_id, member.term, snapshot=snapshot)
+    )
+    return True
+
+
+def broadcast_heartbeat(member: Member) -> None:
+    """Tell everybody that the leader lives; carry the newest read request along."""
+    context = member.reads.heartbeat_context
+    for to, progress in member.members.others:
+        # Never beyond what is known to match: the rest of its log may still be overwritten.
+        commit = min(progress.match, member.log.commit_index)
+        member.send(
+            Message(
+                MessageKind.HEARTBEAT,
+                to,
+                member.config.member_id,
+                member.term,
+                commit=commit,
+                context=context,
+            )
+        )
+        progress.sent_commit(commit)
+
+
+def send_timeout_now(member: Member, to: MemberId) -> None:
+    """Ask ``to``, whose log is complete, to campaign without waiting."""
+    member.send(Message(MessageKind.TIMEOUT_NOW, to, member.config.member_id, member.term))

@@ -1,0 +1,105 @@
+"""Hold the part of the log that is not known to be synced yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replication.core.types import Entry, LogIndex, Snapshot, Term
+
+
+class Unstable:
+    """The tail of the log, and perhaps a snapshot below it, on their way to the disk.
+
+    ``entries[i]`` has the index ``offset + i``. Those below ``offset_in_progress`` were handed to
+    the append worker. Invariants: ``offset <= offset_in_progress <= offset + len(entries)``; with
+    a snapshot, ``offset`` is one past it until entries are synced.
+    """
+
+    __slots__ = ("entries", "offset", "offset_in_progress", "snapshot", "snapshot_in_progress")
+
+    def __init__(self, offset: LogIndex) -> None:
+        self.offset = offset
+        self.offset_in_progress = offset
+        self.entries: list[Entry] = []
+        self.snapshot: Snapshot | None = None
+        self.snapshot_in_progress = False
+
+    @property
+    def has_next_entries(self) -> bool:
+        """Tell whether there are entries that the append worker has not got."""
+        return self.offset_in_progress < self.offset + len(self.entries)
+
+    @property
+    def has_next_snapshot(self) -> bool:
+        """Tell whether there is a snapshot that the append worker has not got."""
+        return self.snapshot is not None and not self.snapshot_in_progress
+
+    def next_entries(self) -> tuple[Entry, ...]:
+        """Return the entries that the append worker has not got."""
+        return tuple(self.entries[self.offset_in_progress - self.offset :])
+
+    def next_snapshot(self) -> Snapshot | None:
+        """Return the snapshot that the append worker has not got, if there is one."""
+        return None if self.snapshot_in_progress else self.snapshot
+
+    def term(self, index: LogIndex) -> Term | None:
+        """Return the term at ``index``, None if the entry is not here."""
+        position = index - self.offset
+        if 0 <= position < len(self.entries):
+            return self.entries[position].term
+        if self.snapshot is not None and self.snapshot.meta.index == index:
+            return self.snapshot.meta.term
+        return None
+
+    def slice(self, lo: LogIndex, hi: LogIndex) -> list[Entry]:
+        """Return the entries from ``lo`` up to, not including, ``hi``; all of them must be here."""
+        assert self.offset <= lo <= hi <= self.offset + len(self.entries)
+        return self.entries[lo - self.offset : hi - self.offset]
+
+    def accept(self) -> None:
+        """Record that the append worker got everything there is."""
+        self.offset_in_progress = LogIndex(self.offset + len(self.entries))
+        self.snapshot_in_progress = self.snapshot is not None
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add ``entries``; what is stored from their first index on is replaced."""
+        first = entries[0].index
+        end = self.offset + len(self.entries)
+        assert first <= end, "the log has no holes"
+        if first == end:
+            self.entries.extend(entries)
+        elif first <= self.offset:
+            self.entries = list(entries)
+            self.offset = first
+            self.offset_in_progress = first
+        else:
+            del self.entries[first - self.offset :]
+            self.entries.extend(entries)
+            self.offset_in_progress = min(self.offset_in_progress, first)
+
+    def entries_synced(self, index: LogIndex, term: Term) -> None:
+        """Forget the entries up to ``index``, unless the one at ``index`` is another by now.
+
+        Between being handed to the worker and being synced, entries may have been replaced by
+        those of another leader; their own report will come.
+        """
+        position = index - self.offset
+        if not 0 <= position < len(self.entries) or self.entries[position].term != term:
+            return
+        del self.entries[: position + 1]
+        self.offset = LogIndex(index + 1)
+        self.offset_in_progress = max(self.offset_in_progress, self.offset)
+
+    def snapshot_synced(self, index: LogIndex) -> None:
+        """Forget the snapshot, unless it is another by now."""
+        if self.snapshot is not None and self.snapshot.meta.index == index:
+            self.snapshot = None
+            self.snapshot_in_progress = False
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replace everything by ``snapshot``."""
+        self.offset = LogIndex(snapshot.meta.index + 1)
+        self.offset_in_progress = self.offset
+        self.entries = []
+        self.snapshot = snapshot
+        self.snapshot_in_progress = False
