@@ -1,0 +1,72 @@
+"""Name everything that can go wrong outside the Raft core; one tree, one clear line each."""
+
+from __future__ import annotations
+
+from replication.core.types import LogIndex, MemberId
+
+
+class ReplicationError(Exception):
+    """Root of this package's errors; ``str()`` of each is one line for an operator."""
+
+
+class DirectoryRefused(ReplicationError):
+    """The data directory cannot be used by this process as it is configured."""
+
+
+class DirectoryUnwritable(DirectoryRefused):
+    """The data directory cannot be created or written: correct its path or its permissions."""
+
+
+class DirectoryLocked(DirectoryRefused):
+    """A living process holds the data directory: stop that process first."""
+
+
+class DirectoryForeign(DirectoryRefused):
+    """The data belongs to another cluster, member or group: correct the configuration."""
+
+
+class FormatUnknown(DirectoryRefused):
+    """The data was written in a format that this version does not read."""
+
+
+class LogDamaged(ReplicationError):
+    """Synced data is missing or unreadable: this member forgot promises and must not take part.
+
+    Wipe the directory and let the member join anew; never cut the log by hand.
+    """
+
+
+class StorageFailed(ReplicationError):
+    """An append or a sync failed: nothing is known about the disk, the process must end."""
+
+
+class StateLost(ReplicationError):
+    """The state machine is behind the start of the log: its state was lost or replaced."""
+
+
+class Stopped(ReplicationError):
+    """The node is stopped or stopping; nothing was proposed, or its outcome is unknown."""
+
+
+class NotLeader(ReplicationError):
+    """This member does not lead; ``leader`` says who does, ``NO_MEMBER`` if nobody is known to."""
+
+    def __init__(self, leader: MemberId) -> None:
+        super().__init__(f"not the leader; leader: {leader or 'unknown'}")
+        self.leader = leader
+
+
+class ProposalLost(ReplicationError):
+    """A proposal was overwritten or its outcome is unknown; retry with the same request id."""
+
+    def __init__(self, index: LogIndex, reason: str) -> None:
+        super().__init__(f"outcome of the proposal at index {index} is unknown: {reason}")
+        self.index = index
+
+
+class SnapshotBroken(ReplicationError):
+    """A received snapshot is incomplete or fails its checksum; it was dropped."""
+
+
+class PeerRefused(ReplicationError):
+    """A peer is of another cluster, protocol or life, and is not listened to."""

@@ -1,0 +1,1 @@
+"""Keep the log, the hard state and the snapshots of a group on disk."""

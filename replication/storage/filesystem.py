@@ -1,0 +1,157 @@
+"""Be the seam between the storage and the disk, so that tests can put a simulated disk there.
+
+Names are relative to the data directory and use ``/``. Nothing is durable before a sync: content
+before ``sync`` of the file, a new, renamed or removed name before ``sync_directory``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+
+class File(Protocol):
+    """An open file; every call may raise ``OSError``."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``; fewer at the end."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write all of ``data`` at ``offset``."""
+
+    def sync(self) -> None:
+        """Make all content durable."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes."""
+
+    def allocate(self, size: int) -> None:
+        """Reserve blocks up to ``size``; what was not written reads as zeros."""
+
+    def close(self) -> None:
+        """Close; never syncs."""
+
+
+class FileSystem(Protocol):
+    """A directory tree; every call may raise ``OSError``."""
+
+    def exists(self, name: str) -> bool:
+        """Tell whether a file or directory of this name exists."""
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names in a directory, sorted; without the directory's own."""
+
+    def make_directory(self, directory: str) -> None:
+        """Create a directory, with its parents, if it is not there; durable at once."""
+
+    def create(self, name: str) -> File:
+        """Create an empty file, replacing one of that name."""
+
+    def open(self, name: str) -> File:
+        """Open an existing file for reading and writing."""
+
+    def read(self, name: str) -> bytes:
+        """Return a whole file."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file, replacing ``new``."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+    def sync_directory(self, directory: str) -> None:
+        """Make the names in a directory durable."""
+
+
+class DiskFile:
+    """A ``File`` of the operating system."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """See ``File``."""
+        return os.pread(self._descriptor, size, offset)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """See ``File``. A short write is continued: it is legal, and means a nearly full disk."""
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            written += os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+
+    def sync(self) -> None:
+        """See ``File``. ``fdatasync`` also writes the metadata that reading needs: the size."""
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        """See ``File``."""
+        os.ftruncate(self._descriptor, size)
+
+    def allocate(self, size: int) -> None:
+        """See ``File``."""
+        os.posix_fallocate(self._descriptor, 0, size)
+
+    def close(self) -> None:
+        """See ``File``."""
+        os.close(self._descriptor)
+
+
+class DiskFileSystem:
+    """The ``FileSystem`` below one directory of the operating system."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def exists(self, name: str) -> bool:
+        """See ``FileSystem``."""
+        return (self._root / name).exists()
+
+    def names(self, directory: str) -> list[str]:
+        """See ``FileSystem``."""
+        return sorted(path.name for path in (self._root / directory).iterdir())
+
+    def make_directory(self, directory: str) -> None:
+        """See ``FileSystem``."""
+        path = self._root / directory
+        if path.is_dir():
+            return
+        path.mkdir(mode=0o750, parents=True)
+        parent = path.parent
+        while parent != self._root.parent:
+            self._sync_path(parent)
+            parent = parent.parent
+
+    def create(self, name: str) -> File:
+        """See ``FileSystem``."""
+        return DiskFile(self._root / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+    def open(self, name: str) -> File:
+        """See ``FileSystem``."""
+        return DiskFile(self._root / name, os.O_RDWR)
+
+    def read(self, name: str) -> bytes:
+        """See ``FileSystem``."""
+        return (self._root / name).read_bytes()
+
+    def rename(self, old: str, new: str) -> None:
+        """See ``FileSystem``."""
+        (self._root / old).rename(self._root / new)
+
+    def remove(self, name: str) -> None:
+        """See ``FileSystem``."""
+        (self._root / name).unlink()
+
+    def sync_directory(self, directory: str) -> None:
+        """See ``FileSystem``."""
+        self._sync_path(self._root / directory)
+
+    @staticmethod
+    def _sync_path(path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,208 @@
+"""Keep everything durable of one Raft group, and say who may touch which part when.
+
+Methods in the first block run on the storage worker, one at a time. Those in the second run on the
+event loop after the worker has finished.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from replication.core.types import (
+    ConfState,
+    Entry,
+    HardState,
+    LogIndex,
+    SnapshotMeta,
+    Term,
+)
+from replication.errors import LogDamaged, StateLost
+from replication.storage.filesystem import FileSystem
+from replication.storage.mark import Mark, MarkFile
+from replication.storage.metadata import Identity, LogStart, Metadata
+from replication.storage.recent import RECENT_BYTES_MAX, RECENT_ENTRIES_MAX, RecentEntries
+from replication.storage.recovery import recover
+from replication.storage.segment import SEGMENT_BYTES
+from replication.storage.segment_log import LOG_DIRECTORY, SegmentLog
+from replication.storage.stored_log import StoredLog
+
+BOOTSTRAP_INDEX = LogIndex(1)
+"""A new group begins as if a snapshot of this index had been taken: so a member that joins later
+gets the first membership with a snapshot, and never has to guess it."""
+
+BOOTSTRAP_TERM = Term(1)
+
+
+@dataclass(slots=True, frozen=True)
+class StorageConfig:
+    """How a group is stored."""
+
+    identity: Identity
+    founders: ConfState
+    """The membership of a group that begins now; empty for a member that joins one."""
+    salt: int
+    """Random number for a first start; see ``Metadata.salt``."""
+    segment_bytes: int = SEGMENT_BYTES
+    recent_bytes_max: int = RECENT_BYTES_MAX
+    recent_entries_max: int = RECENT_ENTRIES_MAX
+
+
+class GroupStorage:
+    """Log, hard state, membership history and snapshot bookkeeping of one group."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        metadata: Metadata,
+        log: SegmentLog,
+        view: StoredLog,
+        memberships: list[tuple[LogIndex, ConfState]],
+    ) -> None:
+        self.fs = fs
+        self.metadata = metadata
+        self.view = view
+        self.incarnation = metadata.begin_life()
+        self._log = log
+        self._memberships = memberships
+
+    @classmethod
+    def open(cls, fs: FileSystem, config: StorageConfig, applied: LogIndex) -> GroupStorage:
+        """Open the group's directory, or found it; ``applied`` is where the state machine stands.
+
+        Raises:
+            DirectoryForeign: the data is of another cluster, member or group.
+            LogDamaged: synced data is missing or unreadable.
+            StateLost: the state machine stands before the log begins.
+            FormatUnknown: another version wrote it.
+        """
+        metadata = Metadata(fs, f"raft-{config.identity.group_id}")
+        if not metadata.is_initialized():
+            _found(fs, metadata, config)
+        metadata.check_identity(config.identity)
+        _finish_installation(metadata, applied)
+        recent = RecentEntries(config.recent_bytes_max, config.recent_entries_max)
+        recovered, log = recover(fs, metadata, recent, config.segment_bytes)
+        start, last = log.start, log.last_index
+        if applied < start.index and start.index != BOOTSTRAP_INDEX:
+            raise StateLost(
+                f"the state stands at entry {applied}, but the log begins behind {start.index}"
+            )
+        if applied > last:
+            raise LogDamaged(f"the log ends at entry {last}, but the state has {applied}")
+        hard_state = metadata.hard_state()
+        if hard_state.term < recovered.terms.term(last):
+            raise LogDamaged(f"the log has entries after term {hard_state.term}, the last known")
+        commit = max(hard_state.commit, recovered.commit, applied, start.index)
+        memberships = metadata.memberships()
+        initial = (
+            HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
+            _membership_at(memberships, LogIndex(max(applied, start.index))),
+        )
+        view = StoredLog(log, recovered.terms, recent, initial)
+        return cls(fs, metadata, log, view, memberships)
+
+    # On the storage worker.
+
+    def store(
+        self, hard_state: HardState | None, entries: Sequence[Entry], commit: LogIndex
+    ) -> int:
+        """Make a hard state and entries durable, in this order; return the bytes of the log.
+
+        The order matters: entries of a term that the hard state does not know would be damage.
+        """
+        if hard_state is not None:
+            self.metadata.save_hard_state(hard_state)
+        return self._log.append(entries, commit) if entries else 0
+
+    def save_memberships(self, history: list[tuple[LogIndex, ConfState]]) -> None:
+        """Make the membership history durable, before the change is applied to the state."""
+        self.metadata.save_memberships(history)
+
+    def trim(self, index: LogIndex) -> LogStart:
+        """Delete segments at or below ``index``, as far as whole ones; return the new start."""
+        return self._log.trim(index, self.view.term)
+
+    def begin_installation(self, meta: SnapshotMeta) -> None:
+        """Note that the state machine is about to be replaced by a snapshot."""
+        self.metadata.save_installing(meta)
+
+    def finish_installation(self, meta: SnapshotMeta) -> None:
+        """Replace log and membership by the snapshot that the state machine holds now."""
+        self._log.reset(meta.index, meta.term)
+        self.metadata.save_memberships([(meta.index, meta.conf_state)])
+        self.metadata.clear_installing()
+
+    def sync_mark(self) -> None:
+        """Make the mark durable; called when there is nothing else to do."""
+        self._log.sync_mark()
+
+    def close(self, hard_state: HardState) -> None:
+        """Save what saves work at the next start, and close the files."""
+        self.metadata.save_hard_state(hard_state)
+        self._log.close()
+
+    # On the event loop.
+
+    def membership_at(self, index: LogIndex) -> ConfState:
+        """Return the membership that holds at ``index``."""
+        return _membership_at(self._memberships, index)
+
+    def add_membership(
+        self, index: LogIndex, conf_state: ConfState, durable: LogIndex
+    ) -> list[tuple[LogIndex, ConfState]]:
+        """Add a membership to the history and return what to save.
+
+        Forgets what held before the membership at ``durable``: no start can need it.
+        """
+        kept = [each for each in self._memberships if each[0] < index]
+        oldest = max(0, bisect_right(kept, durable, key=lambda each: each[0]) - 1)
+        self._memberships = [*kept[oldest:], (index, conf_state)]
+        return list(self._memberships)
+
+    def publish_installation(self, meta: SnapshotMeta) -> None:
+        """Show the log and the membership that a snapshot brought."""
+        self._memberships = [(meta.index, meta.conf_state)]
+        self.view.publish_reset(meta.index, meta.term)
+
+
+def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
+    """Create the group's files; the identity comes last and makes them count."""
+    log_directory = f"{metadata.directory}/{LOG_DIRECTORY}"
+    fs.make_directory(metadata.directory)
+    fs.make_directory(log_directory)
+    if fs.names(log_directory):
+        raise LogDamaged(f"{metadata.directory} holds a log, but its identity is missing")
+    start = LogStart(0, LogIndex(0), Term(0))
+    if config.founders.voters:
+        start = LogStart(0, BOOTSTRAP_INDEX, BOOTSTRAP_TERM)
+    metadata.save_log_start(start)
+    metadata.save_hard_state(HardState(term=start.term, commit=start.index))
+    metadata.save_memberships([(start.index, config.founders)])
+    mark = Mark(start.generation, start.index, start.term, 0)
+    MarkFile.create(fs, f"{metadata.directory}/mark", mark).close()
+    metadata.save_identity(config.identity, config.salt)
+
+
+def _finish_installation(metadata: Metadata, applied: LogIndex) -> None:
+    """Complete the installation of a snapshot that a crash interrupted, or forget it.
+
+    The state machine replaces its state atomically, so ``applied`` says which side of it we are on.
+    """
+    meta = metadata.installing()
+    if meta is None:
+        return
+    start = metadata.log_start()
+    if applied >= meta.index and start.index < meta.index:
+        metadata.save_log_start(LogStart(start.generation + 1, meta.index, meta.term))
+    if applied >= meta.index:
+        metadata.save_memberships([(meta.index, meta.conf_state)])
+    metadata.clear_installing()
+
+
+def _membership_at(memberships: list[tuple[LogIndex, ConfState]], index: LogIndex) -> ConfState:
+    place = bisect_right(memberships, index, key=lambda each: each[0]) - 1
+    if place < 0:
+        raise LogDamaged(f"the membership at entry {index} is unknown")
+    return memberships[place][1]

@@ -1,0 +1,202 @@
+"""Keep the small facts of a group beside its log, each in a file that is replaced as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from replication.core.types import ConfState, HardState, LogIndex, MemberId, SnapshotMeta, Term
+from replication.errors import DirectoryForeign, LogDamaged
+from replication.storage.checked_file import JsonValue, read_checked, write_checked
+from replication.storage.filesystem import FileSystem
+
+MEMBERSHIPS_MAX: Final = 1000
+"""Memberships remembered since the durable index; more only if the state never flushes."""
+
+
+@dataclass(slots=True, frozen=True)
+class Identity:
+    """Whose data a directory holds."""
+
+    cluster_id: str
+    member_id: MemberId
+    group_id: int
+
+
+@dataclass(slots=True, frozen=True)
+class LogStart:
+    """What lies before the first entry of the log.
+
+    ``generation`` counts how often the log was thrown away as a whole for a snapshot; segments of
+    an older generation are refuse. So one rename replaces the log.
+    """
+
+    generation: int
+    index: LogIndex
+    term: Term
+
+
+class Metadata:
+    """The small files of one group: identity, hard state, log start, memberships, lives.
+
+    Every ``save`` is durable when it returns. Not thread-safe: one caller at a time.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self.directory = directory
+
+    def _name(self, kind: str) -> str:
+        return f"{self.directory}/{kind}"
+
+    def _read(self, kind: str) -> dict[str, JsonValue]:
+        return read_checked(self._fs, self._name(kind))
+
+    def _write(self, kind: str, content: dict[str, JsonValue]) -> None:
+        write_checked(self._fs, self._name(kind), content)
+
+    def is_initialized(self) -> bool:
+        """Tell whether a first start was completed: the identity is written last."""
+        return self._fs.exists(self._name("identity"))
+
+    def check_identity(self, expected: Identity) -> None:
+        """Make sure that the data is ours.
+
+        Raises:
+            DirectoryForeign: it is somebody else's.
+        """
+        found = self._read("identity")
+        for field in ("cluster_id", "member_id", "group_id"):
+            if found[field] != getattr(expected, field):
+                raise DirectoryForeign(
+                    f"{self.directory} belongs to {field} {found[field]!r}, "
+                    f"not to {getattr(expected, field)!r}"
+                )
+
+    def save_identity(self, identity: Identity, salt: int) -> None:
+        """Write whose data this is: the last step of a first start."""
+        content: dict[str, JsonValue] = {
+            "salt": salt,
+            "cluster_id": identity.cluster_id,
+            "member_id": identity.member_id,
+            "group_id": identity.group_id,
+        }
+        self._write("identity", content)
+
+    def salt(self) -> int:
+        """Return the number that the checksums of this member's records start from.
+
+        Drawn at random, so that nobody can send data that looks like a record of our log.
+        """
+        return _number(self._read("identity"), "salt")
+
+    def begin_life(self) -> int:
+        """Count this start; return its number, by which peers tell our lives apart."""
+        known = self._fs.exists(self._name("incarnation"))
+        incarnation = 1 + (_number(self._read("incarnation"), "number") if known else 0)
+        self._write("incarnation", {"number": incarnation})
+        return incarnation
+
+    def hard_state(self) -> HardState:
+        """Return term, vote and a lower bound of the commit index."""
+        found = self._read("hard_state")
+        return HardState(
+            term=Term(_number(found, "term")),
+            vote=MemberId(_number(found, "vote")),
+            commit=LogIndex(_number(found, "commit")),
+        )
+
+    def save_hard_state(self, state: HardState) -> None:
+        """Write term and vote together, before anything that implies them may leave."""
+        content: dict[str, JsonValue] = {
+            "term": state.term,
+            "vote": state.vote,
+            "commit": state.commit,
+        }
+        self._write("hard_state", content)
+
+    def log_start(self) -> LogStart:
+        """Return where the log begins."""
+        found = self._read("log_start")
+        return LogStart(
+            generation=_number(found, "generation"),
+            index=LogIndex(_number(found, "index")),
+            term=Term(_number(found, "term")),
+        )
+
+    def save_log_start(self, start: LogStart) -> None:
+        """Move the beginning of the log; segments wholly before it are refuse from now on."""
+        content: dict[str, JsonValue] = {
+            "generation": start.generation,
+            "index": start.index,
+            "term": start.term,
+        }
+        self._write("log_start", content)
+
+    def memberships(self) -> list[tuple[LogIndex, ConfState]]:
+        """Return the known memberships, each with the index from which it holds; ascending."""
+        found = self._read("membership")["history"]
+        assert isinstance(found, list)
+        return [_decode_membership(each) for each in found]
+
+    def save_memberships(self, history: list[tuple[LogIndex, ConfState]]) -> None:
+        """Write the known memberships."""
+        assert len(history) <= MEMBERSHIPS_MAX, "the state machine never became durable"
+        self._write("membership", {"history": [_encode_membership(*each) for each in history]})
+
+    def installing(self) -> SnapshotMeta | None:
+        """Return the snapshot whose installation was begun and not finished, if there is one."""
+        if not self._fs.exists(self._name("installing")):
+            return None
+        found = self._read("installing")
+        index, conf_state = _decode_membership(found["membership"])
+        return SnapshotMeta(index, Term(_number(found, "term")), conf_state)
+
+    def save_installing(self, meta: SnapshotMeta) -> None:
+        """Note that the state machine is about to be replaced."""
+        content: dict[str, JsonValue] = {
+            "term": meta.term,
+            "membership": _encode_membership(meta.index, meta.conf_state),
+        }
+        self._write("installing", content)
+
+    def clear_installing(self) -> None:
+        """Note that the installation is finished, or was undone."""
+        self._fs.remove(self._name("installing"))
+        self._fs.sync_directory(self.directory)
+
+
+def _number(content: dict[str, JsonValue], field: str) -> int:
+    found = content.get(field)
+    if not isinstance(found, int):
+        raise LogDamaged(f"field {field} is missing or no number")
+    return found
+
+
+def _members(content: dict[str, JsonValue], field: str) -> tuple[MemberId, ...]:
+    found = content[field]
+    assert isinstance(found, list)
+    return tuple(MemberId(each) for each in found if isinstance(each, int))
+
+
+def _encode_membership(index: LogIndex, conf_state: ConfState) -> JsonValue:
+    return {
+        "index": index,
+        "voters": list(conf_state.voters),
+        "learners": list(conf_state.learners),
+        "voters_outgoing": list(conf_state.voters_outgoing),
+        "learners_next": list(conf_state.learners_next),
+        "auto_leave": conf_state.auto_leave,
+    }
+
+
+def _decode_membership(content: JsonValue) -> tuple[LogIndex, ConfState]:
+    assert isinstance(content, dict)
+    conf_state = ConfState(
+        voters=_members(content, "voters"),
+        learners=_members(content, "learners"),
+        voters_outgoing=_members(content, "voters_outgoing"),
+        learners_next=_members(content, "learners_next"),
+        auto_leave=content["auto_leave"] is True,
+    )
+    return LogIndex(_number(content, "index")), conf_state
