@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.config import Config, read_config
 from tools import manifests
 
 OVERLAYS = manifests.OVERLAYS
@@ -52,6 +53,32 @@ def settings(rendered):
     return one(rendered, "ConfigMap")["data"]
 
 
+@pytest.fixture
+def environments(stateful_set, container, settings):
+    """Return what each replica sees, as the kubelet would put it together."""
+    found = []
+    for ordinal in range(stateful_set["spec"]["replicas"]):
+        fields = {
+            "metadata.name": f"{stateful_set['metadata']['name']}-{ordinal}",
+            "metadata.namespace": "somewhere",
+        }
+        environment = dict(settings)
+        for entry in container["env"]:
+            value = entry.get("value") or fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+            for name, known in environment.items():
+                value = value.replace(f"$({name})", known)
+            environment[entry["name"]] = value
+        found.append(environment)
+    return found
+
+
+def node_config(environment):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return read_config()
+
+
 def test_every_schema_accepts_every_manifest(rendered):
     assert [fault for manifest in rendered for fault in manifests.faults(manifest)] == []
 
@@ -75,13 +102,27 @@ def test_all_nodes_start_together_and_none_loses_its_volume(stateful_set):
     assert spec["minReadySeconds"] > 0
 
 
-def test_the_first_members_are_the_replicas(stateful_set, settings):
+def test_every_node_accepts_its_settings_and_they_name_all_nodes(stateful_set, environments):
     service, name = stateful_set["spec"]["serviceName"], stateful_set["metadata"]["name"]
-    expected = [
-        f"{name}-{ordinal}={name}-{ordinal}.{service}:7402"
-        for ordinal in range(stateful_set["spec"]["replicas"])
-    ]
-    assert settings["TASKRAFT_PEERS"].split(",") == expected
+    replicas = range(stateful_set["spec"]["replicas"])
+    for ordinal, environment in zip(replicas, environments, strict=True):
+        config = node_config(environment)
+        assert config.member.member_id == ordinal + 1
+        assert [member.peer_address for member in config.members] == [
+            f"{name}-{peer}.{service}.somewhere.svc:7402" for peer in replicas
+        ]
+        assert config.client_address == f"{name}-{ordinal}.{service}.somewhere.svc:7401"
+
+
+def test_every_setting_is_one_that_the_node_knows(environments):
+    known = {f"TASKRAFT_{name}".upper() for name in Config.model_fields}
+    assert {name for name in environments[0] if name.startswith("TASKRAFT_")} <= known
+
+
+def test_the_history_leaves_half_of_the_volume(stateful_set, environments):
+    (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
+    volume_gib = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Gi"))
+    assert node_config(environments[0]).feed_bytes_max <= volume_gib * 2**30 / 2
 
 
 def test_the_number_of_replicas_has_a_majority(stateful_set):
@@ -137,9 +178,10 @@ def test_probes_ask_the_http_port(container, probe):
     assert container[probe]["httpGet"] == {"path": PROBES[probe], "port": "http"}
 
 
-def test_a_node_that_is_stopped_has_time_to_hand_over(pod, container):
+def test_a_node_that_is_stopped_has_time_to_hand_over(pod, container, environments):
     assert container["lifecycle"]["preStop"] == {"sleep": {"seconds": 3}}
-    assert pod["terminationGracePeriodSeconds"] >= 30
+    grace_ms = node_config(environments[0]).stop_grace_ms + 3_000
+    assert pod["terminationGracePeriodSeconds"] * 1000 >= 2 * grace_ms
 
 
 def test_the_pod_is_restricted(pod, container):
