@@ -1,0 +1,270 @@
+"""Run a cluster of real node processes on loopback: for the demo, the bench and the cluster tests.
+
+Every node has a folder of its own below the given one: ``data`` and what it printed, ``node.log``.
+Ports are chosen by the kernel. Nothing here knows the server: it starts ``taskraft serve`` and asks
+over the contract.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+
+from taskraft.v1 import cluster_service_pb2, cluster_service_pb2_grpc
+
+READY_TIMEOUT_MS: Final = 30_000
+"""How long a cluster may take from its start until it serves, on a busy machine."""
+
+STOP_TIMEOUT_MS: Final = 15_000
+"""How long a node may take to hand over, drain and sync after SIGTERM."""
+
+ASK_TIMEOUT_MS: Final = 500
+POLL_MS: Final = 20
+LOG_LINES_SHOWN: Final = 15
+
+Phase = cluster_service_pb2.NodeState
+RETRY_QUICKLY: Final = (
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+)
+
+
+class NodeFailed(Exception):
+    """A node ended by itself, or does not serve in time; the text ends with what it printed."""
+
+
+def free_addresses(count: int) -> list[str]:
+    """Return addresses on loopback that nobody listens on, all different.
+
+    The kernel does not give a port again soon, so that the small gap until a node binds it has no
+    consequences in practice.
+    """
+    with ExitStack() as open_sockets:
+        addresses = []
+        for _ in range(count):
+            held = open_sockets.enter_context(socket.socket())
+            held.bind(("127.0.0.1", 0))
+            addresses.append(f"127.0.0.1:{held.getsockname()[1]}")
+        return addresses
+
+
+@dataclass(slots=True)
+class Node:
+    """One node process, which may be killed and started again with the same data."""
+
+    name: str
+    folder: Path
+    address: str
+    """Where clients reach it."""
+    peer_address: str
+    http_address: str
+    """Where probes and metrics are."""
+    environment: Mapping[str, str]
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _channel: grpc.Channel | None = field(default=None, init=False)
+
+    @property
+    def log(self) -> Path:
+        """What the node printed, all its lives in one file."""
+        return self.folder / "node.log"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running node."""
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process; it keeps its data between lives."""
+        assert not self.is_running, f"{self.name} runs already"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [str(Path(sys.executable).parent / "taskraft"), "serve"]
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal reaches us, and we stop the nodes.
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """End the process with SIGKILL, as a crash would, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> int:
+        """Ask the process to end with SIGTERM; return its exit status.
+
+        Raises:
+            NodeFailed: it did not end in time; it has been killed.
+        """
+        assert self._process is not None, f"{self.name} was not started"
+        self._process.terminate()
+        try:
+            return self._process.wait(timeout_ms / 1_000)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise NodeFailed(f"{self.name} did not stop in {timeout_ms} ms{self.tail()}") from None
+
+    def state(self) -> cluster_service_pb2.GetClusterStateResponse | None:
+        """Return what the node says about the cluster, or None when it does not answer."""
+        if not self.is_running:
+            return None
+        if self._channel is None:
+            self._channel = grpc.insecure_channel(self.address, options=RETRY_QUICKLY)
+        stub = cluster_service_pb2_grpc.ClusterServiceStub(self._channel)
+        request = cluster_service_pb2.GetClusterStateRequest()
+        try:
+            return stub.GetClusterState(request, timeout=ASK_TIMEOUT_MS / 1_000)
+        except grpc.RpcError:
+            return None
+
+    def tail(self) -> str:
+        """Return the last lines that the node printed, indented, for the text of an error."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "".join(f"\n    {line}" for line in text.splitlines()[-LOG_LINES_SHOWN:])
+
+    def close(self) -> None:
+        """Kill the process if it runs, and close the channel to it."""
+        self.kill()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+
+class LocalCluster:
+    """Some nodes that form one cluster.
+
+    Args:
+        size: how many nodes.
+        folder: where they keep their data and logs; made if it is missing.
+        settings: further variables of their environment, for example
+            ``{"TASKRAFT_AUTO_CREATE_TUBES": "true"}``.
+    """
+
+    def __init__(self, size: int, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        addresses = free_addresses(3 * size)
+        clients, peers, https = addresses[:size], addresses[size : 2 * size], addresses[2 * size :]
+        members = ",".join(
+            f"n{place}={place}@{peer}/{client}"
+            for place, (peer, client) in enumerate(zip(peers, clients, strict=True), start=1)
+        )
+        shared = {
+            "TASKRAFT_CLUSTER_ID": folder.name,
+            "TASKRAFT_PEERS": members,
+            "TASKRAFT_LOG_FORMAT": "json",
+            **(settings or {}),
+        }
+        self.nodes: Final = tuple(
+            Node(
+                name=f"n{place}",
+                folder=folder / f"n{place}",
+                address=client,
+                peer_address=peer,
+                http_address=http,
+                environment={
+                    **shared,
+                    "TASKRAFT_NODE_NAME": f"n{place}",
+                    "TASKRAFT_DATA_DIR": str(folder / f"n{place}" / "data"),
+                    "TASKRAFT_LISTEN": client,
+                    "TASKRAFT_PEER_LISTEN": peer,
+                    "TASKRAFT_HTTP_LISTEN": http,
+                },
+            )
+            for place, (client, peer, http) in enumerate(
+                zip(clients, peers, https, strict=True), start=1
+            )
+        )
+
+    @property
+    def target(self) -> str:
+        """The addresses of all nodes in the form that clients take."""
+        return ",".join(node.address for node in self.nodes)
+
+    def start(self) -> None:
+        """Start all nodes; see ``wait_ready``."""
+        for node in self.nodes:
+            node.start()
+
+    def running(self) -> Iterator[Node]:
+        """Yield the nodes whose processes live."""
+        return (node for node in self.nodes if node.is_running)
+
+    def leader(self) -> Node | None:
+        """Return the running node that leads and serves, or None at present."""
+        for node in self.running():
+            state = node.state()
+            if state and state.state.phase == Phase.RUNNING and state.leader == node.name:
+                return node
+        return None
+
+    def is_ready(self) -> bool:
+        """Tell whether one node leads and serves, and all running ones follow it."""
+        states = [node.state() for node in self.running()]
+        phases = sorted(state.state.phase for state in states if state)
+        if len(phases) < len(states) or len({state.leader for state in states if state}) != 1:
+            return False
+        return phases == [Phase.RUNNING] + [Phase.WAITING] * (len(states) - 1)
+
+    def wait_ready(self, timeout_ms: int = READY_TIMEOUT_MS) -> Node:
+        """Wait until the running nodes serve; return the leader.
+
+        Raises:
+            NodeFailed: a node ended, or there is no such state in time.
+        """
+        until = time.monotonic_ns() + timeout_ms * 1_000_000
+        started = list(self.running())
+        while time.monotonic_ns() < until:
+            for node in started:
+                if not node.is_running:
+                    raise NodeFailed(f"{node.name} ended at its start:{node.tail()}")
+            if self.is_ready() and (leader := self.leader()) is not None:
+                return leader
+            time.sleep(POLL_MS / 1_000)
+        logs = "".join(f"\n  {node.name}:{node.tail()}" for node in self.nodes)
+        raise NodeFailed(f"the cluster does not serve after {timeout_ms} ms{logs}")
+
+    def close(self) -> None:
+        """Kill what runs; the folders stay."""
+        for node in self.nodes:
+            node.close()
+
+    def __enter__(self) -> Self:
+        """Start all nodes and wait until they serve."""
+        try:
+            self.start()
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End all nodes."""
+        self.close()
