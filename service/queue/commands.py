@@ -320,7 +320,7 @@ class CloseSession:
 
 @value
 class Startup:
-    """Begin a leadership: detach all sessions and give each a full grace; release sessionless leases' nothing.
+    """Begin a leadership: detach all sessions and give each a full grace; sessionless leases live on.
 
     ``feed_id`` and ``feed_partitions`` are used by the first one of a cluster only. Answer: ``StartupResult``.
     """
@@ -339,8 +339,22 @@ class TrimFeed:
 
 
 Command: TypeAlias = (
-    Put | Take | Settle | Kick | Bury | Delete | CreateTube | DropTube | TruncateTube | ReleaseAll
-    | OpenSession | KeepSessions | AttachSession | CloseSession | Startup | TrimFeed
+    Put
+    | Take
+    | Settle
+    | Kick
+    | Bury
+    | Delete
+    | CreateTube
+    | DropTube
+    | TruncateTube
+    | ReleaseAll
+    | OpenSession
+    | KeepSessions
+    | AttachSession
+    | CloseSession
+    | Startup
+    | TrimFeed
 )
 
 
@@ -473,6 +487,13 @@ class StartupResult:
 
 
 Result: TypeAlias = (
-    PutResult | TakeResult | SettleResult | CountResult | TubeResult | SessionResult | KeepResult
-    | StartupResult | Refusal
+    PutResult
+    | TakeResult
+    | SettleResult
+    | CountResult
+    | TubeResult
+    | SessionResult
+    | KeepResult
+    | StartupResult
+    | Refusal
 )

@@ -1,0 +1,167 @@
+"""Write answers so that a repeated request gets the first one again.
+
+Compact, because they are kept for minutes at full rate: a put of consecutive ids is a first id and
+a count. Leases, tubes and sessions are kept by name and shown as they are at the time of the
+repetition.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from service.queue.commands import (
+    CountResult,
+    ItemRefusal,
+    KeepResult,
+    PutResult,
+    Reason,
+    Refusal,
+    SessionResult,
+    SettleResult,
+    StartupResult,
+    TakeResult,
+    TouchedLease,
+    TubeResult,
+    value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from service.queue.commands import Result
+
+
+@value
+class TakenBefore:
+    """A take was answered with these leases."""
+
+    tokens: Sequence[int]
+
+
+@value
+class TubeBefore:
+    """A tube was answered."""
+
+    name: str
+    existed: bool
+
+
+@value
+class SessionBefore:
+    """A session was answered."""
+
+    session_id: str
+
+
+Answer: TypeAlias = (
+    PutResult | SettleResult | CountResult | TakenBefore | TubeBefore | SessionBefore
+)
+"""What is remembered of a result."""
+
+_PUT_RUN: Final = 1
+_PUT: Final = 2
+_TAKE: Final = 3
+_SETTLE: Final = 4
+_COUNT: Final = 5
+_TUBE: Final = 6
+_SESSION: Final = 7
+
+_run = Struct(">BQI")
+_list = Struct(">BI")
+_number = Struct(">Q")
+_count = Struct(">I")
+_touched = Struct(">QQ")
+_existed = Struct(">B?")
+_kind = Struct(">B")
+_refusal = Struct(">IHI")
+_texts = Struct(">I")
+
+
+def encode(result: Result) -> bytes:
+    """Return a result in the kept form. Refused commands and empty takes are not for keeping."""
+    match result:
+        case PutResult(ids, refused):
+            if not refused and ids and len(ids) == ids[-1] - ids[0] + 1:
+                return _run.pack(_PUT_RUN, ids[0], len(ids))
+            return _list.pack(_PUT, len(ids)) + _numbers(ids) + _refusals(refused)
+        case TakeResult(tasks):
+            tokens = [task.token for task in tasks]
+            return _list.pack(_TAKE, len(tokens)) + _numbers(tokens)
+        case SettleResult(refused, touched):
+            leases = b"".join(_touched.pack(item.token, item.lease_until_ms) for item in touched)
+            return _list.pack(_SETTLE, len(touched)) + leases + _refusals(refused)
+        case CountResult(count, refused):
+            return _run.pack(_COUNT, count, 0) + _refusals(refused)
+        case TubeResult(tube, existed):
+            return _existed.pack(_TUBE, existed) + tube.name.encode()
+        case SessionResult(session):
+            return _kind.pack(_SESSION) + session.session_id.encode()
+        case KeepResult() | StartupResult() | Refusal():
+            raise AssertionError(f"{type(result).__name__} is not kept")
+        case _:
+            assert_never(result)
+
+
+def decode(record: bytes) -> Answer:
+    """Return what was kept."""
+    kind = record[0]
+    if kind == _PUT_RUN:
+        _, first, count = _run.unpack(record)
+        return PutResult(range(first, first + count))
+    if kind == _TUBE:
+        return TubeBefore(record[_existed.size :].decode(), bool(record[1]))
+    if kind == _SESSION:
+        return SessionBefore(record[_kind.size :].decode())
+    if kind == _COUNT:
+        _, count, _ = _run.unpack_from(record)
+        return CountResult(count, _read_refusals(record, _run.size))
+    _, count = _list.unpack_from(record)
+    at = _list.size
+    if kind == _SETTLE:
+        end = at + count * _touched.size
+        touched = [TouchedLease(*pair) for pair in _touched.iter_unpack(record[at:end])]
+        return SettleResult(_read_refusals(record, end), touched)
+    end = at + count * _number.size
+    numbers = [number for (number,) in _number.iter_unpack(record[at:end])]
+    if kind == _TAKE:
+        return TakenBefore(numbers)
+    assert kind == _PUT
+    return PutResult(numbers, _read_refusals(record, end))
+
+
+def _numbers(numbers: Sequence[int]) -> bytes:
+    return Struct(f">{len(numbers)}Q").pack(*numbers)
+
+
+def _refusals(refused: Sequence[ItemRefusal]) -> bytes:
+    parts = [_count.pack(len(refused))]
+    for item in refused:
+        refusal = item.refusal
+        texts = [refusal.message]
+        for name, text in refusal.metadata.items():
+            texts += (name, text)
+        parts.append(_refusal.pack(item.item, refusal.reason, len(texts)))
+        for text in texts:
+            encoded = text.encode()
+            parts += (_texts.pack(len(encoded)), encoded)
+    return b"".join(parts)
+
+
+def _read_refusals(record: bytes, at: int) -> Sequence[ItemRefusal]:
+    (count,) = _count.unpack_from(record, at)
+    at += _count.size
+    refused = []
+    for _ in range(count):
+        item, reason, text_count = _refusal.unpack_from(record, at)
+        at += _refusal.size
+        texts = []
+        for _ in range(text_count):
+            (length,) = _texts.unpack_from(record, at)
+            at += _texts.size
+            texts.append(record[at : at + length].decode())
+            at += length
+        message, *pairs = texts
+        metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        refused.append(ItemRefusal(item, Refusal(Reason(reason), message, metadata)))
+    return refused

@@ -1,0 +1,134 @@
+"""Move tasks that nobody settles: kick, bury and delete them by id, and release all of a tube."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.queue.commands import (
+    Bury,
+    CountResult,
+    Delete,
+    ItemRefusal,
+    Kick,
+    Reason,
+    Refusal,
+    ReleaseAll,
+)
+from service.queue.instants import after, lengthened, postponed
+from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+    from service.queue.task import Task
+
+
+def no_task(task_id: int) -> Refusal:
+    """Say that a task does not exist."""
+    return Refusal(
+        Reason.TASK_NOT_FOUND, "no such task, or not any more", {"task_id": str(task_id)}
+    )
+
+
+def wrong_state(task: Task) -> Refusal:
+    """Say that a task's state does not allow the operation."""
+    return Refusal(
+        Reason.WRONG_STATE,
+        f"task {task.id} is {task.state.name}",
+        {"task_id": str(task.id), "state": task.state.name},
+    )
+
+
+def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
+    """Make buried tasks ready or delayed: the first so many by priority and id, or chosen ones."""
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    if command.delay_ms > 0 and not tube.has_options:
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"delay_ms means nothing in a tube of kind {tube.kind.name}",
+            {"field": "delay_ms", "kind": tube.kind.name},
+        )
+    count = 0
+    refused: list[ItemRefusal] = []
+    if command.ids:
+        for item, task_id in enumerate(command.ids):
+            task = ledger.find(tube, task_id)
+            if task is None:
+                refused.append(ItemRefusal(item, no_task(task_id)))
+            elif task.state is not BURIED:
+                refused.append(ItemRefusal(item, wrong_state(task)))
+            else:
+                ledger.leave_order(task)
+                _kick(ledger, task, command.delay_ms)
+                count += 1
+        return CountResult(count, refused)
+    wanted = min(command.count, ledger.limits.kick_tasks_max)
+    while count < wanted and (order := tube.buried.pop_least()) is not None:
+        task = ledger.find(tube, order[2])
+        assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
+        assert task.state is BURIED
+        _kick(ledger, task, command.delay_ms)
+        count += 1
+    return CountResult(count)
+
+
+def _kick(ledger: Ledger, task: Task, delay_ms: int) -> None:
+    if delay_ms > 0:
+        task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
+        task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
+        task.visible_at_ms = after(ledger.now_ms, delay_ms)
+    ledger.move(task, EventKind.KICK, DELAYED if delay_ms > 0 else READY)
+
+
+def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
+    """Bury ready and delayed tasks. Buried ones stay as they are and are not counted."""
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    count = 0
+    refused: list[ItemRefusal] = []
+    failure = command.failure
+    for item, task_id in enumerate(command.ids):
+        task = ledger.find(tube, task_id)
+        if task is None:
+            refused.append(ItemRefusal(item, no_task(task_id)))
+        elif task.state in (READY, DELAYED):
+            ledger.leave_order(task)
+            task.failure = failure if failure is not None else task.failure
+            task.times_buried += 1
+            ledger.move(task, EventKind.BURY, BURIED, failure.type if failure is not None else "")
+            count += 1
+        elif task.state is not BURIED:
+            refused.append(ItemRefusal(item, wrong_state(task)))
+    return CountResult(count, refused)
+
+
+def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
+    """Remove tasks in any state; the lease of a taken one becomes stale."""
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    count = 0
+    refused: list[ItemRefusal] = []
+    for item, task_id in enumerate(command.ids):
+        task = ledger.find(tube, task_id)
+        if task is None:
+            refused.append(ItemRefusal(item, no_task(task_id)))
+            continue
+        ledger.leave_order(task)
+        ledger.move(task, EventKind.DELETE, GONE)
+        count += 1
+    return CountResult(count, refused)
+
+
+def release_all(ledger: Ledger, command: ReleaseAll) -> CountResult | Refusal:
+    """Release all taken tasks of a tube, in order of their takes."""
+    tube = ledger.tube(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    taken = [task for task in ledger.leases.values() if task.tube is tube]
+    for task in taken:
+        assert task.state is TAKEN
+        ledger.move(task, EventKind.RELEASE_ALL, READY)
+    return CountResult(len(taken))

@@ -1,0 +1,66 @@
+"""Let deadlines fire: the only place where time brings something about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.queue.life_cycle import GONE, READY, TAKEN, EventKind
+from service.queue.sessions import end_session
+from service.queue.task import DELAY_TIMER, LEASE_TIMER, SESSION_TIMER, TTL_TIMER
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+    from service.queue.ordered_index import Entry
+
+
+def advance(ledger: Ledger, now_ms: int) -> None:
+    """Move the clock and fire what is due, in order of due time, kind, tube and id.
+
+    At most ``deadlines_per_entry_max`` fire; ``next_deadline_ms`` is in the past as long as some
+    are left. The clock never goes back.
+    """
+    assert now_ms >= ledger.now_ms, f"the clock goes back from {ledger.now_ms} to {now_ms}"
+    ledger.now_ms = now_ms
+    ledger.requests.rotate(now_ms)
+    timers = ledger.timers
+    fired = 0
+    while fired < ledger.limits.deadlines_per_entry_max:
+        timer = timers.least()
+        if timer is None or timer[0] > now_ms:
+            return
+        timers.pop_least()
+        fired += _fire(ledger, timer)
+
+
+def _fire(ledger: Ledger, timer: Entry) -> int:
+    """Do what a timer stands for; return how much work that was."""
+    _, kind, tube_number, number = timer
+    if kind == SESSION_TIMER:
+        session = ledger.sessions_by_number[number]
+        assert session.timer == timer
+        session.timer = None
+        return 1 + end_session(ledger, session)
+    tube = ledger.tubes_by_number.get(tube_number)
+    if tube is None:
+        return 0  # its content is being cleared away, with an event for each task
+    task = ledger.find(tube, number)
+    assert task is not None
+    assert task.timer == timer
+    if kind == DELAY_TIMER:
+        ledger.move(task, EventKind.DELAY_DUE, READY)
+    elif kind == LEASE_TIMER:
+        assert task.state is TAKEN
+        ledger.move(task, EventKind.TTR_EXPIRED, READY)
+    else:
+        assert kind == TTL_TIMER
+        ledger.leave_order(task)
+        ledger.move(task, EventKind.TTL_EXPIRED, GONE)
+    return 1
+
+
+def next_deadline_ms(ledger: Ledger) -> int | None:
+    """Return when the next entry is needed though no command comes; None: not at all."""
+    if ledger.removals:
+        return ledger.now_ms
+    timer = ledger.timers.least()
+    return timer[0] if timer is not None else None

@@ -1,0 +1,151 @@
+"""Collect what the store does not know yet, and let go of what memory need not hold."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from service.queue.keys import META, body_key, session_key, task_key, timer_key, tube_key
+from service.queue.life_cycle import GONE, READY, TAKEN
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+    from service.queue.store import Write
+    from service.queue.task import Task
+
+FORMAT: Final = 1
+"""Version of everything in the store; a store of another version is refused."""
+
+META_HEAD: Final = Struct(">BQqQIQI")
+"""Format, applied index, clock, last token, last tube, last session, number of removals."""
+REMOVAL: Final = Struct(">IQH")
+"""Number of the old tube, id to go on from, bytes of its name; the name follows."""
+HOLDER: Final = Struct(">IQ")
+"""Value of a lease: tube and task."""
+
+
+def collect(ledger: Ledger) -> list[Write]:
+    """Return the final value of each key that changed since the last call, applied index included."""
+    writes: list[Write] = []
+    _collect_tasks(ledger, writes)
+    _collect_tubes(ledger, writes)
+    _collect_sessions(ledger, writes)
+    ledger.requests.collect(writes)
+    ledger.feed.collect(writes)
+    ledger.timers.flushed()
+    writes.append((META, _meta(ledger)))
+    return writes
+
+
+def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
+    add = writes.append
+    for task in ledger.dirty_tasks:
+        task.dirty = False
+        number, task_id = task.tube.number, task.id
+        written = task.written
+        if task.state is GONE:
+            if written is not None:
+                place, timer, apart = written
+                add((task_key(number, task_id), None))
+                if apart:
+                    add((body_key(number, task_id), None))
+                if place:
+                    add((place, None))
+                if timer:
+                    add((timer, None))
+                del task.tube.tasks[task_id]
+            continue
+        place, timer = task.keys()
+        apart = task.is_body_apart
+        add((task_key(number, task_id), task.record()))
+        old_place, old_timer = (b"", b"") if written is None else written[:2]
+        if written is None and apart:
+            assert task.body is not None
+            add((body_key(number, task_id), task.body))
+        if place != old_place:
+            if old_place:
+                add((old_place, None))
+            if place:
+                add((place, HOLDER.pack(number, task_id) if task.state is TAKEN else b""))
+        if timer != old_timer:
+            if old_timer:
+                add((old_timer, None))
+            if timer:
+                add((timer, b""))
+        task.written = (place, timer, apart)
+        _let_go(ledger, task)
+    ledger.dirty_tasks.clear()
+
+
+def _let_go(ledger: Ledger, task: Task) -> None:
+    """Drop a task, or its content, from memory where the store can give it back soon enough."""
+    tube = task.tube
+    if tube.number not in ledger.tubes_by_number:
+        ledger.evict(task)
+    elif task.state is TAKEN:
+        if task.is_body_apart and task.body is not None:
+            ledger.resident_bytes -= len(task.body)
+            task.body = None
+    elif (
+        task.state is not READY
+        or ledger.resident_bytes > ledger.limits.resident_bytes_max
+        or not tube.ready.is_head(task.order)
+    ):
+        ledger.evict(task)
+
+
+def _collect_tubes(ledger: Ledger, writes: list[Write]) -> None:
+    for number in ledger.ended_tubes:
+        writes.append((tube_key(number), None))
+    ledger.ended_tubes.clear()
+    for tube in ledger.dirty_tubes:
+        tube.dirty = False
+        for order in tube.ready.flushed():
+            task = tube.tasks.get(order[-1])
+            if task is not None and task.state is READY and not tube.ready.is_head(task.order):
+                ledger.evict(task)
+        tube.buried.flushed()
+        if tube.number in ledger.tubes_by_number:
+            writes.append((tube_key(tube.number), tube.record()))
+    ledger.dirty_tubes.clear()
+
+
+def _collect_sessions(ledger: Ledger, writes: list[Write]) -> None:
+    for session in ledger.ended_sessions:
+        if session.written is not None:
+            writes.append((session_key(session.number), None))
+            if session.written:
+                writes.append((session.written, None))
+    for session in ledger.dirty_sessions:
+        session.dirty = False
+        if session.id not in ledger.sessions:
+            continue
+        timer = timer_key(session.timer) if session.timer is not None else b""
+        if timer != session.written:
+            if session.written:
+                writes.append((session.written, None))
+            if timer:
+                writes.append((timer, b""))
+        writes.append((session_key(session.number), session.record()))
+        session.written = timer
+    ledger.ended_sessions.clear()
+    ledger.dirty_sessions.clear()
+
+
+def _meta(ledger: Ledger) -> bytes:
+    parts = [
+        META_HEAD.pack(
+            FORMAT,
+            ledger.index,
+            ledger.now_ms,
+            ledger.token,
+            ledger.tube_number,
+            ledger.session_number,
+            len(ledger.removals),
+        )
+    ]
+    for tube, next_id in ledger.removals.values():
+        name = tube.name.encode()
+        parts += (REMOVAL.pack(tube.number, next_id, len(name)), name)
+    parts += (ledger.requests.record(), ledger.feed.record())
+    return b"".join(parts)

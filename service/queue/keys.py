@@ -1,0 +1,143 @@
+"""Lay out the keys of the store: one key space, one prefix byte for each kind of thing.
+
+Numbers are big-endian, so that the order of the keys is the order of the numbers; signed ones are
+moved up by 2^63 for the same reason. The layout is described in docs/data.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Final
+
+from service.queue.ordered_index import Entry
+from service.queue.store import Store
+
+META: Final = b"m"
+TUBE: Final = b"u"
+TASK: Final = b"t"
+BODY: Final = b"y"
+READY_ORDER: Final = b"r"
+BURIED_ORDER: Final = b"b"
+LEASE: Final = b"l"
+TIMER: Final = b"d"
+SESSION: Final = b"s"
+REQUEST: Final = b"q"
+FEED: Final = b"f"
+
+OFFSET: Final = 1 << 63
+"""Added to signed numbers."""
+_READY: Final = READY_ORDER[0]
+_BURIED: Final = BURIED_ORDER[0]
+_TASK: Final = TASK[0]
+_BODY: Final = BODY[0]
+_LEASE: Final = LEASE[0]
+_TIMER: Final = TIMER[0]
+
+_tube = Struct(">cI")
+_numbered = Struct(">cQ")
+_task = Struct(">BIQ")
+_order = Struct(">BIQQQ")
+_lease = Struct(">BQ")
+_timer = Struct(">BQBIQ")
+_chunk = Struct(">cHQ")
+
+TASK_KEY_BYTES: Final = _task.size
+
+
+def tube_key(tube: int) -> bytes:
+    """Return the key of a tube's record."""
+    return _tube.pack(TUBE, tube)
+
+
+def task_key(tube: int, task: int) -> bytes:
+    """Return the key of a task's record."""
+    return _task.pack(_TASK, tube, task)
+
+
+def body_key(tube: int, task: int) -> bytes:
+    """Return the key of a task's content, where that is kept apart."""
+    return _task.pack(_BODY, tube, task)
+
+
+def task_id_of(key: bytes) -> int:
+    """Return the task's id out of the key of its record."""
+    task: int = _task.unpack(key)[2]
+    return task
+
+
+def ready_key(tube: int, order: Entry) -> bytes:
+    """Return the key of a ready task's place."""
+    lane, rank, task = order
+    return _order.pack(_READY, tube, lane + OFFSET, rank + OFFSET, task)
+
+
+def buried_key(tube: int, order: Entry) -> bytes:
+    """Return the key of a buried task's place."""
+    lane, rank, task = order
+    return _order.pack(_BURIED, tube, lane + OFFSET, rank + OFFSET, task)
+
+
+def lease_key(token: int) -> bytes:
+    """Return the key of a lease."""
+    return _lease.pack(_LEASE, token)
+
+
+def timer_key(timer: Entry) -> bytes:
+    """Return the key of a timer."""
+    return _timer.pack(_TIMER, *timer)
+
+
+def session_key(number: int) -> bytes:
+    """Return the key of a session's record."""
+    return _numbered.pack(SESSION, number)
+
+
+def request_key(bucket: int, request_id: str) -> bytes:
+    """Return the key of a remembered request."""
+    return _numbered.pack(REQUEST, bucket) + request_id.encode()
+
+
+def chunk_key(partition: int, end_seq: int) -> bytes:
+    """Return the key of the feed chunk that ends before ``end_seq``."""
+    return _chunk.pack(FEED, partition, end_seq)
+
+
+def partition_stop(partition: int) -> bytes:
+    """Return the key behind all chunks of a partition."""
+    return _chunk.pack(FEED, partition, (1 << 64) - 1)
+
+
+def prefix_stop(prefix: bytes) -> bytes:
+    """Return the least key above all keys with a prefix whose last byte is below 255."""
+    return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+def order_scan(store: Store, prefix: bytes, tube: int) -> Callable[[Entry], Iterator[Entry]]:
+    """Return what reads the stored places of a tube above one."""
+    stop = _tube.pack(prefix, tube + 1)
+
+    def scan(after: Entry) -> Iterator[Entry]:
+        if after:
+            lane, rank, task = after
+            start = _order.pack(prefix[0], tube, lane + OFFSET, rank + OFFSET, task + 1)
+        else:
+            start = _tube.pack(prefix, tube)
+        unpack = _order.unpack
+        for key, _ in store.scan(start, stop):
+            _, _, lane, rank, task = unpack(key)
+            yield (lane - OFFSET, rank - OFFSET, task)
+
+    return scan
+
+
+def timer_scan(store: Store) -> Callable[[Entry], Iterator[Entry]]:
+    """Return what reads the stored timers above one."""
+
+    def scan(after: Entry) -> Iterator[Entry]:
+        start = timer_key((*after[:3], after[3] + 1)) if after else TIMER
+        unpack = _timer.unpack
+        for key, _ in store.scan(start, prefix_stop(TIMER)):
+            yield unpack(key)[1:]
+
+    return scan

@@ -1,0 +1,281 @@
+"""Hold the state that all operations share, and the moves that they are made of.
+
+The ledger knows every tube, session, lease and timer, which tasks are in memory, and what the store
+does not know yet. It decides nothing: operations check, the ledger moves. Every move keeps the
+orders, the timers, the leases, the counters and the feed in step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from service.queue.commands import Reason, Refusal, State
+from service.queue.feed import TUBE_STRIDE, Feed
+from service.queue.instants import NEVER_MS
+from service.queue.keys import body_key, task_id_of, task_key, timer_scan
+from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
+from service.queue.ordered_index import OrderedIndex
+from service.queue.requests import Requests
+from service.queue.task import Task, read_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.queue.limits import Limits
+    from service.queue.session import Session
+    from service.queue.store import Store
+    from service.queue.tube import Tube
+
+
+class Ledger:
+    """The shared state. Instants and positions are those of the entry that is being applied."""
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        """Begin with nothing."""
+        self.store = store
+        self.limits = limits
+        self.index = 0
+        self.now_ms = 0
+        self.place = 0
+        self.token = 0
+        self.tube_number = 0
+        self.session_number = 0
+        self.resident_bytes = 0
+        self.tubes: dict[str, Tube] = {}
+        self.tubes_by_number: dict[int, Tube] = {}
+        self.removals: dict[int, tuple[Tube, int]] = {}
+        """Content of truncated and dropped tubes that is still to be cleared away, from an id on."""
+        self.sessions: dict[str, Session] = {}
+        self.sessions_by_number: dict[int, Session] = {}
+        self.leases: dict[int, Task] = {}
+        self.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=False)
+        self.feed = Feed(store, limits)
+        self.requests = Requests(store, limits)
+        self.dirty_tasks: list[Task] = []
+        self.dirty_tubes: list[Tube] = []
+        self.dirty_sessions: list[Session] = []
+        self.ended_sessions: list[Session] = []
+        self.ended_tubes: list[int] = []
+
+    # ------------------------------------------------------------------------------------ finding
+
+    def tube(self, name: str) -> Tube | Refusal:
+        """Return a tube, or say that there is none."""
+        tube = self.tubes.get(name)
+        if tube is None:
+            return Refusal(Reason.TUBE_NOT_FOUND, f"no tube is called {name!r}", {"tube": name})
+        return tube
+
+    def session(self, session_id: str) -> Session | Refusal:
+        """Return a session, or say that there is none."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            return Refusal(Reason.SESSION_NOT_FOUND, "no such session, or not any more")
+        return session
+
+    def find(self, tube: Tube, task_id: int) -> Task | None:
+        """Return a task that exists, read from the store where it is not in memory."""
+        task = tube.tasks.get(task_id)
+        if task is not None:
+            return None if task.state is GONE else task
+        if not 0 < task_id < tube.next_id:
+            return None
+        record = self.store.get(task_key(tube.number, task_id))
+        if record is None:
+            return None
+        return self.read(tube, task_id, record)
+
+    def read(self, tube: Tube, task_id: int, record: bytes) -> Task:
+        """Return a task out of its record, not kept in memory."""
+        task, session_number = read_task(tube, task_id, record)
+        if session_number:
+            task.session = self.sessions_by_number.get(session_number)
+        return task
+
+    def body(self, task: Task) -> bytes:
+        """Return a task's content, read from the store where it is not in memory."""
+        if task.body is not None:
+            return task.body
+        body = self.store.get(body_key(task.tube.number, task.id))
+        assert body is not None, f"task {task.id} of tube {task.tube.number} has no content"
+        return body
+
+    def tasks(self, tube: Tube, after_id: int = 0) -> Iterator[Task]:
+        """Yield the tasks of a tube in order of their ids; the tube must not change meanwhile."""
+        resident = deque(sorted(task_id for task_id in tube.tasks if task_id > after_id))
+        first, stop = task_key(tube.number, after_id + 1), task_key(tube.number + 1, 0)
+        for key, record in self.store.scan(first, stop):
+            task_id = task_id_of(key)
+            while resident and resident[0] < task_id:
+                yield from self._living(tube, resident.popleft())
+            if resident and resident[0] == task_id:
+                yield from self._living(tube, resident.popleft())
+            else:
+                yield self.read(tube, task_id, record)
+        for task_id in resident:
+            yield from self._living(tube, task_id)
+
+    def _living(self, tube: Tube, task_id: int) -> Iterator[Task]:
+        task = tube.tasks[task_id]
+        if task.state is not GONE:
+            yield task
+
+    # ------------------------------------------------------------------------------------ changing
+
+    def add_tube(self, tube: Tube) -> None:
+        """Bring a new tube within reach."""
+        self.tubes[tube.name] = tube
+        self.tubes_by_number[tube.number] = tube
+        self.touch_tube(tube)
+
+    def remove_tube(self, tube: Tube) -> None:
+        """Take a tube out of reach."""
+        del self.tubes[tube.name]
+        del self.tubes_by_number[tube.number]
+        self.ended_tubes.append(tube.number)
+
+    def remove_session(self, session: Session) -> None:
+        """Forget a session that holds nothing any more."""
+        if session.timer is not None:
+            self.timers.discard(session.timer)
+        del self.sessions[session.id]
+        del self.sessions_by_number[session.number]
+        self.ended_sessions.append(session)
+
+    def evict(self, task: Task) -> None:
+        """Drop a task that the store knows from memory."""
+        assert not task.dirty
+        del task.tube.tasks[task.id]
+        if task.body is not None:
+            self.resident_bytes -= len(task.body)
+
+    def touch_task(self, task: Task) -> None:
+        """Note that a task differs from its record."""
+        if not task.dirty:
+            task.dirty = True
+            self.dirty_tasks.append(task)
+            tube = task.tube
+            if task.id not in tube.tasks:
+                tube.tasks[task.id] = task
+                self.resident_bytes += len(task.body or b"")
+
+    def touch_tube(self, tube: Tube) -> None:
+        """Note that a tube differs from its record."""
+        if not tube.dirty:
+            tube.dirty = True
+            self.dirty_tubes.append(tube)
+
+    def touch_session(self, session: Session) -> None:
+        """Note that a session differs from its record."""
+        if not session.dirty:
+            session.dirty = True
+            self.dirty_sessions.append(session)
+
+    def move(self, task: Task, kind: EventKind, state: State, reason: str = "") -> None:
+        """Bring a task to a state, with everything that follows from it.
+
+        The caller has set what the state needs (deadlines, order, token and session of a taken
+        task) and may set more afterwards that no index depends on. A task that leaves TAKEN loses
+        its lease here.
+        """
+        self.touch_task(task)
+        before = task.state
+        label = task.session.label if task.session is not None else ""
+        self.emit(task, kind, before, state, label, reason)
+        self.touch_tube(task.tube)
+        gone_bytes = -task.payload_bytes if state is GONE else 0
+        task.tube.counters.count(kind, before, state, 1, gone_bytes)
+        if before is TAKEN:
+            self.end_lease(task)
+        elif before is DELAYED:
+            task.visible_at_ms = NEVER_MS
+        task.state = state
+        task.since_ms = self.now_ms
+        if state is GONE:
+            self.forget(task)
+        elif state is READY:
+            task.tube.ready.add(task.order)
+        elif state is BURIED:
+            task.tube.buried.add(task.buried_order)
+        self.set_timer(task)
+
+    def leave_order(self, task: Task) -> None:
+        """Take a task out of the order that it has a place in, before its order or state changes."""
+        if task.state is READY:
+            task.tube.ready.discard(task.order)
+        elif task.state is BURIED:
+            task.tube.buried.discard(task.buried_order)
+
+    def end_lease(self, task: Task) -> None:
+        """Make a taken task's token stale."""
+        del self.leases[task.token]
+        if task.session is not None:
+            del task.session.held[task.token]
+            task.session = None
+        task.token = 0
+        task.lease_until_ms = NEVER_MS
+
+    def set_timer(self, task: Task) -> None:
+        """Give a task the timer of its state."""
+        timer = task.due() if task.state is not GONE else None
+        if timer != task.timer:
+            if task.timer is not None:
+                self.timers.discard(task.timer)
+            if timer is not None:
+                self.timers.add(timer)
+            task.timer = timer
+
+    def set_session_timer(self, session: Session) -> None:
+        """Give a session the timer of its end."""
+        self.touch_session(session)
+        timer = session.due()
+        if timer != session.timer:
+            if session.timer is not None:
+                self.timers.discard(session.timer)
+            if timer is not None:
+                self.timers.add(timer)
+            session.timer = timer
+
+    def forget(self, task: Task) -> None:
+        """Let go of a task that is gone; one that the store knows stays until its record is deleted."""
+        if task.written is None:
+            del task.tube.tasks[task.id]
+        if task.body:
+            self.resident_bytes -= len(task.body)
+            task.body = None
+
+    def emit(
+        self,
+        task: Task,
+        kind: EventKind,
+        from_state: State,
+        to_state: State,
+        session: str,
+        reason: str,
+    ) -> None:
+        """Append an event to the feed."""
+        tube = task.tube
+        appends = self.feed.appends
+        appends[(tube.number * TUBE_STRIDE + task.id) % len(appends)](
+            (
+                self.index,
+                self.place,
+                self.now_ms,
+                tube.name,
+                task.id,
+                kind,
+                from_state,
+                to_state,
+                task.attempt,
+                task.priority,
+                task.created_ms,
+                task.since_ms,
+                task.subqueue,
+                session,
+                reason,
+                task.type,
+                task.payload_bytes,
+            )
+        )
+        self.place += 1

@@ -1,0 +1,108 @@
+"""Say in one table which operation leads from which state to which.
+
+The numbers of ``EventKind`` are those of taskraft.v1.ChangeEvent.Kind. What the table does not list
+is refused, or, for the kinds that only the clock brings about, does not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from service.queue.commands import State
+
+
+class EventKind(IntEnum):
+    """What happened to a task."""
+
+    PUT = 1
+    TAKE = 2
+    ACK = 3
+    RELEASE = 4
+    BURY = 5
+    KICK = 6
+    TOUCH = 7
+    DELETE = 8
+    DELAY_DUE = 9
+    TTR_EXPIRED = 10
+    TTL_EXPIRED = 11
+    SESSION_RELEASE = 12
+    STARTUP_RELEASE = 13
+    TRUNCATE = 14
+    UPDATE = 15
+    RETENTION_EXPIRED = 16
+    SNATCH = 17
+    RESTART = 18
+    SWITCH = 19
+    MOVE = 20
+    RELEASE_ALL = 21
+    GROUP_START = 22
+
+
+class Operation(IntEnum):
+    """What can be done to a task; those that name a delay have one above 0."""
+
+    PUT = 0
+    PUT_DELAYED = 1
+    TAKE = 2
+    TAKE_CHOSEN = 3
+    ACK = 4
+    RELEASE = 5
+    RELEASE_DELAYED = 6
+    BURY_TAKEN = 7
+    TOUCH = 8
+    BURY = 9
+    KICK = 10
+    KICK_DELAYED = 11
+    DELETE = 12
+    DELAY_END = 13
+    LEASE_END = 14
+    TTL_END = 15
+    SESSION_END = 16
+    RELEASE_ALL = 17
+    TRUNCATE = 18
+
+
+GONE: Final = State.GONE
+READY: Final = State.READY
+DELAYED: Final = State.DELAYED
+TAKEN: Final = State.TAKEN
+BURIED: Final = State.BURIED
+
+STATES: Final = tuple(State)
+"""States by number."""
+
+LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
+    (GONE, Operation.PUT): READY,
+    (GONE, Operation.PUT_DELAYED): DELAYED,
+    (READY, Operation.TAKE): TAKEN,
+    (READY, Operation.TAKE_CHOSEN): TAKEN,
+    (READY, Operation.BURY): BURIED,
+    (READY, Operation.DELETE): GONE,
+    (READY, Operation.TTL_END): GONE,
+    (READY, Operation.TRUNCATE): GONE,
+    (DELAYED, Operation.TAKE_CHOSEN): TAKEN,
+    (DELAYED, Operation.BURY): BURIED,
+    (DELAYED, Operation.DELETE): GONE,
+    (DELAYED, Operation.DELAY_END): READY,
+    (DELAYED, Operation.TRUNCATE): GONE,
+    (TAKEN, Operation.ACK): GONE,
+    (TAKEN, Operation.RELEASE): READY,
+    (TAKEN, Operation.RELEASE_DELAYED): DELAYED,
+    (TAKEN, Operation.BURY_TAKEN): BURIED,
+    (TAKEN, Operation.TOUCH): TAKEN,
+    (TAKEN, Operation.DELETE): GONE,
+    (TAKEN, Operation.LEASE_END): READY,
+    (TAKEN, Operation.SESSION_END): READY,
+    (TAKEN, Operation.RELEASE_ALL): READY,
+    (TAKEN, Operation.TRUNCATE): GONE,
+    (BURIED, Operation.TAKE_CHOSEN): TAKEN,
+    (BURIED, Operation.BURY): BURIED,
+    (BURIED, Operation.KICK): READY,
+    (BURIED, Operation.KICK_DELAYED): DELAYED,
+    (BURIED, Operation.DELETE): GONE,
+    (BURIED, Operation.TTL_END): GONE,
+    (BURIED, Operation.TRUNCATE): GONE,
+}
+"""From a state by an operation to a state."""

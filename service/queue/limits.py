@@ -1,0 +1,45 @@
+"""Bound what the queue holds and what one log entry may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """Bounds of one queue.
+
+    The first group decides results, so all replicas must have the same values. The second group
+    decides only what is in memory: it may differ from node to node.
+    """
+
+    tubes_max: int = 10_000
+    sessions_max: int = 100_000
+    session_taken_max: int = 100_000
+    """Leases of one session; a take beyond it finds nothing.
+
+    Bounds the work when a session ends.
+    """
+    deadlines_per_entry_max: int = 1_000
+    """Deadlines that fire in one entry; the leader proposes the next entry at once for the rest."""
+    removals_per_entry_max: int = 1_000
+    """Tasks of truncated and dropped tubes that are cleared away in one entry."""
+    kick_tasks_max: int = 10_000
+    filter_scan_max: int = 10_000
+    """Ready tasks that a take with a filter looks at before it gives up."""
+    requests_max: int = 10_000_000
+    """Remembered request ids. At the bound the older half goes, whatever its age."""
+    request_window_ms: int = 600_000
+    """A request id is remembered for at least so long, and for at most twice as long."""
+
+    head_entries_max: int = 8_192
+    """Entries of one ordered index in memory; the others are in the store."""
+    resident_bytes_max: int = 64 * 1024 * 1024
+    """Content of waiting tasks in memory; above it, tasks that are in the store are read again."""
+    feed_chunk_rows_max: int = 4_096
+
+    def __post_init__(self) -> None:
+        """Check that every bound leaves room to work."""
+        for name in self.__slots__:
+            assert getattr(self, name) >= 1, name
+        assert self.head_entries_max >= 2

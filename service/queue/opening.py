@@ -1,0 +1,92 @@
+"""Open a ledger on a store: what is small and what is leased; the backlog stays where it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.queue.collect import FORMAT, HOLDER, META_HEAD, REMOVAL
+from service.queue.commands import TubeKind, TubeOptions, TubeView
+from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_key, timer_scan
+from service.queue.ledger import Ledger
+from service.queue.life_cycle import TAKEN
+from service.queue.ordered_index import OrderedIndex
+from service.queue.session import read_session
+from service.queue.tube import Tube, read_tube
+
+if TYPE_CHECKING:
+    from service.queue.limits import Limits
+    from service.queue.store import Store
+
+
+class UnknownFormatError(Exception):
+    """The store was written by another version: start that version, or an empty directory."""
+
+
+def open_ledger(store: Store, limits: Limits) -> Ledger:
+    """Return the ledger that a store holds; a store without a meta record is a new one.
+
+    Raises:
+        UnknownFormatError: the store has another format.
+    """
+    ledger = Ledger(store, limits)
+    meta = store.get(META)
+    if meta is None:
+        return ledger
+    if meta[0] != FORMAT:
+        raise UnknownFormatError(f"the store has format {meta[0]}, this version reads {FORMAT}")
+    (
+        _,
+        ledger.index,
+        ledger.now_ms,
+        ledger.token,
+        ledger.tube_number,
+        ledger.session_number,
+        removals,
+    ) = META_HEAD.unpack_from(meta)
+    at = META_HEAD.size
+    for _ in range(removals):
+        at = _open_removal(ledger, meta, at)
+    at = ledger.requests.restore(meta, at)
+    at = ledger.feed.restore(meta, at)
+    assert at == len(meta)
+    for _, record in store.scan(TUBE, prefix_stop(TUBE)):
+        tube = read_tube(record, store, limits)
+        ledger.tubes[tube.name] = tube
+        ledger.tubes_by_number[tube.number] = tube
+    for _, record in store.scan(SESSION, prefix_stop(SESSION)):
+        session = read_session(record)
+        session.written = timer_key(session.timer) if session.timer is not None else b""
+        ledger.sessions[session.id] = session
+        ledger.sessions_by_number[session.number] = session
+    ledger.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=True)
+    _open_leases(ledger)
+    return ledger
+
+
+def _open_removal(ledger: Ledger, meta: bytes, at: int) -> int:
+    number: int
+    next_id: int
+    name_bytes: int
+    number, next_id, name_bytes = REMOVAL.unpack_from(meta, at)
+    at += REMOVAL.size
+    name = meta[at : at + name_bytes].decode()
+    view = TubeView(name, TubeKind.FIFO, TubeOptions(), b"", 0)
+    ledger.removals[number] = (Tube(number, view, ledger.store, ledger.limits), next_id)
+    return at + name_bytes
+
+
+def _open_leases(ledger: Ledger) -> None:
+    """Bring all taken tasks into memory, in order of their tokens."""
+    for _, holder in ledger.store.scan(LEASE, prefix_stop(LEASE)):
+        number, task_id = HOLDER.unpack(holder)
+        tube = ledger.tubes_by_number.get(number)
+        if tube is None:
+            continue  # of a tube that is being cleared away: the lease is stale
+        task = ledger.find(tube, task_id)
+        assert task is not None
+        assert task.state is TAKEN
+        tube.tasks[task_id] = task
+        ledger.resident_bytes += len(task.body or b"")
+        ledger.leases[task.token] = task
+        if task.session is not None:
+            task.session.held[task.token] = task

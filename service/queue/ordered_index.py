@@ -1,0 +1,165 @@
+"""Keep an ordered set whose least entries are in memory and whose rest is in the store.
+
+This is what lets memory follow the work in hand instead of the backlog. The index itself writes
+nothing: its owner writes the key of every entry that lives long enough to be collected, and says
+``flushed`` when the store has caught up. Between two flushes the index remembers what the store
+does not know yet, so that reading on from the store is right at any moment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush, merge
+from typing import Final, TypeAlias
+
+Entry: TypeAlias = tuple[int, ...]
+"""Compared element by element; entries of one index have one length."""
+
+NOTHING: Final[Entry] = ()
+"""Less than every entry."""
+
+STALE_MIN: Final = 64
+"""So many stale entries are not worth a compaction."""
+
+
+class OrderedIndex:
+    """An ordered set of entries, read from the store as far as it is needed.
+
+    Entries up to ``bound`` are in memory: those that came in order in ``run``, others in ``heap``.
+    Both may hold stale entries; ``members`` tells which are real. ``bound`` None: all entries are
+    in memory. Entries above it are in the store, unless ``added`` or ``removed`` say that it is
+    behind.
+    """
+
+    __slots__ = ("_added", "_bound", "_head_max", "_heap", "_members", "_removed", "_run", "_scan")
+
+    def __init__(
+        self, scan: Callable[[Entry], Iterator[Entry]], head_max: int, *, stored: bool
+    ) -> None:
+        """Start empty, or (``stored``) with what ``scan`` yields: the stored entries above one."""
+        self._scan = scan
+        self._head_max = head_max
+        self._bound: Entry | None = NOTHING if stored else None
+        self._run: deque[Entry] = deque()
+        self._heap: list[Entry] = []
+        self._members: set[Entry] = set()
+        self._added: set[Entry] = set()
+        self._removed: list[Entry] = []
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry; harmless where it is there already."""
+        bound = self._bound
+        if bound is not None and entry > bound:
+            self._added.add(entry)
+            return
+        members = self._members
+        members.add(entry)
+        run = self._run
+        if run and entry < run[-1]:
+            heappush(self._heap, entry)
+        else:
+            run.append(entry)
+        if len(members) > self._head_max:
+            self._spill()
+
+    def discard(self, entry: Entry) -> None:
+        """Remove an entry; harmless where it is not there."""
+        self._removed.append(entry)
+        if not self.is_head(entry):
+            self._added.discard(entry)
+            return
+        members = self._members
+        members.discard(entry)
+        if len(self._run) + len(self._heap) > 2 * len(members) + STALE_MIN:
+            self._run = deque(sorted(members))
+            self._heap.clear()
+
+    def least(self) -> Entry | None:
+        """Return the least entry, or None."""
+        run, heap, members = self._run, self._heap, self._members
+        while True:
+            if run and (not heap or run[0] <= heap[0]):
+                if run[0] in members:
+                    return run[0]
+                run.popleft()
+            elif heap:
+                if heap[0] in members:
+                    return heap[0]
+                heappop(heap)
+            elif self._bound is None:
+                return None
+            else:
+                self._refill()
+
+    def pop_least(self) -> Entry | None:
+        """Remove and return the least entry, or None."""
+        run, heap, members = self._run, self._heap, self._members
+        while True:
+            if run and (not heap or run[0] <= heap[0]):
+                entry = run.popleft()
+            elif heap:
+                entry = heappop(heap)
+            elif self._bound is None:
+                return None
+            else:
+                self._refill()
+                continue
+            if entry in members:
+                members.remove(entry)
+                self._removed.append(entry)
+                return entry
+
+    def is_head(self, entry: Entry) -> bool:
+        """Tell whether an entry with this key is, or would be, in memory."""
+        return self._bound is None or entry <= self._bound
+
+    def ordered(self) -> Iterator[Entry]:
+        """Yield all entries in order. The index must not change meanwhile."""
+        yield from sorted(self._members)
+        if self._bound is not None:
+            yield from self._tail()
+
+    def flushed(self) -> Iterable[Entry]:
+        """Take note that the store has every change; return the entries that left memory by it."""
+        left, self._added = self._added, set()
+        self._removed.clear()
+        return left
+
+    def _tail(self) -> Iterator[Entry]:
+        """Yield the entries above the bound in order."""
+        assert self._bound is not None
+        removed = set(self._removed)
+        stored = (entry for entry in self._scan(self._bound) if entry not in removed)
+        last = None
+        for entry in merge(sorted(self._added), stored):
+            if entry != last:
+                yield entry
+            last = entry
+
+    def _refill(self) -> None:
+        """Read the next half head; called with no entries in memory."""
+        assert not self._run
+        assert not self._heap
+        tail = self._tail()
+        room = max(self._head_max // 2, 1)
+        entries = [entry for entry, _ in zip(tail, range(room), strict=False)]
+        more = len(entries) == room and next(tail, None) is not None
+        self._bound = entries[-1] if more else None
+        self._run.extend(entries)
+        self._members.update(entries)
+        if more:
+            self._added.difference_update(entries)
+        else:
+            self._added.clear()
+
+    def _spill(self) -> None:
+        """Let go of the greater half of the head."""
+        entries = sorted(self._members)
+        keep = entries[: len(entries) // 2]
+        self._added.update(entries[len(keep) :])
+        self._bound = keep[-1]
+        self._run.clear()
+        self._run.extend(keep)
+        self._heap.clear()
+        self._members = set(keep)

@@ -1,0 +1,182 @@
+"""The queue as its shell sees it: apply entries, collect writes, read.
+
+One queue is one replica's state. It is driven from one thread. Equal entries give equal states:
+nothing here depends on what happens to be in memory, or on when writes are collected.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from service.queue.answer_codec import SessionBefore, TakenBefore, TubeBefore, decode, encode
+from service.queue.circulation import bury, delete, kick, release_all
+from service.queue.clock import advance, next_deadline_ms
+from service.queue.collect import collect
+from service.queue.commands import (
+    AttachSession,
+    Bury,
+    CloseSession,
+    CountResult,
+    CreateTube,
+    Delete,
+    DropTube,
+    KeepSessions,
+    Kick,
+    OpenSession,
+    Put,
+    PutResult,
+    Reason,
+    Refusal,
+    ReleaseAll,
+    SessionResult,
+    Settle,
+    SettleResult,
+    Startup,
+    Take,
+    TakeResult,
+    TrimFeed,
+    TruncateTube,
+    TubeResult,
+)
+from service.queue.opening import open_ledger
+from service.queue.put import put
+from service.queue.readers import Readers
+from service.queue.sessions import (
+    attach_session,
+    close_session,
+    keep_sessions,
+    open_session,
+    startup,
+)
+from service.queue.settle import settle
+from service.queue.take import take
+from service.queue.tubes import clear_away, create_tube, drop_tube, truncate_tube
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from service.queue.commands import Command, Result
+    from service.queue.ledger import Ledger
+    from service.queue.limits import Limits
+    from service.queue.store import Store, Write
+
+
+class Queue(Readers):
+    """The replicated state machine of tubes, tasks and sessions."""
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        """Open the queue that ``store`` holds; an empty store is an empty queue."""
+        super().__init__(open_ledger(store, limits))
+
+    def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
+        """Apply one entry: let deadlines up to ``now_ms`` fire, then do the commands in order.
+
+        ``index`` grows, ``now_ms`` does not go back. Returns one result per command. Never raises
+        for well-typed commands; an exception is a defect, and the state is then undefined.
+        """
+        ledger = self._ledger
+        assert index > ledger.index, f"entry {index} after {ledger.index}"
+        ledger.index = index
+        ledger.place = 0
+        advance(ledger, now_ms)
+        results = [_answer(ledger, command) for command in commands]
+        if ledger.removals:
+            clear_away(ledger, ledger.limits.removals_per_entry_max)
+        return results
+
+    def collect_writes(self) -> Iterable[Write]:
+        """Return what changed since the last call, to be written in one batch.
+
+        The batch must be in the store before the next call of any method: from now on the queue
+        reads there what it has let go of.
+        """
+        return collect(self._ledger)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when the leader must propose an entry though no command comes; None: not at all."""
+        return next_deadline_ms(self._ledger)
+
+
+def _answer(ledger: Ledger, command: Command) -> Result:
+    """Do a command, unless its request id tells that it is a repetition.
+
+    Refused commands and takes that found nothing had no effect, so they are not remembered: a
+    producer that was told to wait for room may ask again with the same id.
+    """
+    if isinstance(command, (KeepSessions, AttachSession, Startup, TrimFeed)):
+        return _do(ledger, command)
+    request_id = command.request_id
+    if not request_id:
+        return _do(ledger, command)
+    known = ledger.requests.find(request_id)
+    if known is not None:
+        request_hash, answer = known
+        if request_hash != command.request_hash:
+            return Refusal(
+                Reason.REQUEST_ID_REUSED,
+                "this request_id was used before with another request",
+                {"request_id": request_id},
+            )
+        return _repeat(ledger, answer)
+    result = _do(ledger, command)
+    if isinstance(result, Refusal) or (isinstance(result, TakeResult) and not result.tasks):
+        return result
+    ledger.requests.remember(request_id, command.request_hash, encode(result))
+    return result
+
+
+def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901 - one line per command
+    match command:
+        case Put():
+            return put(ledger, command)
+        case Take():
+            return take(ledger, command)
+        case Settle():
+            return settle(ledger, command)
+        case KeepSessions():
+            return keep_sessions(ledger, command)
+        case AttachSession():
+            return attach_session(ledger, command)
+        case Kick():
+            return kick(ledger, command)
+        case Bury():
+            return bury(ledger, command)
+        case Delete():
+            return delete(ledger, command)
+        case OpenSession():
+            return open_session(ledger, command)
+        case CloseSession():
+            return close_session(ledger, command)
+        case CreateTube():
+            return create_tube(ledger, command)
+        case DropTube():
+            return drop_tube(ledger, command)
+        case TruncateTube():
+            return truncate_tube(ledger, command)
+        case ReleaseAll():
+            return release_all(ledger, command)
+        case Startup():
+            return startup(ledger, command)
+        case TrimFeed():
+            return CountResult(ledger.feed.trim(command.low_seq))
+        case _:
+            assert_never(command)
+
+
+def _repeat(ledger: Ledger, record: bytes) -> Result:
+    """Return the first answer again: leases as far as they are valid, tubes and sessions as they are."""
+    answer = decode(record)
+    match answer:
+        case PutResult() | SettleResult() | CountResult():
+            return answer
+        case TakenBefore(tokens):
+            tasks = [ledger.leases[token] for token in tokens if token in ledger.leases]
+            return TakeResult([task.view(ledger.body(task)) for task in tasks])
+        case TubeBefore(name, existed):
+            tube = ledger.tube(name)
+            return tube if isinstance(tube, Refusal) else TubeResult(tube.view(), existed)
+        case SessionBefore(session_id):
+            session = ledger.session(session_id)
+            return session if isinstance(session, Refusal) else SessionResult(session.view())
+        case _:
+            assert_never(answer)

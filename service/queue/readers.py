@@ -1,0 +1,236 @@
+"""Read the queue without changing it."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING
+
+from service.queue.commands import (
+    AttachSession,
+    CloseSession,
+    Kick,
+    Put,
+    Release,
+    ReleaseAll,
+    Settle,
+)
+from service.queue.feed import low_and_high
+from service.queue.statistics import statistics_of, total_statistics
+from service.queue.take import matches
+from service.queue.task import SESSION_TIMER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from service.queue.commands import Command, SessionView, State, TaskView, TubeView
+    from service.queue.feed import Feed
+    from service.queue.ledger import Ledger
+    from service.queue.statistics import TubeStatistics
+    from service.queue.task import Task
+    from service.queue.tube import Tube
+
+
+class Readers:
+    """What can be asked of a queue. Answers are values, valid as of the last applied entry."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Read from a ledger."""
+        self._ledger = ledger
+
+    @property
+    def applied_index(self) -> int:
+        """Return the index of the last applied entry."""
+        return self._ledger.index
+
+    @property
+    def now_ms(self) -> int:
+        """Return the queue's clock: the stamp of the last applied entry."""
+        return self._ledger.now_ms
+
+    @property
+    def feed(self) -> Feed:
+        """Return the change feed."""
+        return self._ledger.feed
+
+    # --------------------------------------------------------------------------------------- tasks
+
+    def get_tasks(self, tube: str, ids: Sequence[int]) -> list[TaskView | None]:
+        """Return chosen tasks, None where there is none; an unknown tube has none."""
+        found = self._ledger.tubes.get(tube)
+        if found is None:
+            return [None] * len(ids)
+        tasks = (self._ledger.find(found, task_id) for task_id in ids)
+        return [self._view(task) if task is not None else None for task in tasks]
+
+    def list_tasks(
+        self, tube: str, states: Collection[State], after_id: int, limit: int
+    ) -> list[TaskView]:
+        """Return up to ``limit`` tasks in some states (none given: in all) with ids above one, in order.
+
+        Takes time in proportion to the tasks that it passes.
+        """
+        found = self._ledger.tubes.get(tube)
+        if found is None:
+            return []
+        tasks = self._ledger.tasks(found, after_id)
+        wanted = (task for task in tasks if not states or task.state in states)
+        return [self._view(task) for task in islice(wanted, limit)]
+
+    def lease(self, token: int) -> TaskView | None:
+        """Return the task of a valid lease, or None."""
+        task = self._ledger.leases.get(token)
+        return self._view(task) if task is not None else None
+
+    def _view(self, task: Task) -> TaskView:
+        return task.view(self._ledger.body(task))
+
+    # ----------------------------------------------------------------------------- tubes, sessions
+
+    def tubes(self) -> list[TubeView]:
+        """Return all tubes in order of their names."""
+        return [tube.view() for _, tube in sorted(self._ledger.tubes.items())]
+
+    def tube(self, name: str) -> TubeView | None:
+        """Return a tube, or None."""
+        tube = self._ledger.tubes.get(name)
+        return tube.view() if tube is not None else None
+
+    def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
+        """Return the counts of some tubes; unknown ones are left out."""
+        tubes = self._ledger.tubes
+        return [
+            statistics_of(name, tubes[name].counters, self._oldest_ready_ms(tubes[name]))
+            for name in names
+            if name in tubes
+        ]
+
+    def total_statistics(self) -> TubeStatistics:
+        """Return the counts of all tubes together."""
+        tubes = self._ledger.tubes.values()
+        return total_statistics(
+            (tube.counters for tube in tubes), (self._oldest_ready_ms(tube) for tube in tubes)
+        )
+
+    def _oldest_ready_ms(self, tube: Tube) -> int:
+        order = tube.ready.least()
+        if order is None:
+            return 0
+        task = self._ledger.find(tube, order[-1])
+        assert task is not None
+        return task.since_ms
+
+    def session(self, session_id: str) -> SessionView | None:
+        """Return a session, or None."""
+        session = self._ledger.sessions.get(session_id)
+        return session.view() if session is not None else None
+
+    def sessions(self) -> list[SessionView]:
+        """Return all sessions in order of their ids."""
+        return [session.view() for _, session in sorted(self._ledger.sessions.items())]
+
+    def held(self, session_id: str) -> list[TaskView]:
+        """Return what a session holds, in order of the takes; nothing for an unknown one."""
+        session = self._ledger.sessions.get(session_id)
+        if session is None:
+            return []
+        return [self._view(task) for task in session.held.values()]
+
+    # ----------------------------------------------------------------------------------- readiness
+
+    def has_ready(
+        self, tube: str, types: Sequence[str] = (), priority_bound: int | None = None
+    ) -> bool:
+        """Tell whether a take from a tube would find something.
+
+        Without a filter in constant time; with one, by looking at what the take would look at. A
+        task whose time to live has just ended counts until the next entry.
+        """
+        found = self._ledger.tubes.get(tube)
+        if found is None or found.options.take_paused or found.ready.least() is None:
+            return False
+        if not types and priority_bound is None:
+            return True
+        orders = islice(found.ready.ordered(), self._ledger.limits.filter_scan_max)
+        tasks = (self._ledger.find(found, order[-1]) for order in orders)
+        return any(task is not None and matches(task, types, priority_bound) for task in tasks)
+
+    def ready_tubes(self) -> list[str]:
+        """Return the names of the tubes that have something to take, in no order."""
+        return [name for name in self._ledger.tubes if self.has_ready(name)]
+
+    def could_be_ready(self, commands: Iterable[Command], now_ms: int) -> set[str]:
+        """Return the names of the tubes in which an entry may make tasks ready.
+
+        Too many rather than too few: the proposer appends takes for them to the same entry. Looks
+        at the commands and at the deadlines that are due at ``now_ms``.
+        """
+        ledger = self._ledger
+        names: set[str] = set()
+        for command in commands:
+            match command:
+                case Put(tube) | Kick(tube) | ReleaseAll(tube):
+                    names.add(tube)
+                case Settle(settlements):
+                    for settlement in settlements:
+                        if isinstance(settlement, Release):
+                            names.update(self._tubes_of(settlement.tokens))
+                case CloseSession(session_id) | AttachSession(session_id, False):
+                    names.update(self._tubes_held(session_id))
+                case _:
+                    pass
+        if (least := ledger.timers.least()) is None or least[0] > now_ms:
+            return names
+        due = takewhile(lambda timer: timer[0] <= now_ms, ledger.timers.ordered())
+        for _, kind, tube_number, number in islice(due, ledger.limits.deadlines_per_entry_max):
+            if kind == SESSION_TIMER:
+                names.update(self._tubes_held(ledger.sessions_by_number[number].id))
+            elif tube_number in ledger.tubes_by_number:
+                names.add(ledger.tubes_by_number[tube_number].name)
+        return names
+
+    def _tubes_of(self, tokens: Sequence[int]) -> Iterator[str]:
+        leases = self._ledger.leases
+        return (leases[token].tube.name for token in tokens if token in leases)
+
+    def _tubes_held(self, session_id: str) -> Iterator[str]:
+        session = self._ledger.sessions.get(session_id)
+        return (task.tube.name for task in session.held.values()) if session else iter(())
+
+    # -------------------------------------------------------------------------------------- digest
+
+    def digest(self) -> bytes:
+        """Return a hash of the whole state; equal on all replicas that have applied the same index.
+
+        Reads everything, also the backlog and the events: for tests and for comparing replicas.
+        """
+        ledger = self._ledger
+        whole = blake2b(digest_size=16)
+        for part in self._digest_parts():
+            whole.update(len(part).to_bytes(4, "big"))
+            whole.update(part)
+        for partition, (low, high) in enumerate(low_and_high(ledger.feed)):
+            for seq, event in ledger.feed.events(partition, low, high):
+                whole.update(repr((partition, seq, *event)).encode())
+        return whole.digest()
+
+    def _digest_parts(self) -> Iterator[bytes]:
+        ledger = self._ledger
+        numbers = (ledger.index, ledger.now_ms, ledger.token, ledger.tube_number)
+        yield repr((numbers, ledger.session_number, ledger.feed.feed_id)).encode()
+        yield repr(low_and_high(ledger.feed)).encode()
+        for number, (tube, next_id) in ledger.removals.items():
+            yield repr((number, tube.name, next_id)).encode()
+            for task in ledger.tasks(tube, next_id - 1):
+                yield task.id.to_bytes(8, "big") + task.record()
+        for _, tube in sorted(ledger.tubes.items()):
+            yield tube.record()
+            for task in ledger.tasks(tube):
+                yield task.id.to_bytes(8, "big") + task.record()
+                yield ledger.body(task)
+        for _, session in sorted(ledger.sessions.items()):
+            yield session.record()
+            yield repr(list(session.held)).encode()
+        yield ledger.requests.record()
+        for request_id, answer in sorted(ledger.requests.items()):
+            yield request_id.encode() + answer

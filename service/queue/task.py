@@ -1,0 +1,274 @@
+"""Hold one task, and write it as a record.
+
+A task is a mutable object of the pure core; what leaves the core are ``TaskView`` values.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import Failure, State, TaskView
+from service.queue.instants import NEVER_MS, shown, shown_duration
+from service.queue.keys import buried_key, lease_key, ready_key, timer_key
+from service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN
+
+if TYPE_CHECKING:
+    from service.queue.ordered_index import Entry
+    from service.queue.session import Session
+    from service.queue.tube import Tube
+
+BODY_INLINE_BYTES_MAX: Final = 1024
+"""Longer content is kept under a key of its own: it is written once, the record at each change."""
+
+DELAY_TIMER: Final = 1
+LEASE_TIMER: Final = 2
+TTL_TIMER: Final = 3
+SESSION_TIMER: Final = 5
+"""Kinds of timers, in the order in which they fire at one instant; 4 is left for retention."""
+
+_record = Struct(">BBqqqqqqqqqIQQQIIHH")
+_failure = Struct(">?HI")
+_BODY_APART: Final = 1
+_FAILED: Final = 2
+
+
+class Task:
+    """A task of a tube.
+
+    Invariants: ``token`` is 0 and ``session`` None unless the task is taken; ``timer`` is the
+    earliest deadline that matters in its state, or None; ``written`` is what the store knows: None
+    for nothing, else the keys of the task's place (or lease) and of its timer, and whether its
+    content has one. ``body`` None: it is in the store.
+    """
+
+    __slots__ = (
+        "attempt",
+        "body",
+        "created_ms",
+        "dirty",
+        "expire_at_ms",
+        "failure",
+        "id",
+        "lease_until_ms",
+        "order",
+        "payload_bytes",
+        "priority",
+        "session",
+        "since_ms",
+        "state",
+        "subqueue",
+        "timer",
+        "times_buried",
+        "token",
+        "ttl_ms",
+        "ttr_ms",
+        "tube",
+        "type",
+        "visible_at_ms",
+        "written",
+    )
+
+    def __init__(  # noqa: PLR0917 - one call per put task; keywords would cost 0.5 µs each
+        self,
+        tube: Tube,
+        task_id: int,
+        order: Entry,
+        state: State,
+        priority: int,
+        created_ms: int,
+        ttl_ms: int,
+        ttr_ms: int,
+        visible_at_ms: int,
+        expire_at_ms: int,
+        body: bytes | None,
+        payload_bytes: int,
+        task_type: str,
+        subqueue: str,
+    ) -> None:
+        """Make a task that nobody has taken yet and that the store does not know."""
+        self.tube = tube
+        self.id = task_id
+        self.order = order
+        self.state = state
+        self.priority = priority
+        self.created_ms = created_ms
+        self.since_ms = created_ms
+        self.ttl_ms = ttl_ms
+        self.ttr_ms = ttr_ms
+        self.visible_at_ms = visible_at_ms
+        self.expire_at_ms = expire_at_ms
+        self.lease_until_ms = NEVER_MS
+        self.body = body
+        self.payload_bytes = payload_bytes
+        self.type = task_type
+        self.subqueue = subqueue
+        self.attempt = 0
+        self.token = 0
+        self.session: Session | None = None
+        self.failure: Failure | None = None
+        self.times_buried = 0
+        self.timer: Entry | None = None
+        self.dirty = True
+        self.written: tuple[bytes, bytes, bool] | None = None
+
+    @property
+    def buried_order(self) -> Entry:
+        """Return the place among the buried tasks: by priority, then id."""
+        return (0, *self.order[1:])
+
+    @property
+    def is_body_apart(self) -> bool:
+        """Tell whether the content is kept under a key of its own."""
+        return self.body is None or len(self.body) > BODY_INLINE_BYTES_MAX
+
+    def due(self) -> Entry | None:
+        """Return the timer that the task must have in its state."""
+        state = self.state
+        if state is TAKEN:
+            due_ms, kind = self.lease_until_ms, LEASE_TIMER
+        elif state is DELAYED:
+            due_ms, kind = self.visible_at_ms, DELAY_TIMER
+        else:
+            due_ms, kind = self.expire_at_ms, TTL_TIMER
+        return None if due_ms >= NEVER_MS else (due_ms, kind, self.tube.number, self.id)
+
+    def keys(self) -> tuple[bytes, bytes]:
+        """Return the keys of the task's place (or lease) and of its timer; empty where it has none."""
+        state = self.state
+        if state is READY:
+            place = ready_key(self.tube.number, self.order)
+        elif state is TAKEN:
+            place = lease_key(self.token)
+        elif state is BURIED:
+            place = buried_key(self.tube.number, self.buried_order)
+        else:
+            place = b""
+        return place, timer_key(self.timer) if self.timer is not None else b""
+
+    def record(self) -> bytes:
+        """Return the task as it is written under its key; the same bytes on all replicas."""
+        failure = self.failure
+        session = self.session
+        lane, rank, _ = self.order
+        apart = self.is_body_apart
+        task_type = self.type.encode()
+        subqueue = self.subqueue.encode()
+        head = _record.pack(
+            self.state,
+            (_BODY_APART if apart else 0) | (_FAILED if failure is not None else 0),
+            self.priority,
+            lane,
+            rank,
+            self.created_ms,
+            self.since_ms,
+            self.visible_at_ms,
+            self.expire_at_ms,
+            self.lease_until_ms,
+            self.ttl_ms,
+            self.attempt,
+            self.ttr_ms,
+            self.token,
+            session.number if session is not None else 0,
+            self.payload_bytes,
+            self.times_buried,
+            len(task_type),
+            len(subqueue),
+        )
+        body = b"" if apart or self.body is None else self.body
+        if failure is None:
+            return b"".join((head, task_type, subqueue, body))
+        kind = failure.type.encode()
+        message = failure.message.encode()
+        reported = _failure.pack(failure.fatal, len(kind), len(message))
+        return b"".join((head, task_type, subqueue, reported, kind, message, body))
+
+    def view(self, body: bytes) -> TaskView:
+        """Return the task as it is shown."""
+        session = self.session
+        return TaskView(
+            self.tube.name,
+            self.id,
+            body,
+            self.state,
+            self.token,
+            shown(self.lease_until_ms),
+            self.attempt,
+            self.created_ms,
+            self.since_ms,
+            shown(self.visible_at_ms),
+            shown(self.expire_at_ms),
+            session.id if session is not None else "",
+            self.priority,
+            shown_duration(self.ttr_ms),
+            shown_duration(self.ttl_ms),
+            self.failure,
+            self.times_buried,
+        )
+
+
+def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
+    """Return the task of a record, and the number of its session (0: none).
+
+    The content of a task whose body is kept apart is not read.
+    """
+    (
+        state,
+        flags,
+        priority,
+        lane,
+        rank,
+        created_ms,
+        since_ms,
+        visible_at_ms,
+        expire_at_ms,
+        lease_until_ms,
+        ttl_ms,
+        attempt,
+        ttr_ms,
+        token,
+        session_number,
+        payload_bytes,
+        times_buried,
+        type_bytes,
+        subqueue_bytes,
+    ) = _record.unpack_from(record)
+    type_end = _record.size + type_bytes
+    end = type_end + subqueue_bytes
+    failure = None
+    subqueue = record[type_end:end].decode()
+    if flags & _FAILED:
+        fatal, kind_bytes, message_bytes = _failure.unpack_from(record, end)
+        start = end + _failure.size
+        end = start + kind_bytes + message_bytes
+        failure = Failure(
+            record[start : start + kind_bytes].decode(),
+            record[start + kind_bytes : end].decode(),
+            fatal,
+        )
+    task = Task(
+        tube,
+        task_id,
+        (lane, rank, task_id),
+        STATES[state],
+        priority,
+        created_ms,
+        ttl_ms,
+        ttr_ms,
+        visible_at_ms,
+        expire_at_ms,
+        None if flags & _BODY_APART else record[end:],
+        payload_bytes,
+        record[_record.size : type_end].decode(),
+        subqueue,
+    )
+    task.since_ms = since_ms
+    task.lease_until_ms = lease_until_ms
+    task.attempt = attempt
+    task.token = token
+    task.failure = failure
+    task.times_buried = times_buried
+    task.timer = task.due()
+    task.written = (*task.keys(), bool(flags & _BODY_APART))
+    task.dirty = False
+    return task, session_number

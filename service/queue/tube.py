@@ -1,0 +1,168 @@
+"""Hold one tube: its options, its orders and its counters.
+
+The content of a tube carries the tube's number, not its name. A truncated tube is a new one with
+the old name, options and counters, so that the old content can be cleared away in steps.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import TubeKind, TubeOptions, TubeView
+from service.queue.keys import BURIED_ORDER, READY_ORDER, order_scan
+from service.queue.life_cycle import BURIED, READY
+from service.queue.ordered_index import OrderedIndex
+from service.queue.statistics import Counters
+
+if TYPE_CHECKING:
+    from service.queue.limits import Limits
+    from service.queue.store import Store
+    from service.queue.task import Task
+
+_record = Struct(">IBQqq?qqqq??HI")
+
+SPEAKING_KINDS: Final = (TubeKind.FIFOTTL,)
+"""Kinds whose tasks may have a priority, a delay, a time to live and a time to run."""
+
+
+class Tube:
+    """A tube.
+
+    ``tasks`` holds the tasks that are in memory: all taken ones, all that the store does not know
+    yet (also those that are gone and whose record must still be deleted), and some of the waiting
+    ones.
+    """
+
+    __slots__ = (
+        "body",
+        "buried",
+        "counters",
+        "created_ms",
+        "dirty",
+        "kind",
+        "lane_max",
+        "name",
+        "next_id",
+        "number",
+        "options",
+        "ready",
+        "tasks",
+    )
+
+    def __init__(self, number: int, view: TubeView, store: Store, limits: Limits) -> None:
+        """Make an empty tube that the store does not know."""
+        self.number = number
+        self.name = view.name
+        self.kind = view.kind
+        self.options = view.options
+        self.body = view.body
+        self.created_ms = view.created_ms
+        self.next_id = 1
+        self.lane_max = 0
+        self.counters = Counters()
+        self.tasks: dict[int, Task] = {}
+        self.dirty = False
+        self.ready = OrderedIndex(
+            order_scan(store, READY_ORDER, number), limits.head_entries_max, stored=False
+        )
+        self.buried = OrderedIndex(
+            order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
+        )
+
+    @property
+    def has_options(self) -> bool:
+        """Tell whether tasks of this kind of tube may have priority, delay, ttl and ttr."""
+        return self.kind in SPEAKING_KINDS
+
+    def rank(self, priority: int) -> int:
+        """Return what a priority counts for: lower ranks first, and order-reversing without overflow."""
+        return ~priority if self.options.higher_first else priority
+
+    def front_lane(self) -> int:
+        """Return a lane before all ready tasks."""
+        least = self.ready.least()
+        return min(0, least[0] if least is not None else 0) - 1
+
+    def back_lane(self) -> int:
+        """Return a lane behind all ready tasks."""
+        self.lane_max += 1
+        return self.lane_max
+
+    def view(self) -> TubeView:
+        """Return the tube as it is shown."""
+        return TubeView(self.name, self.kind, self.options, self.body, self.created_ms)
+
+    def emptied(self, number: int, store: Store, limits: Limits) -> Tube:
+        """Return the tube without its content, under a new number; ids are not used again."""
+        tube = Tube(number, self.view(), store, limits)
+        tube.next_id = self.next_id
+        tube.lane_max = self.lane_max
+        tube.counters = self.counters.emptied()
+        return tube
+
+    def record(self) -> bytes:
+        """Return the tube as it is written under its key."""
+        options = self.options
+        name = self.name.encode()
+        head = _record.pack(
+            self.number,
+            self.kind,
+            self.next_id,
+            self.lane_max,
+            self.created_ms,
+            options.higher_first,
+            options.priority,
+            options.delay_ms,
+            options.ttl_ms,
+            options.ttr_ms,
+            options.put_paused,
+            options.take_paused,
+            len(name),
+            len(self.body),
+        )
+        return b"".join((head, name, self.body, self.counters.record()))
+
+
+def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
+    """Return the tube of a record; its content stays in the store."""
+    (
+        number,
+        kind,
+        next_id,
+        lane_max,
+        created_ms,
+        higher_first,
+        priority,
+        delay_ms,
+        ttl_ms,
+        ttr_ms,
+        put_paused,
+        take_paused,
+        name_bytes,
+        body_bytes,
+    ) = _record.unpack_from(record)
+    name_end = _record.size + name_bytes
+    body_end = name_end + body_bytes
+    options = TubeOptions(
+        higher_first=higher_first,
+        priority=priority,
+        delay_ms=delay_ms,
+        ttl_ms=ttl_ms,
+        ttr_ms=ttr_ms,
+        put_paused=put_paused,
+        take_paused=take_paused,
+    )
+    name = record[_record.size : name_end].decode()
+    view = TubeView(name, TubeKind(kind), options, record[name_end:body_end], created_ms)
+    tube = Tube(number, view, store, limits)
+    tube.next_id = next_id
+    tube.lane_max = lane_max
+    tube.counters = Counters.read(record, body_end)
+    states = tube.counters.states
+    scan_ready = order_scan(store, READY_ORDER, number)
+    scan_buried = order_scan(store, BURIED_ORDER, number)
+    head_max = limits.head_entries_max
+    tube.ready = OrderedIndex(scan_ready, head_max, stored=states[READY] > 0)
+    tube.buried = OrderedIndex(scan_buried, head_max, stored=states[BURIED] > 0)
+    return tube

@@ -1,0 +1,141 @@
+"""Create, truncate and drop tubes, and clear their old content away in steps."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from service.queue.commands import (
+    CountResult,
+    CreateTube,
+    DropTube,
+    Reason,
+    Refusal,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+    TubeResult,
+    TubeView,
+)
+from service.queue.life_cycle import GONE, TAKEN, EventKind
+from service.queue.tube import SPEAKING_KINDS, Tube
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+
+KINDS = (TubeKind.FIFO, TubeKind.FIFOTTL)
+"""Kinds that this core has."""
+
+
+def create_tube(ledger: Ledger, command: CreateTube) -> TubeResult | Refusal:
+    """Create a tube, or answer with the one that is there."""
+    existing = ledger.tubes.get(command.name)
+    if existing is not None:
+        if command.if_not_exists:
+            return TubeResult(existing.view(), existed=True)
+        return Refusal(
+            Reason.TUBE_EXISTS, f"a tube is called {command.name!r}", {"tube": command.name}
+        )
+    refusal = _refusal(ledger, command)
+    if refusal is not None:
+        return refusal
+    ledger.tube_number += 1
+    view = TubeView(command.name, command.kind, command.options, command.body, ledger.now_ms)
+    tube = Tube(ledger.tube_number, view, ledger.store, ledger.limits)
+    ledger.add_tube(tube)
+    return TubeResult(tube.view())
+
+
+def _refusal(ledger: Ledger, command: CreateTube) -> Refusal | None:
+    """Return why a tube cannot be created, or None."""
+    if command.kind not in KINDS:
+        return Refusal(
+            Reason.NOT_IMPLEMENTED,
+            f"tubes of kind {command.kind.name} are not implemented yet",
+            {"kind": command.kind.name},
+        )
+    if command.kind not in SPEAKING_KINDS:
+        plain = TubeOptions()
+        for field in ("higher_first", "priority", "delay_ms", "ttl_ms", "ttr_ms"):
+            if getattr(command.options, field) != getattr(plain, field):
+                return Refusal(
+                    Reason.INVALID_FIELD,
+                    f"{field} means nothing in a tube of kind {command.kind.name}",
+                    {"field": field, "kind": command.kind.name},
+                )
+    if len(ledger.tubes) >= ledger.limits.tubes_max:
+        return Refusal(
+            Reason.LIMIT_REACHED,
+            "there are as many tubes as there may be",
+            {"limit": str(ledger.limits.tubes_max)},
+        )
+    return None
+
+
+def drop_tube(ledger: Ledger, command: DropTube) -> CountResult | Refusal:
+    """Remove a tube with its tasks; unless forced, not while tasks are taken."""
+    tube = ledger.tube(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    states = tube.counters.states
+    if states[TAKEN] and not command.force:
+        return Refusal(
+            Reason.TUBE_BUSY,
+            f"{states[TAKEN]} tasks of the tube are taken",
+            {"taken": str(states[TAKEN])},
+        )
+    count = sum(states)
+    _retire(ledger, tube)
+    return CountResult(count)
+
+
+def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusal:
+    """Remove all tasks of a tube; the leases of taken ones become stale."""
+    tube = ledger.tube(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    count = sum(tube.counters.states)
+    if count:
+        ledger.tube_number += 1
+        emptied = tube.emptied(ledger.tube_number, ledger.store, ledger.limits)
+        _retire(ledger, tube)
+        ledger.add_tube(emptied)
+    return CountResult(count)
+
+
+def _retire(ledger: Ledger, tube: Tube) -> None:
+    """Take a tube and its leases out of reach; its content is cleared away from now on."""
+    ledger.remove_tube(tube)
+    taken = [task for task in ledger.leases.values() if task.tube is tube]
+    for task in taken:
+        del ledger.leases[task.token]
+        if task.session is not None:
+            del task.session.held[task.token]
+    if sum(tube.counters.states):
+        ledger.removals[tube.number] = (tube, 1)
+
+
+def clear_away(ledger: Ledger, tasks_max: int) -> None:
+    """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
+
+    Each leaves an event. How a task looked when its tube was truncated is still in its record.
+    """
+    while tasks_max > 0 and ledger.removals:
+        number = next(iter(ledger.removals))
+        tube, next_id = ledger.removals[number]
+        tasks = list(islice(ledger.tasks(tube, next_id - 1), tasks_max))
+        for task in tasks:
+            ledger.touch_task(task)
+            session = task.session
+            label = session.label if session and session.id in ledger.sessions else ""
+            ledger.emit(task, EventKind.TRUNCATE, task.state, GONE, label, "")
+            if task.timer is not None:
+                ledger.timers.discard(task.timer)
+                task.timer = None
+            task.state = GONE
+            ledger.forget(task)
+        if len(tasks) < tasks_max:
+            del ledger.removals[number]
+        else:
+            ledger.removals[number] = (tube, tasks[-1].id + 1)
+        tasks_max -= len(tasks)
