@@ -1,0 +1,93 @@
+"""Run scripts and find the first place where the core does something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Protocol
+
+from tests.raft_traces.interaction import Interaction
+from tests.raft_traces.records import UnreadableOutput, read_configuration, read_records
+from tests.raft_traces.script import SEPARATOR, Directive, ScriptError, parse_script
+from tests.raft_traces.tables import MembershipTable, QuorumTable
+
+
+class Player(Protocol):
+    """Carries out the directives of one kind of script."""
+
+    def run(self, directive: Directive) -> str:
+        """Carry out ``directive``; return what it prints."""
+
+
+@dataclass(slots=True, frozen=True)
+class Difference:
+    """The first thing in which a run and its file differ."""
+
+    path: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        """Return one paragraph for people."""
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+def replay(path: Path) -> Difference | None:
+    """Run the script at ``path``; return where it differs, None if it does not."""
+    try:
+        directives = parse_script(path)
+    except (ScriptError, UnicodeDecodeError) as error:
+        return Difference(path, 1, f"is no script: {error}")
+    player = _player(directives)
+    if player is None:
+        return Difference(path, directives[0].line, f"unknown command {directives[0].command!r}")
+    for directive in directives:
+        text = _difference(player, directive)
+        if text is not None:
+            return Difference(path, directive.line, f"{directive.command}: {text}")
+    return None
+
+
+def rewrite(path: Path) -> None:
+    """Write what the core does into the script at ``path``; the reader judges the difference."""
+    directives = parse_script(path)
+    player = _player(directives)
+    assert player is not None, f"unknown command {directives[0].command!r}"
+    parts = [f"{each.head}\n{SEPARATOR}\n{player.run(each)}\n" for each in directives]
+    path.write_text("\n".join(part.lstrip("\n") for part in parts))
+
+
+def _player(directives: Sequence[Directive]) -> Player | None:
+    for kind in (Interaction, QuorumTable, MembershipTable):
+        if all(kind.knows(each.command) for each in directives):
+            return kind()
+    return None
+
+
+def _difference(player: Player, directive: Directive) -> str | None:
+    try:
+        actual = player.run(directive)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the file is to be named
+        return f"failed with {type(error).__name__}: {error}"
+    try:
+        expected_records = _records(player, directive.expected)
+    except UnreadableOutput as unreadable:
+        return f"the expected output is not understood: {unreadable}"
+    actual_records = _records(player, actual)
+    for expected, found in zip_longest(expected_records, actual_records):
+        if expected != found:
+            return f"expected {expected}, found {found}\n--- all that was found:\n{actual}"
+    return None
+
+
+def _records(player: Player, output: str) -> list[object]:
+    """Read ``output``; tables of indexes and configurations are lines of words."""
+    if isinstance(player, Interaction):
+        # Silence is "ok", and so is a log line that states no fact.
+        return [each for each in read_records(output) if each[0] != "ok"]
+    if isinstance(player, MembershipTable) and output.startswith("voters="):
+        first, *rest = output.splitlines()
+        return [read_configuration(first), *(line.split() for line in rest)]
+    return [line.split() for line in output.splitlines()]

@@ -1,0 +1,122 @@
+"""The core behaves as the traces say, and the comparison notices when it does not."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.raft_traces.records import UnreadableOutput, read_records
+from tests.raft_traces.replay import replay
+from tests.raft_traces.script import parse_script
+
+ROOT = Path(__file__).parents[2]
+OWN = ROOT / "tests" / "scenarios" / "raft"
+UPSTREAM = ROOT.parent / "shared" / "raft-traces"
+
+
+def paths_of(directory):
+    paths = sorted(directory.rglob("*.txt"))
+    if paths:
+        return [pytest.param(path, id=str(path.relative_to(directory))) for path in paths]
+    missing = pytest.mark.skip(reason=f"{directory} is not here")
+    return [pytest.param(directory, marks=missing, id="absent")]
+
+
+@pytest.mark.parametrize("path", paths_of(OWN))
+def test_core_behaves_as_our_scenario_says(path):
+    assert replay(path) is None
+
+
+@pytest.mark.parametrize("path", paths_of(UPSTREAM))
+def test_core_behaves_as_the_upstream_trace_says(path):
+    assert replay(path) is None
+
+
+@pytest.mark.parametrize("path", paths_of(OWN))
+def test_every_changed_number_in_the_output_is_noticed(path):
+    for directive in parse_script(path):
+        lines = directive.expected.splitlines()
+        for position, line in enumerate(lines):
+            if re.match(r"\s*(INFO|DEBUG)", line) or not re.search(r"\d", line):
+                continue
+            changed = re.sub(r"\d+", lambda number: str(int(number[0]) + 1), line, count=1)
+            altered = "\n".join([*lines[:position], changed, *lines[position + 1 :]])
+            if line.strip().startswith(("voters=", "?", "x", ">")) and "handling" not in line:
+                continue
+            try:
+                assert read_records(altered) != read_records(directive.expected), line
+            except UnreadableOutput:
+                pytest.fail(f"{line!r} is not understood")
+
+
+@pytest.mark.parametrize(
+    ("output", "other"),
+    [
+        ("1->2 MsgApp Term:1 Log:1/11 Commit:11", "1->2 MsgApp Term:1 Log:1/11"),
+        ('1/3 EntryNormal ""', '1/3 EntryNormal "x"'),
+        ("1/3 EntryConfChangeV2 v1", "1/3 EntryConfChangeV2 v1 v2"),
+        ("Ready MustSync=true:", "Ready MustSync=false:"),
+        ("<empty Ready>", "Ready MustSync=false:"),
+        ("INFO 1 became leader at term 1", "INFO 1 became leader at term 2"),
+        ("INFO 1 became leader at term 1", ""),
+        ("INFO 1 switched to configuration voters=(1 2)", "ok"),
+        ("1: StateProbe match=0 next=1 paused", "1: StateProbe match=0 next=1"),
+        ("1: StateProbe match=0 next=1 inactive", "1: StateProbe match=0 next=1"),
+        ("raft proposal dropped", "ok"),
+        ("dropped: 1->2 MsgVote Term:1 Log:0/0", "1->2 MsgVote Term:1 Log:0/0"),
+        (
+            "1->2 MsgApp Term:1 Log:0/0 Responses:[\n  2->1 MsgAppResp Term:1 Log:0/3\n]",
+            "1->2 MsgApp Term:1 Log:0/0\n2->1 MsgAppResp Term:1 Log:0/3",
+        ),
+    ],
+)
+def test_outputs_that_say_different_things_have_different_records(output, other):
+    assert read_records(output) != read_records(other)
+
+
+@pytest.mark.parametrize(
+    ("output", "other"),
+    [
+        ("INFO 1 is starting a new election at term 0", ""),
+        ("DEBUG whatever", "INFO something else"),
+        ("> 1 handling Ready\n  <empty Ready>", "> 1 handling Ready\n<empty Ready>"),
+        (
+            '1->2 MsgApp Term:1 Log:0/0 Entries:[\n    1/1 EntryNormal "["\n  ]',
+            '1->2 MsgApp Term:1 Log:0/0 Entries:[1/1 EntryNormal "["]',
+        ),
+    ],
+)
+def test_words_of_log_lines_and_layout_do_not_count(output, other):
+    assert [r for r in read_records(output)] == [r for r in read_records(other)]
+
+
+def test_line_that_is_no_record_is_refused():
+    with pytest.raises(UnreadableOutput):
+        read_records("the weather is fine")
+
+
+def run(directory):
+    command = [sys.executable, "-m", "tests.raft_traces", str(directory)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_command_names_each_file_that_differs(tmp_path):
+    good = "add-nodes 1 voters=(1) index=2\n----\nINFO 1 became follower at term 0\n"
+    good += "INFO 1 switched to configuration voters=(1)\n"
+    (tmp_path / "good.txt").write_text(
+        "log-level none\n----\nok\n\nadd-nodes 1 voters=(1) index=2\n----\nok\n"
+    )
+    (tmp_path / "bad.txt").write_text(good)
+    (tmp_path / "broken.txt").write_text("add-nodes 1\n")
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert f"ok    {tmp_path}/good.txt" in done.stdout
+    assert f"DIFF  {tmp_path}/bad.txt:1: add-nodes: expected" in done.stdout
+    assert f"DIFF  {tmp_path}/broken.txt:1: is no script" in done.stdout
+    assert "3 files, 2 differ" in done.stdout
+
+
+def test_command_fails_where_there_is_nothing_to_run(tmp_path):
+    assert run(tmp_path).returncode == 2
