@@ -1,38 +1,29 @@
-"""Answer the contract's hot calls without a queue behind them: what gRPC alone allows on this machine.
+"""Answer the contract's hot calls without a queue behind them: what gRPC alone allows here.
 
-The floor under every number of `bench`: the same library, the same generated stubs and the same load
-generator, but handlers that do nothing. A server cannot be faster than this without leaving the
-library. Only the workloads `put` and `take` mean something against it.
+The floor under every number of `bench`: the same library, the same generated messages and the same
+load generator, but handlers that do nothing. A server cannot be faster than this without leaving
+the library. Only the workloads `put` and `take` mean something against it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import signal
-from collections.abc import AsyncIterator
-from typing import Final, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc.aio
-from taskraft.v1 import (
-    cluster_service_pb2,
-    cluster_service_pb2_grpc,
-    task_pb2,
-    task_service_pb2,
-    task_service_pb2_grpc,
-    tube_service_pb2,
-    tube_service_pb2_grpc,
-)
+from google.protobuf.message import Message
+
+from taskraft.v1 import cluster_service_pb2, task_pb2, task_service_pb2, tube_service_pb2
 
 TASKS_MAX: Final = 1_000
 """Most tasks in one answer, as in the contract."""
 
-PAYLOAD: Final = b"x" * 100
-
-TakeContext: TypeAlias = grpc.aio.ServicerContext[
-    task_service_pb2.TakeTasksRequest, task_service_pb2.TakeTasksResponse
-]
+Request = TypeVar("Request", bound=Message)
+Context: TypeAlias = object
+"""The handlers do nothing with it."""
 
 
 def prepared_tasks(count: int) -> list[task_pb2.Task]:
@@ -41,7 +32,7 @@ def prepared_tasks(count: int) -> list[task_pb2.Task]:
         task_pb2.Task(
             tube="floor",
             id=number,
-            spec=task_pb2.TaskSpec(payload=PAYLOAD),
+            spec=task_pb2.TaskSpec(payload=b"x" * 100),
             state=task_pb2.Task.TAKEN,
             token=number,
             attempt=1,
@@ -51,107 +42,105 @@ def prepared_tasks(count: int) -> list[task_pb2.Task]:
     ]
 
 
-class EmptyTasks(task_service_pb2_grpc.TaskServiceServicer):
-    """Accept every put, hand out the same tasks for ever, confirm every settlement."""
-
-    def __init__(self) -> None:
-        self._tasks: Final = prepared_tasks(TASKS_MAX)
-
-    async def PutTasks(
-        self,
-        request: task_service_pb2.PutTasksRequest,
-        context: grpc.aio.ServicerContext[
-            task_service_pb2.PutTasksRequest, task_service_pb2.PutTasksResponse
-        ],
-    ) -> task_service_pb2.PutTasksResponse:
-        """Answer with ids from 1."""
-        return task_service_pb2.PutTasksResponse(task_ids=range(1, len(request.tasks) + 1))
-
-    async def TakeTasks(
-        self, request: task_service_pb2.TakeTasksRequest, context: TakeContext
-    ) -> task_service_pb2.TakeTasksResponse:
-        """Answer with as many tasks as asked for."""
-        return task_service_pb2.TakeTasksResponse(tasks=self._tasks[: request.tasks_max or 1])
-
-    async def SettleTasks(
-        self,
-        request: task_service_pb2.SettleTasksRequest,
-        context: grpc.aio.ServicerContext[
-            task_service_pb2.SettleTasksRequest, task_service_pb2.SettleTasksResponse
-        ],
-    ) -> task_service_pb2.SettleTasksResponse:
-        """Confirm."""
-        return task_service_pb2.SettleTasksResponse()
-
-    async def Subscribe(
-        self,
-        request_iterator: AsyncIterator[task_service_pb2.SubscribeRequest],
-        context: grpc.aio.ServicerContext[
-            task_service_pb2.SubscribeRequest, task_service_pb2.SubscribeResponse
-        ],
-    ) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
-        """Answer credit with tasks, and settlements with their confirmation, in one message."""
-        async for request in request_iterator:
-            answer = task_service_pb2.SubscribeResponse()
-            if request.HasField("open"):
-                answer.opened.session_id = "floor"
-            if request.settlements:
-                answer.settled.add(request_id=request.request_id)
-            for start in range(0, request.credit.tasks, TASKS_MAX):
-                answer.tasks.extend(self._tasks[: request.credit.tasks - start])
-            yield answer
+TASKS: Final = prepared_tasks(TASKS_MAX)
 
 
-class EmptyTubes(tube_service_pb2_grpc.TubeServiceServicer):
-    """Pretend to create and drop tubes."""
-
-    async def CreateTube(
-        self,
-        request: tube_service_pb2.CreateTubeRequest,
-        context: grpc.aio.ServicerContext[
-            tube_service_pb2.CreateTubeRequest, tube_service_pb2.CreateTubeResponse
-        ],
-    ) -> tube_service_pb2.CreateTubeResponse:
-        """Answer with the tube of the request."""
-        return tube_service_pb2.CreateTubeResponse(tube=request.tube)
-
-    async def DropTube(
-        self,
-        request: tube_service_pb2.DropTubeRequest,
-        context: grpc.aio.ServicerContext[
-            tube_service_pb2.DropTubeRequest, tube_service_pb2.DropTubeResponse
-        ],
-    ) -> tube_service_pb2.DropTubeResponse:
-        """Confirm."""
-        return tube_service_pb2.DropTubeResponse()
+async def put_tasks(
+    request: task_service_pb2.PutTasksRequest, _: Context
+) -> task_service_pb2.PutTasksResponse:
+    """Accept the tasks and number them from 1."""
+    return task_service_pb2.PutTasksResponse(task_ids=range(1, len(request.tasks) + 1))
 
 
-class LonelyCluster(cluster_service_pb2_grpc.ClusterServiceServicer):
-    """Be the leader of a cluster of one."""
+async def take_tasks(
+    request: task_service_pb2.TakeTasksRequest, _: Context
+) -> task_service_pb2.TakeTasksResponse:
+    """Hand out as many tasks as asked for, always the same."""
+    return task_service_pb2.TakeTasksResponse(tasks=TASKS[: request.tasks_max or 1])
 
-    def __init__(self, address: str) -> None:
-        self._address: Final = address
 
-    async def GetClusterState(
-        self,
-        request: cluster_service_pb2.GetClusterStateRequest,
-        context: grpc.aio.ServicerContext[
-            cluster_service_pb2.GetClusterStateRequest,
-            cluster_service_pb2.GetClusterStateResponse,
-        ],
-    ) -> cluster_service_pb2.GetClusterStateResponse:
-        """Name ourselves as the leader."""
-        return cluster_service_pb2.GetClusterStateResponse(leader_address=self._address)
+async def settle_tasks(
+    _request: task_service_pb2.SettleTasksRequest, _: Context
+) -> task_service_pb2.SettleTasksResponse:
+    """Confirm every settlement."""
+    return task_service_pb2.SettleTasksResponse()
+
+
+async def subscribe(
+    requests: AsyncIterator[task_service_pb2.SubscribeRequest], _: Context
+) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
+    """Answer credit with tasks, and settlements with their confirmation, in one message."""
+    async for request in requests:
+        answer = task_service_pb2.SubscribeResponse()
+        if request.HasField("open"):
+            answer.opened.session_id = "floor"
+        if request.settlements:
+            answer.settled.add(request_id=request.request_id)
+        for start in range(0, request.credit.tasks, TASKS_MAX):
+            answer.tasks.extend(TASKS[: request.credit.tasks - start])
+        yield answer
+
+
+async def create_tube(
+    request: tube_service_pb2.CreateTubeRequest, _: Context
+) -> tube_service_pb2.CreateTubeResponse:
+    """Pretend that the tube exists now."""
+    return tube_service_pb2.CreateTubeResponse(tube=request.tube)
+
+
+async def drop_tube(
+    _request: tube_service_pb2.DropTubeRequest, _: Context
+) -> tube_service_pb2.DropTubeResponse:
+    """Pretend that the tube is gone."""
+    return tube_service_pb2.DropTubeResponse()
+
+
+def unary(
+    handler: Callable[[Request, Context], Awaitable[Message]], request: type[Request]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """Return what the library calls for a unary method."""
+    return grpc.unary_unary_rpc_method_handler(
+        handler,
+        request_deserializer=request.FromString,
+        response_serializer=lambda answer: answer.SerializeToString(),
+    )
 
 
 async def serve(address: str) -> None:
-    """Serve on ``address`` until SIGTERM or SIGINT; print the address when calls are answered."""
+    """Serve on ``address`` until SIGTERM or SIGINT; print the address once calls are answered."""
     server = grpc.aio.server()
-    port = server.add_insecure_port(address)
-    bound = f"{address.rpartition(':')[0]}:{port}"
-    task_service_pb2_grpc.add_TaskServiceServicer_to_server(EmptyTasks(), server)
-    tube_service_pb2_grpc.add_TubeServiceServicer_to_server(EmptyTubes(), server)
-    cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(LonelyCluster(bound), server)
+    bound = f"{address.rpartition(':')[0]}:{server.add_insecure_port(address)}"
+
+    async def cluster_state(
+        _request: cluster_service_pb2.GetClusterStateRequest, _: Context
+    ) -> cluster_service_pb2.GetClusterStateResponse:
+        return cluster_service_pb2.GetClusterStateResponse(leader_address=bound)
+
+    methods = {
+        "TaskService": {
+            "PutTasks": unary(put_tasks, task_service_pb2.PutTasksRequest),
+            "TakeTasks": unary(take_tasks, task_service_pb2.TakeTasksRequest),
+            "SettleTasks": unary(settle_tasks, task_service_pb2.SettleTasksRequest),
+            "Subscribe": grpc.stream_stream_rpc_method_handler(
+                subscribe,
+                request_deserializer=task_service_pb2.SubscribeRequest.FromString,
+                response_serializer=task_service_pb2.SubscribeResponse.SerializeToString,
+            ),
+        },
+        "TubeService": {
+            "CreateTube": unary(create_tube, tube_service_pb2.CreateTubeRequest),
+            "DropTube": unary(drop_tube, tube_service_pb2.DropTubeRequest),
+        },
+        "ClusterService": {
+            "GetClusterState": unary(cluster_state, cluster_service_pb2.GetClusterStateRequest),
+        },
+    }
+    server.add_generic_rpc_handlers(
+        [
+            grpc.method_handlers_generic_handler(f"taskraft.v1.{name}", handlers)
+            for name, handlers in methods.items()
+        ]
+    )
     await server.start()
     print(bound, flush=True)
     stopping = asyncio.Event()
@@ -165,8 +154,7 @@ def main() -> None:
     """Serve until told to stop."""
     parser = argparse.ArgumentParser(description="Serve empty handlers.")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(parser.parse_args().listen))
+    asyncio.run(serve(parser.parse_args().listen))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ RUN_TIMEOUT_S = 60
 
 
 def run(*command: str, folder: Path, timeout_s: int) -> str:
-    """Run a program and return what it printed; what it complained of becomes the failure's text."""
+    """Run a program and return what it printed; its complaints become the failure's text."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False
     )

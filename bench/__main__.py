@@ -1,0 +1,130 @@
+"""Measure one and three nodes through gRPC, and print an honest table (`make bench`).
+
+Every repetition starts a fresh cluster of real processes with temporary data on loopback and runs
+all cells against it, so that the cells of one repetition met the same machine. The load generator
+shares the machine with the nodes; its processor time is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bench import table
+from bench.cells import ALL, FLOOR, QUICK, Cell
+from bench.generator import BINARY, LoadFailed, Run, Window, execute
+from bench.machine import describe
+from bench.results import Outcome, save
+from bench.servers import Server
+from tools.local_cluster import LocalCluster
+
+DATA: Final = Path("var/bench")
+"""Where the nodes keep their data: on the disk of the checkout, not in a temporary file system that
+may live in memory."""
+
+FLOOR_NODES: Final = 0
+NORMAL_WINDOW: Final = Window(warm_up_ms=400, duration_ms=1_500)
+QUICK_WINDOW: Final = Window(warm_up_ms=300, duration_ms=1_000)
+
+
+@contextmanager
+def empty_handlers() -> Iterator[tuple[str, list[Server]]]:
+    """Run the floor; yield its address and its process."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.floor"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), [Server(process.pid)]
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def fresh_nodes(count: int) -> Iterator[tuple[str, list[Server]]]:
+    """Run a new cluster; yield its addresses and its processes."""
+    DATA.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(dir=DATA) as folder,
+        LocalCluster(count, Path(folder)) as cluster,
+    ):
+        servers = [Server(node.pid, node.http_address) for node in cluster.nodes]
+        yield cluster.target, servers
+
+
+def measure(
+    cells: Sequence[Cell], sizes: Sequence[int], repetitions: int, window: Window
+) -> list[Outcome]:
+    """Run everything; what a cell cannot do is told and left out."""
+    runs: dict[tuple[int, Cell], list[Run]] = {}
+    for repetition in range(1, repetitions + 1):
+        for size in sizes:
+            print(f"{table.heading(size)}, repetition {repetition}", file=sys.stderr)
+            with (
+                empty_handlers() if size == FLOOR_NODES else fresh_nodes(size) as (
+                    target,
+                    servers,
+                )
+            ):
+                for cell in cells if size != FLOOR_NODES else [*filter(FLOOR.__contains__, cells)]:
+                    try:
+                        run = execute(cell, target, servers, window)
+                    except LoadFailed as error:
+                        print(f"  {error}", file=sys.stderr)
+                        continue
+                    rate = table.short(run.tasks_per_second)
+                    print(f"  {cell.name}: {rate} tasks/s", file=sys.stderr)
+                    runs.setdefault((size, cell), []).append(run)
+    return [Outcome(size, cell, done) for (size, cell), done in sorted(runs.items(), key=order)]
+
+
+def order(item: tuple[tuple[int, Cell], list[Run]]) -> tuple[int, int]:
+    """Sort outcomes by kind of server, then as the cells are listed."""
+    size, cell = item[0]
+    return size, ALL.index(cell)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="make bench", description="Measure through gRPC.")
+    parser.add_argument("--quick", action="store_true", help="few cells, once: about a minute")
+    parser.add_argument("--nodes", default="0,1,3", help="sizes; 0: empty handlers (0,1,3)")
+    parser.add_argument("--only", default="", help="cells, comma between: put-batches,...")
+    parser.add_argument("--repetitions", type=int, default=0, help="of everything (3; quick: 1)")
+    parser.add_argument("--name", default="latest", help="of the file in bench/results (latest)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print, save; return the exit status."""
+    arguments = parse_arguments()
+    if not BINARY.exists():
+        print(f"{BINARY} is missing: run `make load` (needs Go)", file=sys.stderr)
+        return 1
+    names = set(filter(None, arguments.only.split(",")))
+    known = {cell.name: cell for cell in ALL}
+    if unknown := names - known.keys():
+        print(f"no such cell: {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    cells = [known[name] for name in known if name in names] or list(
+        QUICK if arguments.quick else ALL
+    )
+    window = QUICK_WINDOW if arguments.quick else NORMAL_WINDOW
+    repetitions = arguments.repetitions or (1 if arguments.quick else 3)
+    sizes = [int(text) for text in arguments.nodes.split(",")]
+    DATA.mkdir(parents=True, exist_ok=True)
+    machine = describe(DATA)
+    outcomes = measure(cells, sizes, repetitions, window)
+    print(table.render(machine, outcomes))
+    print(f"\nsaved: {save(arguments.name, machine, window, outcomes)}")
+    return 0 if outcomes else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

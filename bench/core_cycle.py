@@ -1,0 +1,172 @@
+"""Measure put, take and ack through the queue core alone, write-behind into RocksDB included.
+
+Prints one line: the median CPU time of one task's whole cycle over several rounds, and its parts. Run:
+`python -m bench.core_cycle [--rounds N] [--batch N] [--backlog N]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from statistics import median
+from typing import TYPE_CHECKING
+
+from rocksdict import AccessType, Options, Rdict, WriteBatch, WriteOptions
+
+from service.queue.commands import (
+    Ack,
+    CreateTube,
+    NewTask,
+    OpenSession,
+    Put,
+    PutResult,
+    Settle,
+    Startup,
+    Take,
+    TakeResult,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from service.queue.commands import Command
+    from service.queue.store import Write
+
+TASKS_PER_ROUND = 20_000
+TASKS_PER_COLLECT = 5_000
+BODY = b"x" * 100
+
+
+class RocksStore:
+    """The least that the core needs of RocksDB: raw bytes, no WAL."""
+
+    def __init__(self, path: str) -> None:
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        self._db = Rdict(path, options, access_type=AccessType.read_write())
+        self._options = WriteOptions()
+        self._options.disable_wal = True
+
+    def get(self, key: bytes) -> bytes | None:
+        found = self._db.get(key)
+        assert found is None or isinstance(found, bytes)
+        return found
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        iterator = self._db.iter()
+        iterator.seek(start)
+        while iterator.valid():
+            key, value = iterator.key(), iterator.value()
+            assert isinstance(key, bytes)
+            assert isinstance(value, bytes)
+            if key >= stop:
+                return
+            yield key, value
+            iterator.next()
+
+    def write(self, writes: Iterable[Write]) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for item in writes:
+            if isinstance(item, tuple):
+                key, value = item
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+            else:
+                batch.delete_range(item.start, item.stop)
+        self._db.write(batch, self._options)
+
+
+class Cycle:
+    """Drives one queue with entries of whole batches, and adds up the time of each part."""
+
+    def __init__(self, store: RocksStore, batch: int) -> None:
+        self.store = store
+        self.queue = Queue(store, Limits())
+        self.batch = batch
+        self.index = 0
+        self.requests = 0
+        self.spent = dict.fromkeys(("put", "take", "ack", "collect", "write"), 0)
+        self.apply(
+            "put",
+            Startup(1, 15_000, "bench", 8),
+            CreateTube("bench", TubeKind.FIFOTTL, TubeOptions()),
+            OpenSession("consumer", ttr_ms=10_000_000),
+        )
+
+    def apply(self, part: str, *commands: Command) -> list[object]:
+        self.index += 1
+        began = time.thread_time_ns()
+        results = self.queue.apply(self.index, 1_000_000 + self.index, commands)
+        self.spent[part] += time.thread_time_ns() - began
+        return list(results)
+
+    def put(self) -> None:
+        self.requests += 1
+        tasks = [NewTask(BODY, len(BODY)) for _ in range(self.batch)]
+        (result,) = self.apply("put", Put("bench", tasks, request_id=f"p{self.requests}"))
+        assert isinstance(result, PutResult)
+
+    def take_and_ack(self) -> None:
+        (result,) = self.apply("take", Take(["bench"], "consumer", tasks_max=self.batch))
+        assert isinstance(result, TakeResult)
+        assert len(result.tasks) == self.batch
+        self.requests += 1
+        tokens = [task.token for task in result.tasks]
+        self.apply("ack", Settle([Ack(tokens)], request_id=f"a{self.requests}"))
+
+    def collect(self) -> None:
+        began = time.thread_time_ns()
+        writes = list(self.queue.collect_writes())
+        collected = time.thread_time_ns()
+        self.store.write(writes)
+        self.spent["collect"] += collected - began
+        self.spent["write"] += time.thread_time_ns() - collected
+
+    def round(self) -> dict[str, float]:
+        self.spent = dict.fromkeys(self.spent, 0)
+        per_collect = max(TASKS_PER_COLLECT // self.batch, 1)
+        for number in range(TASKS_PER_ROUND // self.batch):
+            self.put()
+            self.take_and_ack()
+            if number % per_collect == per_collect - 1:
+                self.collect()
+        return {part: spent / TASKS_PER_ROUND / 1_000 for part, spent in self.spent.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--backlog", type=int, default=0, help="tasks that wait meanwhile")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as path:
+        cycle = Cycle(RocksStore(path), arguments.batch)
+        for number in range(arguments.backlog // arguments.batch):
+            cycle.put()
+            if number % 50 == 49:
+                cycle.collect()
+        cycle.collect()
+        gc.collect()
+        gc.freeze()
+        cycle.round()
+        rounds = [cycle.round() for _ in range(arguments.rounds)]
+    parts = {part: median(spent[part] for spent in rounds) for part in rounds[0]}
+    total = median(sum(spent.values()) for spent in rounds)
+    detail = ", ".join(f"{part} {spent:.2f}" for part, spent in parts.items())
+    print(
+        f"core cycle, batches of {arguments.batch}, backlog {arguments.backlog}: "
+        f"{total:.2f} µs CPU per task ({detail})"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Run the load generator and look at the servers at the borders of its measured window."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.cells import Cell
+from bench.servers import Server, Use, look, used
+
+BINARY: Final = Path("var/load")
+"""Built by `make load`."""
+
+
+class LoadFailed(Exception):
+    """The load generator ended with an error; the text is what it printed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Window:
+    """How long a cell is measured."""
+
+    warm_up_ms: int
+    duration_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class Run:
+    """One measurement of one cell."""
+
+    seconds: float
+    tasks: int
+    latency_us: Mapping[str, Mapping[str, int]]
+    """By operation: count, mean_us, p50_us and so on, as the generator prints them."""
+    errors: Mapping[str, int]
+    is_dry: bool
+    """The tube was empty before the window ended; the window ended then."""
+    generator_cpu_s: float
+    use: Use
+
+    @property
+    def tasks_per_second(self) -> float:
+        """What the cell is about."""
+        return self.tasks / self.seconds if self.seconds else 0.0
+
+    def per_1000_tasks(self, amount: float) -> float:
+        """Return the share of an amount that a thousand tasks have."""
+        return 1_000 * amount / self.tasks if self.tasks else 0.0
+
+
+def execute(cell: Cell, target: str, servers: Sequence[Server], window: Window) -> Run:
+    """Measure one cell once.
+
+    Raises:
+        LoadFailed: the generator ended with an error.
+    """
+    command = [
+        *(str(BINARY), "-addresses", target),
+        *("-workload", cell.workload, "-shape", cell.shape, "-consumer", cell.consumer),
+        *("-warm-up", f"{window.warm_up_ms}ms", "-duration", f"{window.duration_ms}ms"),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # Each line that is not the result is a border of the window: look at once.
+        looks, result = [], None
+        for line in process.stdout:
+            event = json.loads(line)
+            if event["event"] == "result":
+                result = event
+            else:
+                looks.append(look(servers))
+        complaint = process.stderr.read()
+    if process.returncode != 0 or result is None:
+        raise LoadFailed(f"{cell.name}: {complaint.strip() or process.returncode}")
+    before, after = looks
+    return Run(
+        seconds=result["seconds"],
+        tasks=result["tasks"],
+        latency_us=result["latency"],
+        errors=result["errors"],
+        is_dry=result["ran_dry"],
+        generator_cpu_s=result["cpu_seconds"],
+        use=used(servers, before, after, result["cpu_seconds"]),
+    )

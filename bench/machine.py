@@ -1,0 +1,113 @@
+"""Tell what machine a measurement was made on, and how busy it was with other things."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+SYNC_SAMPLES: Final = 100
+SYNC_BYTES: Final = 4_096
+
+TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+"""Unit of the times in /proc."""
+
+
+@dataclass(slots=True, frozen=True)
+class Machine:
+    """What a reader needs to compare two results."""
+
+    cores: int
+    processor: str
+    kernel: str
+    python: str
+    grpcio: str
+    commit: str
+    is_modified: bool
+    """The work tree differs from the commit."""
+    memory_mib: int
+    fdatasync_p50_us: int
+    """Of a preallocated file in the folder where the nodes keep their data."""
+
+
+def output_of(*command: str) -> str:
+    """Return what a program prints, or nothing when it fails (no repository, for example)."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def processor_name() -> str:
+    """Return the processor's name as the kernel tells it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def measure_sync_us(folder: Path) -> int:
+    """Return the median time of writing 4 KiB to a preallocated file and ``fdatasync``, in µs."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        number = file.fileno()
+        os.posix_fallocate(number, 0, SYNC_SAMPLES * SYNC_BYTES)
+        os.fsync(number)
+        durations = []
+        for place in range(SYNC_SAMPLES):
+            os.pwrite(number, os.urandom(SYNC_BYTES), place * SYNC_BYTES)
+            began = time.perf_counter_ns()
+            os.fdatasync(number)
+            durations.append(time.perf_counter_ns() - began)
+    return round(median(durations) / 1_000)
+
+
+def describe(folder: Path) -> Machine:
+    """Return the facts; ``folder`` is on the disk that is measured."""
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        processor=processor_name(),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        grpcio=version("grpcio"),
+        commit=output_of("git", "rev-parse", "--short", "HEAD"),
+        is_modified=bool(output_of("git", "status", "--porcelain", "--untracked-files=no")),
+        memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024 // 1024,
+        fdatasync_p50_us=measure_sync_us(folder),
+    )
+
+
+@dataclass(slots=True, frozen=True)
+class CpuTimes:
+    """Processor time of the whole machine since its start, in ticks."""
+
+    busy: int
+    idle: int
+    steal: int
+    """What the hypervisor gave to others while we wanted to run."""
+
+    @classmethod
+    def now(cls) -> CpuTimes:
+        """Read the counters of the kernel."""
+        fields = [int(text) for text in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+        user, nice, system, idle, waiting, interrupt, soft, steal = fields[:8]
+        return cls(user + nice + system + interrupt + soft, idle + waiting, steal)
+
+
+def process_ticks(pid: int) -> int:
+    """Return the processor time of all threads of a process, in ticks."""
+    # The name in parentheses may hold spaces; the fields after it do not.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def resident_kib(pid: int) -> int:
+    """Return how much memory of a process is resident, in KiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    return 0

@@ -1,0 +1,136 @@
+"""Join the repetitions of each cell into medians with ranges, and keep everything as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Final, TypeAlias
+
+from bench.cells import Cell
+from bench.generator import Run, Window
+from bench.machine import Machine
+
+FOLDER: Final = Path("bench/results")
+
+FOREIGN_CPU_PERCENT_MAX: Final = 20
+STEAL_PERCENT_MAX: Final = 5
+"""Above one of these a run is doubtful: something else had the machine."""
+
+LATENCY_OF: Final = {"put": "put", "take": "cycle", "cycle": "delivery", "mixed": "delivery"}
+"""The operation whose latency a workload's row shows; a stream has no calls, only settlements."""
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+
+@dataclass(slots=True, frozen=True)
+class Spread:
+    """A median with its range."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return the spread of the values of all repetitions."""
+        return cls(median(values), min(values), max(values))
+
+
+@dataclass(slots=True, frozen=True)
+class Outcome:
+    """All repetitions of one cell against one kind of server."""
+
+    nodes: int
+    """0: empty handlers, the floor."""
+    cell: Cell
+    runs: Sequence[Run]
+
+    def spread(self, value: Callable[[Run], float]) -> Spread:
+        """Return the spread of something that each run has."""
+        return Spread.of([value(run) for run in self.runs])
+
+    @property
+    def tasks_per_second(self) -> Spread:
+        """Throughput."""
+        return self.spread(lambda run: run.tasks_per_second)
+
+    def latency_us(self, percentile: str) -> Spread:
+        """Return the spread of a percentile (``p50_us``...) of the operation that matters here."""
+        wanted = LATENCY_OF[self.cell.workload]
+
+        def of(run: Run) -> float:
+            found = run.latency_us.get(wanted) or run.latency_us.get("settle")
+            return found[percentile] if found else 0.0
+
+        return self.spread(of)
+
+    @property
+    def server_cpu_ms(self) -> Spread:
+        """Processor time of all nodes per 1000 tasks."""
+        return self.spread(lambda run: run.per_1000_tasks(run.use.server_cpu_ms))
+
+    @property
+    def generator_cpu_ms(self) -> Spread:
+        """Processor time of the load generator per 1000 tasks."""
+        return self.spread(lambda run: run.per_1000_tasks(1_000 * run.generator_cpu_s))
+
+    @property
+    def syncs(self) -> Spread:
+        """Syncs of all nodes per 1000 tasks."""
+        return self.spread(lambda run: run.per_1000_tasks(run.use.syncs))
+
+    @property
+    def entries(self) -> Spread:
+        """Log entries per 1000 tasks."""
+        return self.spread(lambda run: run.per_1000_tasks(run.use.entries))
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Return the refusals of all repetitions by reason."""
+        reasons = sorted({reason for run in self.runs for reason in run.errors})
+        return {reason: sum(run.errors.get(reason, 0) for run in self.runs) for reason in reasons}
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Something else used the machine in more than half of the runs."""
+        noisy = [
+            run.use.foreign_cpu_percent > FOREIGN_CPU_PERCENT_MAX
+            or run.use.steal_percent > STEAL_PERCENT_MAX
+            for run in self.runs
+        ]
+        return 2 * sum(noisy) > len(noisy)
+
+    def summary(self) -> dict[str, Json]:
+        """Return what the file of results says about the cell, the runs themselves included."""
+        return {
+            "nodes": self.nodes,
+            **asdict(self.cell),
+            "is_doubtful": self.is_doubtful,
+            "tasks_per_second": asdict(self.tasks_per_second),
+            "p50_us": asdict(self.latency_us("p50_us")),
+            "p99_us": asdict(self.latency_us("p99_us")),
+            "server_cpu_ms_per_1000_tasks": asdict(self.server_cpu_ms),
+            "generator_cpu_ms_per_1000_tasks": asdict(self.generator_cpu_ms),
+            "syncs_per_1000_tasks": asdict(self.syncs),
+            "entries_per_1000_tasks": asdict(self.entries),
+            "errors": dict[str, Json](self.errors),
+            "runs": [asdict(run) for run in self.runs],
+        }
+
+
+def save(name: str, machine: Machine, window: Window, outcomes: Sequence[Outcome]) -> Path:
+    """Write one file of results and return its path."""
+    content: Mapping[str, Json] = {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": asdict(machine),
+        "window": asdict(window),
+        "cells": [outcome.summary() for outcome in outcomes],
+    }
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{name}.json"
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
