@@ -1,0 +1,20 @@
+"""Apply to all tests: where a tool is required, its absence is a failure and not a skip."""
+
+import os
+
+import pytest
+
+REQUIRED_BY = {"spark": "TASKRAFT_REQUIRE_SPARK", "foreign": "TASKRAFT_REQUIRE_FOREIGN"}
+"""The variable, set by .ci/run, under which tests with a marker may not be skipped."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Turn the skip of a required test into a failure that keeps the skip's reason."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        for marker, variable in REQUIRED_BY.items():
+            if item.get_closest_marker(marker) and os.environ.get(variable):
+                report.outcome = "failed"
+                report.longrepr = f"{variable} is set, but: {report.longrepr[2]}"
+    return report
