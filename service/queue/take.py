@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from service.queue.circulation import no_task, wrong_state
 from service.queue.commands import FOREVER_MS, Reason, Refusal, Take, TakeResult, TaskView
+from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from service.queue.ledger import Ledger
-    from service.queue.ordered_index import Entry
     from service.queue.session import Session
     from service.queue.task import Task
     from service.queue.tube import Tube
@@ -33,19 +33,22 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
         if not tube.options.take_paused:
             tubes.append(tube)
     session = None
+    room = command.tasks_max
     if command.session_id:
         found = ledger.session(command.session_id)
         if isinstance(found, Refusal):
             return found
         session = found
+        room = min(room, ledger.limits.session_taken_max - len(session.held))
     if command.task_id is not None:
-        return _take_chosen(ledger, command, tubes, session)
-    selection = _Selection(ledger, command, session)
-    while tubes and selection.has_room():
-        if selection.take_least(tubes[0] if len(tubes) == 1 else _first(ledger, tubes)):
-            continue
-        tubes = [tube for tube in tubes if tube.name not in selection.exhausted]
-    return TakeResult(selection.finish())
+        chosen = _chosen(ledger, command, tubes if room > 0 else [])
+    elif command.types or command.priority_bound is not None:
+        chosen = _filtered(ledger, command, tubes, room)
+    else:
+        chosen = _first(ledger, tubes, room, command.bytes_max)
+    if isinstance(chosen, Refusal):
+        return chosen
+    return TakeResult(_lease(ledger, chosen, session, command.ttr_ms))
 
 
 def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> bool:
@@ -55,63 +58,36 @@ def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> boo
     return priority_bound is None or task.order[1] <= task.tube.rank(priority_bound)
 
 
-class _Selection:
-    """One take in progress: what it has leased, and what its filter put aside for the moment."""
+def _first(ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int) -> list[Task]:
+    """Take the most urgent tasks of some tubes out of their orders.
 
-    def __init__(self, ledger: Ledger, command: Take, session: Session | None) -> None:
-        self.ledger = ledger
-        self.command = command
-        self.session = session
-        self.views: list[TaskView] = []
-        self.bytes_left = command.bytes_max
-        self.tasks_left = max(command.tasks_max, 0)
-        if session is not None:
-            room = ledger.limits.session_taken_max - len(session.held)
-            self.tasks_left = min(self.tasks_left, room)
-        self.is_filtered = bool(command.types) or command.priority_bound is not None
-        self.aside: list[tuple[Tube, Entry]] = []
-        self.exhausted: set[str] = set()
-
-    def has_room(self) -> bool:
-        """Tell whether more tasks may be leased."""
-        return self.tasks_left > 0 and len(self.aside) < self.ledger.limits.filter_scan_max
-
-    def take_least(self, tube: Tube) -> bool:
-        """Look at the first ready task of a tube; return False when there is nothing more to find."""
-        ledger = self.ledger
-        order = tube.ready.pop_least()
-        if order is None:
-            self.exhausted.add(tube.name)
-            return False
+    A task whose time to live is over is ended instead: its deadline may still have to wait its turn.
+    """
+    now_ms = ledger.now_ms
+    tasks: list[Task] = []
+    alone = tubes[0] if len(tubes) == 1 else None
+    while len(tasks) < room:
+        tube = alone or _most_urgent(ledger, tubes)
+        if tube is None or (order := tube.ready.pop_least()) is None:
+            break
         task = tube.tasks.get(order[2]) or ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no task {order[2]}"
         assert task.state is READY
-        if task.expire_at_ms <= ledger.now_ms:
+        if task.expire_at_ms <= now_ms:
             ledger.move(task, EventKind.TTL_EXPIRED, GONE)
-            return True
-        if self.is_filtered and not matches(task, self.command.types, self.command.priority_bound):
-            self.aside.append((tube, order))
-            return True
-        if task.payload_bytes > self.bytes_left and self.views:
+            continue
+        bytes_max -= task.payload_bytes
+        if bytes_max < 0 and tasks:
             tube.ready.add(order)
-            self.tasks_left = 0
-            return False
-        self.bytes_left -= task.payload_bytes
-        self.tasks_left -= 1
-        self.views.append(lease(ledger, task, self.session, self.command.ttr_ms))
-        return True
-
-    def finish(self) -> list[TaskView]:
-        """Put back what the filter put aside, and return what was leased."""
-        for tube, order in self.aside:
-            tube.ready.add(order)
-        return self.views
+            break
+        tasks.append(task)
+    return tasks
 
 
-def _first(ledger: Ledger, tubes: list[Tube]) -> Tube:
-    """Return the tube with the most urgent task: by lane, rank, age, then order of the request."""
+def _most_urgent(ledger: Ledger, tubes: Sequence[Tube]) -> Tube | None:
+    """Return the tube with the most urgent task: by lane, rank, age, then place in the request."""
     best: tuple[int, int, int] | None = None
-    choice = tubes[0]
+    choice = None
     for tube in tubes:
         order = tube.ready.least()
         if order is None:
@@ -124,57 +100,122 @@ def _first(ledger: Ledger, tubes: list[Tube]) -> Tube:
     return choice
 
 
-def lease(ledger: Ledger, task: Task, session: Session | None, ttr_ms: int | None) -> TaskView:
-    """Lease a task that has been taken out of its order, and return it as it is shown.
+def _filtered(ledger: Ledger, command: Take, tubes: Sequence[Tube], room: int) -> list[Task]:
+    """Take the most urgent tasks that a filter lets through out of their orders.
 
-    A lease with a session ends with that, without one after a minute, unless a time to run says
-    otherwise; and never after the time to live (tarantool/queue, fifottl).
+    The others are put aside meanwhile; at most ``filter_scan_max`` are looked at.
     """
-    now_ms = ledger.now_ms
-    run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
-    if run_ms >= FOREVER_MS and session is None:
-        run_ms = SESSIONLESS_TTR_MS
-    task.attempt += 1
-    tube = task.tube
-    before = task.state
-    ledger.touch_task(task)
-    ledger.emit(task, TAKE, before, TAKEN, session.label if session is not None else "", "")
-    ledger.token = token = ledger.token + 1
-    task.token = token
-    task.state = TAKEN
-    task.since_ms = now_ms
-    task.visible_at_ms = NEVER_MS
-    until_ms = NEVER_MS if run_ms >= FOREVER_MS else after(now_ms, run_ms)
-    task.lease_until_ms = until_ms if until_ms < task.expire_at_ms else task.expire_at_ms
-    ledger.leases[token] = task
-    if session is not None:
-        task.session = session
-        session.held[token] = task
-    if task.timer is not None or task.lease_until_ms < NEVER_MS:
-        ledger.set_timer(task)
-    ledger.touch_tube(tube)
-    tube.counters.count(TAKE, before, TAKEN, 1)
-    return task.view(ledger.body(task))
+    types, bound, bytes_left = command.types, command.priority_bound, command.bytes_max
+    tasks: list[Task] = []
+    aside: list[Task] = []
+    while len(tasks) < room and len(aside) < ledger.limits.filter_scan_max:
+        found = _first(ledger, tubes, 1, bytes_left)
+        if not found:
+            break
+        task = found[0]
+        if not matches(task, types, bound):
+            aside.append(task)
+            continue
+        if task.payload_bytes > bytes_left and tasks:
+            aside.append(task)
+            break
+        bytes_left -= task.payload_bytes
+        tasks.append(task)
+    for task in aside:
+        task.tube.ready.add(task.order)
+    return tasks
 
 
-def _take_chosen(
-    ledger: Ledger, command: Take, tubes: list[Tube], session: Session | None
-) -> TakeResult | Refusal:
-    """Lease one task that the consumer names; it need not be ready."""
+def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] | Refusal:
+    """Take a task that the consumer names out of its order; it need not be ready."""
     assert command.task_id is not None
     if len(command.tubes) != 1:
         return Refusal(Reason.INVALID_FIELD, "task_id needs exactly one tube", {"field": "task_id"})
-    if not tubes:  # paused
-        return TakeResult([])
+    if not tubes:  # it is paused, or the session holds as much as it may
+        return []
     task = ledger.find(tubes[0], command.task_id)
     if task is None:
         return no_task(command.task_id)
     if task.state not in (READY, DELAYED, BURIED):
         return wrong_state(task)
-    if session is not None and len(session.held) >= ledger.limits.session_taken_max:
-        return TakeResult([])
     ledger.leave_order(task)
     if task.state is not DELAYED and task.expire_at_ms <= ledger.now_ms:
         ledger.move(task, EventKind.TTL_EXPIRED, GONE)
         return no_task(task.id)
-    return TakeResult([lease(ledger, task, session, command.ttr_ms)])
+    return [task]
+
+
+def _lease(
+    ledger: Ledger, chosen: Sequence[Task], session: Session | None, ttr_ms: int | None
+) -> list[TaskView]:
+    """Lease tasks that have been taken out of their orders, and return them as they are shown.
+
+    A lease with a session ends with that, without one after a minute, unless a time to run says
+    otherwise; and never after the time to live (tarantool/queue, fifottl). The hot path of consumers.
+    """
+    now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
+    appends = ledger.feed.appends
+    partitions = len(appends)
+    leases = ledger.leases
+    label = session.label if session is not None else ""
+    session_id = session.id if session is not None else ""
+    views: list[TaskView] = []
+    add_view = views.append
+    tube: Tube | None = None
+    for task in chosen:
+        if task.tube is not tube:
+            tube = task.tube
+            name = tube.name
+            salt = tube.number * TUBE_STRIDE
+            count_lease = tube.counters.count
+            ledger.touch_tube(tube)
+        if not task.dirty:
+            ledger.touch_task(task)
+        before = task.state
+        task_id = task.id
+        priority, created_ms, payload_bytes = task.priority, task.created_ms, task.payload_bytes
+        task.attempt = attempt = task.attempt + 1
+        appends[(salt + task_id) % partitions](
+            (
+                index,
+                place,
+                now_ms,
+                name,
+                task_id,
+                TAKE,
+                before,
+                TAKEN,
+                attempt,
+                priority,
+                created_ms,
+                task.since_ms,
+                task.subqueue,
+                label,
+                "",
+                task.type,
+                payload_bytes,
+            )
+        )
+        place += 1
+        count_lease(TAKE, before, TAKEN, 1)
+        token += 1
+        task.token = token
+        task.state = TAKEN
+        task.since_ms = now_ms
+        task.visible_at_ms = NEVER_MS
+        run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
+        if session is not None:
+            task.session = session
+            session.held[token] = task
+        elif run_ms >= FOREVER_MS:
+            run_ms = SESSIONLESS_TTR_MS
+        expire_at_ms = task.expire_at_ms
+        if run_ms < FOREVER_MS or expire_at_ms < NEVER_MS:
+            task.lease_until_ms = min(after(now_ms, run_ms), expire_at_ms)
+        if task.timer is not None or task.lease_until_ms < NEVER_MS:
+            ledger.set_timer(task)
+        leases[token] = task
+        add_view(task.view(ledger.body(task)))
+    ledger.place = place
+    ledger.token = token
+    return views
