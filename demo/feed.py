@@ -1,0 +1,126 @@
+"""Read the whole change feed and judge it: the cluster's own account of every transition.
+
+The reader uses nothing but the generated stubs. The judgement replays each task's life, so that it
+does not depend on the code of the queue either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import grpc
+
+from taskraft.v1 import feed_service_pb2, feed_service_pb2_grpc, task_pb2
+
+Kind = feed_service_pb2.ChangeEvent.Kind
+State = task_pb2.Task.State
+READ_TIMEOUT_S = 60
+
+
+class FeedBroken(Exception):
+    """The feed has a hole, or a partition ends early; the text says where."""
+
+
+def read_feed(address: str) -> Iterator[feed_service_pb2.ChangeEvent]:
+    """Yield every event of every partition, each partition in order.
+
+    Raises:
+        FeedBroken: the sequence numbers of a partition are not dense from 0.
+    """
+    with grpc.insecure_channel(address) as channel:
+        feed = feed_service_pb2_grpc.FeedServiceStub(channel)
+        described = feed.DescribeFeed(
+            feed_service_pb2.DescribeFeedRequest(), timeout=READ_TIMEOUT_S
+        )
+        for partition in described.partitions:
+            expected = 0
+            request = feed_service_pb2.ReadChangesRequest(
+                feed_id=described.feed_id,
+                partition=partition.partition,
+                to_seq=partition.high_seq,
+            )
+            # Without an upper end a read goes on for ever.
+            pieces = feed.ReadChanges(request, timeout=READ_TIMEOUT_S) if partition.high_seq else ()
+            for piece in pieces:
+                for event in piece.events:
+                    if event.seq != expected:
+                        raise FeedBroken(
+                            f"partition {partition.partition}: {event.seq} follows {expected - 1}"
+                        )
+                    expected += 1
+                    yield event
+            if expected != partition.high_seq:
+                raise FeedBroken(
+                    f"partition {partition.partition} ends at {expected}, not {partition.high_seq}"
+                )
+
+
+@dataclass(slots=True, frozen=True)
+class FeedJudgement:
+    """What the change feed says about one tube."""
+
+    put: int
+    processed: int
+    """Tasks that were put once and acknowledged once."""
+    lost: Collection[int]
+    """Tasks that were put and have not been acknowledged."""
+    held_twice: Collection[int]
+    """Tasks that were taken while they were taken."""
+    torn: Collection[int]
+    """Tasks with an event that does not continue where the one before it ended."""
+    released: int
+    """Leases that ended without an acknowledgement."""
+    events: int
+
+    @property
+    def is_clean(self) -> bool:
+        """Tell whether nothing went wrong."""
+        return not (self.lost or self.held_twice or self.torn)
+
+
+class _Lives:
+    """The tasks of a tube as their events tell them."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, int] = {}
+        self.acknowledged: set[int] = set()
+        self.held_twice: set[int] = set()
+        self.torn: set[int] = set()
+        self.released = 0
+        self.events = 0
+
+    def live(self, event: feed_service_pb2.ChangeEvent) -> None:
+        """Go one transition on."""
+        task_id, before = event.task_id, self.states.get(event.task_id)
+        self.events += 1
+        is_first = event.kind == Kind.PUT
+        if (before is None) != is_first or (before is not None and before != event.from_state):
+            self.torn.add(task_id)
+        if event.kind == Kind.TAKE and before == State.TAKEN:
+            self.held_twice.add(task_id)
+        if event.kind == Kind.ACK:
+            if before != State.TAKEN or task_id in self.acknowledged:
+                self.torn.add(task_id)
+            self.acknowledged.add(task_id)
+        elif event.from_state == State.TAKEN and event.to_state != State.TAKEN:
+            self.released += 1
+        self.states[task_id] = event.to_state
+
+
+def judge_feed(tube: str, events: Iterable[feed_service_pb2.ChangeEvent]) -> FeedJudgement:
+    """Judge the lives of all tasks of a tube; ``events`` are in order for each task."""
+    lives = _Lives()
+    for event in events:
+        if event.tube == tube:
+            lives.live(event)
+    clean = lives.acknowledged - lives.torn - lives.held_twice
+    return FeedJudgement(
+        put=len(lives.states),
+        processed=len(clean),
+        lost=sorted(lives.states.keys() - lives.acknowledged),
+        held_twice=sorted(lives.held_twice),
+        torn=sorted(lives.torn),
+        released=lives.released,
+        events=lives.events,
+    )

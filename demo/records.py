@@ -1,0 +1,112 @@
+"""Keep what each consumer did with each task, and judge it afterwards.
+
+Every consumer process writes one line per task with times of the monotonic clock, which all
+processes of a machine share. Nothing here trusts the server: whether a task was held by two
+consumers at once is judged from the intervals between the answer to a take and the sending of the
+settlement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+ACCEPTED: Final = "OK"
+"""Answer to an acknowledgement that was accepted; others are the reason of the refusal."""
+
+
+@dataclass(slots=True, frozen=True)
+class Record:
+    """One delivery of one task to one consumer."""
+
+    consumer: str
+    task_id: int
+    token: int
+    path: str
+    taken_ns: int
+    """When the answer with the task was there."""
+    settled_ns: int
+    """When the acknowledgement was about to be sent."""
+    answer: str
+    """``ACCEPTED`` or the reason of the refusal."""
+    sha256: str
+    lines: int
+
+    def to_json(self) -> str:
+        """Return the record as one line."""
+        return json.dumps(asdict(self)) + "\n"
+
+
+def read_records(paths: Iterable[Path]) -> Iterator[Record]:
+    """Yield the records of all consumers."""
+    for path in paths:
+        with path.open() as lines:
+            for line in lines:
+                yield Record(**json.loads(line))
+
+
+@dataclass(slots=True, frozen=True)
+class RecordsJudgement:
+    """What the consumers' own records say."""
+
+    processed: int
+    """Tasks of which exactly one acknowledgement was accepted."""
+    lost: Collection[int]
+    """Tasks that were put and never acknowledged with success."""
+    acknowledged_twice: Collection[int]
+    held_twice: Collection[int]
+    """Tasks that two deliveries held at the same time."""
+    tokens_out_of_order: Collection[int]
+    """Tasks of which a later delivery had no larger token: the token would be no fence."""
+    refused: int
+    """Acknowledgements that were refused: the lease was over, the work was done again."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Tell whether nothing went wrong."""
+        return not (
+            self.lost or self.acknowledged_twice or self.held_twice or self.tokens_out_of_order
+        )
+
+
+def judge_records(put: Collection[int], records: Iterable[Record]) -> RecordsJudgement:
+    """Judge the deliveries of the tasks with the given ids."""
+    by_task: defaultdict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        by_task[record.task_id].append(record)
+    accepted = {
+        task_id: sum(record.answer == ACCEPTED for record in deliveries)
+        for task_id, deliveries in by_task.items()
+    }
+    return RecordsJudgement(
+        processed=sum(accepted.get(task_id) == 1 for task_id in put),
+        lost=sorted(task_id for task_id in put if not accepted.get(task_id)),
+        acknowledged_twice=sorted(task_id for task_id, count in accepted.items() if count > 1),
+        held_twice=sorted(task_id for task_id, each in by_task.items() if _overlap(each)),
+        tokens_out_of_order=sorted(
+            task_id for task_id, each in by_task.items() if not _tokens_grow(each)
+        ),
+        refused=sum(
+            record.answer != ACCEPTED for deliveries in by_task.values() for record in deliveries
+        ),
+    )
+
+
+def _in_order(deliveries: Iterable[Record]) -> Sequence[Record]:
+    return sorted(deliveries, key=lambda record: record.taken_ns)
+
+
+def _overlap(deliveries: Iterable[Record]) -> bool:
+    """Tell whether a delivery began before the one before it had ended."""
+    return any(
+        later.taken_ns < earlier.settled_ns for earlier, later in pairwise(_in_order(deliveries))
+    )
+
+
+def _tokens_grow(deliveries: Iterable[Record]) -> bool:
+    return all(earlier.token < later.token for earlier, later in pairwise(_in_order(deliveries)))

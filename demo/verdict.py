@@ -1,0 +1,83 @@
+"""Put the judgements together and print the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from demo.feed import FeedJudgement
+from demo.records import RecordsJudgement
+
+EXAMPLES_SHOWN: Final = 5
+
+
+@dataclass(slots=True, frozen=True)
+class Verdict:
+    """All that the demo has to say at its end."""
+
+    put: int
+    records: RecordsJudgement
+    feed: FeedJudgement
+    wrong_results: Sequence[str]
+    """Files whose digest or number of lines was stored wrongly."""
+    failover_ms: int | None
+    """What a client waited for its answer when the leader was killed; None: nothing was killed."""
+    duration_ms: int
+    """From the first put until the last acknowledgement."""
+    report: str
+    """Where the report is, or why there is none."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Tell whether nothing was lost and nothing was held twice, by both accounts."""
+        return (
+            self.records.is_clean
+            and self.feed.is_clean
+            and not self.wrong_results
+            and self.records.processed == self.feed.processed == self.feed.put == self.put
+        )
+
+    @property
+    def tasks_per_second(self) -> int:
+        """Tasks that went all the way, over the whole time, the fail-over included."""
+        return self.records.processed * 1_000 // max(self.duration_ms, 1)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the verdict, one finding a line."""
+        failover = "-" if self.failover_ms is None else f"{self.failover_ms / 1_000:.2f} s"
+        yield line("tasks put", str(self.put))
+        yield line("processed", f"{self.records.processed}, by the feed {self.feed.processed}")
+        yield line("lost", both(self.records.lost, self.feed.lost))
+        yield line("held by two at once", both(self.records.held_twice, self.feed.held_twice))
+        yield line("acknowledged twice", some(self.records.acknowledged_twice))
+        yield line("wrong results", some(self.wrong_results))
+        if self.records.tokens_out_of_order:
+            yield line("tokens out of order", some(self.records.tokens_out_of_order))
+        if self.feed.torn:
+            yield line("torn lives in the feed", some(self.feed.torn))
+        yield line(
+            "done again",
+            f"{self.feed.released} leases ended unacknowledged; {self.records.refused} late"
+            " acknowledgements were refused",
+        )
+        yield line("failover", f"{failover} until a client had its answer")
+        yield line("tasks per second", f"{self.tasks_per_second} (put, taken, acknowledged)")
+        yield line("report", self.report)
+        yield line("verdict", "all is well" if self.is_clean else "FAILED")
+
+
+def line(name: str, text: str) -> str:
+    """Return one finding."""
+    return f"  {name:<24}{text}"
+
+
+def some(found: Collection[object]) -> str:
+    """Return how many there are, with a few examples."""
+    examples = ", ".join(str(one) for one in list(found)[:EXAMPLES_SHOWN])
+    return f"{len(found)} ({examples})" if found else "0"
+
+
+def both(records: Collection[object], feed: Collection[object]) -> str:
+    """Return what the two accounts say."""
+    return f"{some(records)} by the consumers' records, {some(feed)} by the change feed"
