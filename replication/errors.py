@@ -70,3 +70,19 @@ class SnapshotBroken(ReplicationError):
 
 class PeerRefused(ReplicationError):
     """A peer is of another cluster, protocol or life, and is not listened to."""
+
+
+class GroupAbsent(PeerRefused):
+    """The process addressed has no member of the group, or is still starting it."""
+
+
+class ReadUnconfirmed(ReplicationError):
+    """No leader with a quorum confirmed a linearizable read in time; read again, or read stale."""
+
+
+class TransferFailed(ReplicationError):
+    """Leadership could not be handed over in time; this member may still lead."""
+
+
+class NodeBroken(ReplicationError):
+    """An exception where none may be, for example while applying: a bug; the process must end."""

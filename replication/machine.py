@@ -18,7 +18,7 @@ class SnapshotReader(Protocol):
     """The last entry whose effects the snapshot holds."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the content in pieces of at most 1 MiB; the same content in the same order each time."""
+        """Yield the content in pieces of at most 1 MiB; the same pieces each time it is called."""
 
     def close(self) -> None:
         """Release what the view pins."""
@@ -36,7 +36,7 @@ class StateMachine(Protocol):
 
     @property
     def durable_index(self) -> LogIndex:
-        """The last entry whose effects survive a power loss without the log; the log may go below it."""
+        """The last entry whose effects survive a power loss without the log below it."""
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         """Apply committed entries in order; return one result per entry.

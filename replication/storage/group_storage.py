@@ -120,9 +120,9 @@ class GroupStorage:
         """Make the membership history durable, before the change is applied to the state."""
         self.metadata.save_memberships(history)
 
-    def trim(self, index: LogIndex) -> LogStart:
-        """Delete segments at or below ``index``, as far as whole ones; return the new start."""
-        return self._log.trim(index, self.view.term)
+    def trim(self, start: LogStart) -> None:
+        """Delete what lies before ``start``, as ``trim_start`` has returned it."""
+        self._log.trim(start)
 
     def begin_installation(self, meta: SnapshotMeta) -> None:
         """Note that the state machine is about to be replaced by a snapshot."""
@@ -160,6 +160,14 @@ class GroupStorage:
         oldest = max(0, bisect_right(kept, durable, key=lambda each: each[0]) - 1)
         self._memberships = [*kept[oldest:], (index, conf_state)]
         return list(self._memberships)
+
+    def trim_start(self, index: LogIndex) -> LogStart | None:
+        """Return where the log can begin if ``index`` may go; None if it begins there already."""
+        reached = self._log.trimmed_to(index)
+        current = self._log.start
+        if reached <= current.index:
+            return None
+        return LogStart(current.generation, reached, self.view.term(reached))
 
     def publish_installation(self, meta: SnapshotMeta) -> None:
         """Show the log and the membership that a snapshot brought."""

@@ -7,7 +7,7 @@ Applications Recover from fsync Failures?, ATC 2020), so the caller ends the pro
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from replication.core.errors import Compacted
@@ -86,21 +86,28 @@ class SegmentLog:
         if not self._mark.is_synced:
             self._mark.sync()
 
-    def trim(self, index: LogIndex, term_of: Callable[[LogIndex], Term]) -> LogStart:
-        """Delete the segments all of whose entries are at or below ``index``; return the start.
+    def trimmed_to(self, index: LogIndex) -> LogIndex:
+        """Return up to where the log goes if it may go up to ``index``: whole segments only.
 
-        The last segment always stays. ``term_of`` must know the term of every entry up to
-        ``index``.
+        The last segment always stays. Safe to call on the event loop.
         """
-        gone = [each for each in self.segments[:-1] if each.last_index <= index]
-        if not gone:
-            return self.start
-        last = gone[-1].last_index
-        self.start = LogStart(self.start.generation, last, term_of(last))
-        self._metadata.save_log_start(self.start)
+        reached = self.start.index
+        for segment in self.segments[:-1]:
+            if segment.last_index > index:
+                break
+            reached = segment.last_index
+        return reached
+
+    def trim(self, start: LogStart) -> None:
+        """Delete the segments before ``start``, which ``trimmed_to`` has named."""
+        if start.generation != self.start.generation:
+            return  # The whole log was replaced in the meantime.
+        assert start.index >= self.start.index
+        self._metadata.save_log_start(start)
+        self.start = start
+        gone = [each for each in self.segments if each.first_index <= start.index]
         self.segments = self.segments[len(gone) :]
         self._remove(gone)
-        return self.start
 
     def reset(self, index: LogIndex, term: Term) -> None:
         """Throw the whole log away: a snapshot stands for everything up to ``index``.

@@ -1,0 +1,76 @@
+"""Show a member of a group to operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from replication.core.progress import ProgressState
+from replication.core.status import Status
+from replication.core.types import ConfState, LogIndex, MemberId, RaftRole, Term, value
+
+
+@value
+class PeerStatus:
+    """What the leader knows of another member, or of itself."""
+
+    match: LogIndex
+    """Its log agrees with the leader's up to here."""
+    next: LogIndex
+    lag_entries: int
+    """Entries of the leader's log that it has not acknowledged."""
+    state: ProgressState
+    is_active: bool
+    """It has answered lately."""
+    is_learner: bool
+
+
+@value
+class NodeStatus:
+    """A member at one moment; ``peers`` is empty unless it leads."""
+
+    member_id: MemberId
+    group_id: int
+    role: RaftRole
+    term: Term
+    leader: MemberId
+    commit: LogIndex
+    applied: LogIndex
+    first: LogIndex
+    """The first entry that the log still has."""
+    last: LogIndex
+    """The last entry, synced or not."""
+    synced: LogIndex
+    """The last entry that is on this member's disk."""
+    durable: LogIndex
+    """The last entry whose effects survive without the log."""
+    conf_state: ConfState
+    peers: Mapping[MemberId, PeerStatus]
+
+
+def peers_of(status: Status) -> Mapping[MemberId, PeerStatus]:
+    """Return what the leader's core knows of the members."""
+    return {
+        member: PeerStatus(
+            match=progress.match,
+            next=progress.next,
+            lag_entries=status.last - progress.match,
+            state=progress.state,
+            is_active=progress.recent_active,
+            is_learner=progress.is_learner,
+        )
+        for member, progress in status.progress.items()
+    }
+
+
+def successor_of(status: Status) -> MemberId | None:
+    """Return the voter that is best suited to take the leadership over, None if there is none.
+
+    The one whose log is longest among those that answer: it is ready soonest.
+    """
+    voters = set(status.configuration.voters) - {status.member_id}
+    candidates = [
+        (progress.match, member)
+        for member, progress in status.progress.items()
+        if member in voters and progress.recent_active
+    ]
+    return max(candidates)[1] if candidates else None

@@ -1,0 +1,151 @@
+"""Keep one ordered stream of messages open to one peer.
+
+Raft survives the loss of any message, so nothing here is resent: what cannot be sent is dropped and
+reported, and the core sends what is needed then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+from grpc import aio
+
+from replication.codec import encode_message
+from replication.core.types import MemberId, Message
+from replication.handshake import hello_to
+from replication.peers import Membership
+from taskraft.raft.v1 import raft_pb2 as pb
+from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
+
+QUEUE_MESSAGES_MAX: Final = 4096
+QUEUE_BYTES_MAX: Final = 32 << 20
+"""Data of entries that wait for the stream; twice the window that the core keeps per follower."""
+
+FRAME_BYTES_MAX: Final = 4 << 20
+"""Data of entries in one frame; a single larger message still travels alone."""
+
+BACK_OFF_MIN_MS: Final = 50
+BACK_OFF_MAX_MS: Final = 1000
+"""Longest pause between attempts; a peer that comes back ends the pause by calling us."""
+
+_log = logging.getLogger(__name__)
+
+
+class PeerLink:
+    """The outgoing messages to one peer: a bounded queue and the stream that empties it."""
+
+    def __init__(
+        self,
+        member: MemberId,
+        channel: aio.Channel,
+        own: Membership,
+        unreachable: Callable[[MemberId], None],
+    ) -> None:
+        self.member = member
+        self.channel = channel
+        self._own = own
+        self._unreachable = unreachable
+        self._queue: list[Message] = []
+        self._queued_bytes = 0
+        self._is_paused = False
+        self._pause_ms = BACK_OFF_MIN_MS
+        self._wake = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def send(self, message: Message) -> None:
+        """Queue a message, or drop it if the peer is out of reach or too slow."""
+        if self._is_paused:
+            return
+        size = sum([len(entry.data) for entry in message.entries]) if message.entries else 0
+        if len(self._queue) >= QUEUE_MESSAGES_MAX or self._queued_bytes + size > QUEUE_BYTES_MAX:
+            self._unreachable(self.member)
+            return
+        self._queue.append(message)
+        self._queued_bytes += size
+        self._wake.set()
+
+    def nudge(self) -> None:
+        """End a pause: there is a sign of life from the peer."""
+        if self._is_paused:
+            self._pause_ms = BACK_OFF_MIN_MS
+            self._wake.set()
+
+    async def close(self) -> None:
+        """End the stream."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.channel.close()
+
+    async def _run(self) -> None:
+        refusal = ""
+        while True:
+            try:
+                await self._converse()
+            except aio.AioRpcError as error:
+                reason = error.details() or ""
+                if error.code() is grpc.StatusCode.FAILED_PRECONDITION and reason != refusal:
+                    refusal = reason
+                    _log.error("member %d refuses us: %s", self.member, reason)
+            self._drop_queue()
+            self._unreachable(self.member)
+            await self._pause()
+
+    async def _converse(self) -> None:
+        """Introduce ourselves and send until the stream breaks."""
+        call = PeerServiceStub(self.channel).Exchange()
+        try:
+            hello = hello_to(self.member, self._own)
+            await call.write(pb.ExchangeRequest(hello=hello))
+            if await call.read() is aio.EOF:
+                return
+            self._pause_ms = BACK_OFF_MIN_MS
+            # A stream that breaks while we have nothing to say must be noticed, or the next
+            # message, perhaps a request for a vote, would be the one that finds out.
+            call.add_done_callback(lambda _: self._wake.set())
+            while not call.done():
+                if self._queue:
+                    await call.write(self._next_frame())
+                else:
+                    self._wake.clear()
+                    await self._wake.wait()
+        except asyncio.InvalidStateError:
+            # grpc.aio reports a write on a stream that has just ended in this way.
+            return
+        finally:
+            call.cancel()
+
+    def _next_frame(self) -> pb.ExchangeRequest:
+        """Take as many messages from the queue as a frame may hold, at least one."""
+        queue = self._queue
+        size = 0
+        count = 0
+        frame = pb.ExchangeRequest()
+        for message in queue:
+            size += sum([len(entry.data) for entry in message.entries])
+            if count and size > FRAME_BYTES_MAX:
+                size -= sum([len(entry.data) for entry in message.entries])
+                break
+            frame.messages.append(encode_message(message))
+            count += 1
+        del queue[:count]
+        self._queued_bytes -= size
+        return frame
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._queued_bytes = 0
+
+    async def _pause(self) -> None:
+        """Wait before the next attempt, longer each time, or until there is a sign of life."""
+        self._is_paused = True
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self._pause_ms / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            self._pause_ms = min(2 * self._pause_ms, BACK_OFF_MAX_MS)
+        self._is_paused = False

@@ -1,0 +1,83 @@
+"""State what the driver and the transport need of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from replication.core.types import MemberId, Message, SnapshotMeta
+from replication.machine import SnapshotReader
+
+
+@dataclass(slots=True, frozen=True)
+class Membership:
+    """Who this member is when it talks to others."""
+
+    cluster_id: str
+    group_id: int
+    member_id: MemberId
+    incarnation: int
+    """Number of this member's starts; peers stop listening to an earlier life."""
+
+
+class SnapshotSink(Protocol):
+    """Where the content of an incoming snapshot goes."""
+
+    def write(self, offset: int, data: bytes, crc32c: int) -> None:
+        """Take the next piece.
+
+        Raises:
+            SnapshotBroken: it does not follow on the piece before, or is damaged.
+        """
+
+    async def finish(self) -> int:
+        """Make the content durable and hand it over; return its length."""
+
+    def abandon(self) -> None:
+        """Forget it: the transfer failed."""
+
+
+class Receiver(Protocol):
+    """A member, as the transport sees it. All calls come on the event loop."""
+
+    def receive(self, messages: Sequence[Message]) -> None:
+        """Take messages from one peer, in the order in which it sent them."""
+
+    def unreachable(self, member: MemberId) -> None:
+        """Learn that messages to ``member`` were lost."""
+
+    def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
+        """Learn how the transfer of a snapshot to ``member`` ended."""
+
+    def begin_snapshot(self, message: Message, transfer_id: str) -> SnapshotSink:
+        """Prepare for the content of the snapshot that ``message`` announces.
+
+        Raises:
+            SnapshotBroken: another one is being received or installed.
+        """
+
+
+class Peers(Protocol):
+    """The other members of one group, as the driver sees them."""
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send messages to the members that they name; never blocks, may lose them."""
+
+    def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
+        """Stream a snapshot to a member; closes ``content``; reports by ``snapshot_sent``."""
+
+    def set_addresses(self, addresses: Mapping[MemberId, str]) -> None:
+        """Learn where the members are; links to those that are gone are closed."""
+
+    async def close(self) -> None:
+        """Leave the group: end all streams."""
+
+
+class Transport(Protocol):
+    """Carries the messages of all groups of a process."""
+
+    def join(
+        self, membership: Membership, addresses: Mapping[MemberId, str], receiver: Receiver
+    ) -> Peers:
+        """Begin to exchange messages with the other members of a group."""

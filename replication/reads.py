@@ -1,0 +1,88 @@
+"""Find out for readers from which index on what they see is linearizable (Raft thesis, 6.4).
+
+Readers that come while a round is under way share the next one: its cost is a heartbeat round,
+whatever their number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import Final
+
+from replication.core.raft import RaftCore
+from replication.core.types import LogIndex, ReadState
+from replication.errors import ReadUnconfirmed, ReplicationError
+from replication.outcome import Outcome
+
+_CONTEXT: Final = Struct("<QQ")  # incarnation, number of the round
+
+READERS_MAX: Final = 100_000
+"""Readers that may wait; more are refused at once."""
+
+
+class Reads:
+    """The linearizable reads of one member."""
+
+    def __init__(
+        self, core: RaftCore, incarnation: int, *, retry_ticks: int, expiry_ticks: int
+    ) -> None:
+        self._core = core
+        self._incarnation = incarnation
+        self._retry_ticks = retry_ticks
+        self._expiry_ticks = expiry_ticks
+        self._next: list[Outcome[LogIndex]] = []
+        self._asked: list[Outcome[LogIndex]] = []
+        self._context = b""
+        self._number = 0
+        self._ticks = 0
+        self._confirmed: deque[tuple[LogIndex, list[Outcome[LogIndex]]]] = deque()
+
+    def add(self, outcome: Outcome[LogIndex]) -> None:
+        """Let ``outcome`` wait for an index that is safe to read at, and applied here."""
+        if len(self._next) >= READERS_MAX:
+            outcome.set_exception(ReadUnconfirmed("too many readers wait"))
+            return
+        self._next.append(outcome)
+
+    def begin_round(self) -> None:
+        """Ask for those who wait, if no round is under way."""
+        if self._asked or not self._next:
+            return
+        self._asked, self._next = self._next, []
+        self._number += 1
+        self._context = _CONTEXT.pack(self._incarnation, self._number)
+        self._ticks = 0
+        self._core.read_index(self._context)
+
+    def answered(self, state: ReadState) -> None:
+        """Take the answer to a round; answers to earlier rounds mean nothing any more."""
+        if self._asked and state.context == self._context:
+            self._confirmed.append((state.index, self._asked))
+            self._asked = []
+
+    def applied(self, index: LogIndex) -> None:
+        """Release those whose index is applied."""
+        while self._confirmed and self._confirmed[0][0] <= index:
+            read_index, outcomes = self._confirmed.popleft()
+            for outcome in outcomes:
+                if not outcome.done():
+                    outcome.set_result(read_index)
+
+    def tick(self) -> None:
+        """Ask again after a while, since requests and leaders get lost; in the end give up."""
+        if not self._asked:
+            return
+        self._ticks += 1
+        if self._ticks >= self._expiry_ticks:
+            self.fail_all(ReadUnconfirmed("no leader with a quorum confirmed the read in time"))
+        elif self._ticks % self._retry_ticks == 0:
+            self._core.read_index(self._context)
+
+    def fail_all(self, error: ReplicationError) -> None:
+        """Tell everybody who is not confirmed yet."""
+        outcomes = [*self._asked, *self._next]
+        self._asked, self._next = [], []
+        for outcome in outcomes:
+            if not outcome.done():
+                outcome.set_exception(error)

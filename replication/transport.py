@@ -1,0 +1,269 @@
+"""Carry the messages of all groups of a process over gRPC.
+
+One stream per direction, peer and group, in order. A stream begins with a handshake; what comes
+from another cluster, another protocol version or an earlier life of a peer is refused with the
+reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from typing import Final
+
+import grpc
+from grpc import aio
+
+from replication.codec import MessageMalformed, decode_message
+from replication.core.types import MemberId, Message, SnapshotMeta
+from replication.errors import GroupAbsent, PeerRefused, SnapshotBroken
+from replication.handshake import Lives
+from replication.machine import SnapshotReader
+from replication.peer_link import FRAME_BYTES_MAX, PeerLink
+from replication.peers import Membership, Receiver
+from replication.snapshot_stream import announced_by, header_of, send_snapshot, take_chunk
+from replication.storage.record import ENTRY_BYTES_MAX
+from taskraft.raft.v1 import raft_pb2 as pb
+from taskraft.raft.v1.raft_pb2_grpc import (
+    PeerServiceServicer,
+    add_PeerServiceServicer_to_server,
+)
+
+KEEPALIVE_MS: Final = 2000
+"""A connection without an answer for this long is dead: a cut network sends no reset."""
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", ENTRY_BYTES_MAX + FRAME_BYTES_MAX + (1 << 20)),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.so_reuseport", 0),
+)
+_CHANNEL_OPTIONS: Final = (
+    *_OPTIONS,
+    # The pauses between attempts are the link's business.
+    ("grpc.initial_reconnect_backoff_ms", 20),
+    ("grpc.min_reconnect_backoff_ms", 20),
+    ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_STOP_SECONDS: Final = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcPeers:
+    """The other members of one group: a link to each; satisfies ``Peers``."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        receiver: Receiver,
+        credentials: grpc.ChannelCredentials | None,
+    ) -> None:
+        self.membership = membership
+        self.receiver = receiver
+        self._credentials = credentials
+        self._links: dict[MemberId, PeerLink] = {}
+        self._addresses: dict[MemberId, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """See ``Peers``. A message to a member without an address is dropped."""
+        links = self._links
+        for message in messages:
+            link = links.get(message.to)
+            if link is not None:
+                link.send(message)
+
+    def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
+        """See ``Peers``."""
+        self._start(self._send_snapshot(message, meta, content))
+
+    async def _send_snapshot(
+        self, message: Message, meta: SnapshotMeta, content: SnapshotReader
+    ) -> None:
+        ok = False
+        link = self._links.get(message.to)
+        try:
+            if link is not None:
+                header = header_of(message, meta, self.membership)
+                await send_snapshot(link.channel, header, content)
+                ok = True
+        except (aio.AioRpcError, asyncio.InvalidStateError) as error:
+            _log.warning("snapshot to member %d failed: %s", message.to, error)
+        finally:
+            content.close()
+        self.receiver.snapshot_sent(message.to, ok=ok)
+
+    def set_addresses(self, addresses: Mapping[MemberId, str]) -> None:
+        """See ``Peers``."""
+        wanted = {
+            member: address
+            for member, address in addresses.items()
+            if member != self.membership.member_id
+        }
+        for member in [*self._links]:
+            if self._addresses.get(member) != wanted.get(member):
+                self._start(self._links.pop(member).close())
+        self._addresses = wanted
+        for member in wanted.keys() - self._links.keys():
+            self._links[member] = PeerLink(
+                member, self._channel(wanted[member]), self.membership, self.receiver.unreachable
+            )
+
+    def nudge(self, member: MemberId) -> None:
+        """Note a sign of life from ``member``."""
+        link = self._links.get(member)
+        if link is not None:
+            link.nudge()
+
+    async def close(self) -> None:
+        """See ``Peers``."""
+        for task in self._tasks:
+            task.cancel()
+        closing = [link.close() for link in self._links.values()]
+        self._links.clear()
+        await asyncio.gather(*closing, *self._tasks, return_exceptions=True)
+
+    def _channel(self, address: str) -> aio.Channel:
+        if self._credentials is None:
+            return aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        return aio.secure_channel(address, self._credentials, options=_CHANNEL_OPTIONS)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class GrpcTransport(PeerServiceServicer):
+    """The peer port of a process; satisfies ``Transport``."""
+
+    def __init__(
+        self,
+        server_credentials: grpc.ServerCredentials | None = None,
+        channel_credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._server_credentials = server_credentials
+        self._channel_credentials = channel_credentials
+        self._groups: dict[int, GrpcPeers] = {}
+        self._lives = Lives()
+        self._server: aio.Server | None = None
+
+    async def start(self, address: str) -> int:
+        """Listen; return the port, which the kernel chooses if ``address`` ends in ``:0``.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        server = aio.server(options=_OPTIONS)
+        add_PeerServiceServicer_to_server(self, server)
+        try:
+            if self._server_credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, self._server_credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}") from error
+        await server.start()
+        self._server = server
+        return port
+
+    async def stop(self) -> None:
+        """Stop listening and end all streams."""
+        if self._server is not None:
+            await self._server.stop(_STOP_SECONDS)
+            self._server = None
+
+    def join(
+        self, membership: Membership, addresses: Mapping[MemberId, str], receiver: Receiver
+    ) -> GrpcPeers:
+        """See ``Transport``. A group may be joined again after its ``Peers`` were closed."""
+        peers = GrpcPeers(membership, receiver, self._channel_credentials)
+        peers.set_addresses(addresses)
+        self._groups[membership.group_id] = peers
+        return peers
+
+    async def Exchange(
+        self,
+        request_iterator: AsyncIterator[pb.ExchangeRequest],
+        context: aio.ServicerContext[pb.ExchangeRequest, pb.ExchangeResponse],
+    ) -> AsyncIterator[pb.ExchangeResponse]:
+        """Take the messages of one peer until its stream ends."""
+        hello = pb.Hello()
+        try:
+            async for frame in request_iterator:
+                if hello.sender:
+                    self._take_frame(frame, hello)
+                else:
+                    hello = frame.hello
+                    own = self._admit(hello).membership
+                    yield pb.ExchangeResponse(incarnation=own.incarnation)
+        except GroupAbsent as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except PeerRefused as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except MessageMalformed as error:
+            _log.error("member %d sent nonsense: %s", hello.sender, error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    async def SendSnapshot(
+        self,
+        request_iterator: AsyncIterator[pb.SendSnapshotRequest],
+        context: aio.ServicerContext[pb.SendSnapshotRequest, pb.SendSnapshotResponse],
+    ) -> pb.SendSnapshotResponse:
+        """Take one snapshot."""
+        try:
+            return await self._take_snapshot(request_iterator)
+        except GroupAbsent as error:
+            return await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except PeerRefused as error:
+            return await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except SnapshotBroken as error:
+            return await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+        except MessageMalformed as error:
+            return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def _admit(self, hello: pb.Hello) -> GrpcPeers:
+        peers = self._groups.get(hello.group_id)
+        if peers is None:
+            raise GroupAbsent(f"group {hello.group_id} is not here, or not yet")
+        self._lives.admit(hello, peers.membership)
+        peers.nudge(MemberId(hello.sender))
+        return peers
+
+    def _take_frame(self, frame: pb.ExchangeRequest, hello: pb.Hello) -> None:
+        if not self._lives.is_current(hello):
+            raise PeerRefused(f"a later life of member {hello.sender} speaks now")
+        messages = [decode_message(each) for each in frame.messages]
+        for message in messages:
+            if message.sender != hello.sender or message.to != hello.receiver:
+                raise MessageMalformed(
+                    f"a message from {message.sender} to {message.to} is on the wrong stream"
+                )
+        self._groups[hello.group_id].receiver.receive(messages)
+
+    async def _take_snapshot(
+        self, chunks: AsyncIterator[pb.SendSnapshotRequest]
+    ) -> pb.SendSnapshotResponse:
+        sink = None
+        try:
+            async for chunk in chunks:
+                if sink is None:
+                    receiver = self._admit(chunk.header.hello).receiver
+                    message = announced_by(chunk.header)
+                    sink = receiver.begin_snapshot(message, chunk.header.transfer_id)
+                elif take_chunk(sink, chunk):
+                    size = await sink.finish()
+                    sink = None
+                    return pb.SendSnapshotResponse(content_bytes=size)
+        finally:
+            if sink is not None:
+                sink.abandon()
+        raise SnapshotBroken("the stream ended before the content")

@@ -1,0 +1,73 @@
+"""A state machine for tests: the list of everything that was applied, and a digest of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from replication.core.types import Entry, LogIndex
+
+
+class FrozenState:
+    """A snapshot of a ``CountingMachine``."""
+
+    def __init__(self, index: LogIndex, lines: list[bytes]) -> None:
+        self.index = index
+        self._lines = lines
+
+    def chunks(self) -> Iterator[bytes]:
+        for line in self._lines:
+            yield len(line).to_bytes(4, "big") + line
+
+    def close(self) -> None:
+        self._lines = []
+
+
+class CountingMachine:
+    """Keeps the data of all entries in order; durable up to where ``flush_durably`` was called."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.applied_index = LogIndex(0)
+        self.durable_index = LogIndex(0)
+        self.durable_lines: list[bytes] = []
+
+    def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
+        results: list[object] = []
+        for entry in entries:
+            assert entry.index == self.applied_index + 1
+            self.applied_index = entry.index
+            if entry.data:
+                self.lines.append(entry.data)
+            results.append(len(self.lines))
+        return results
+
+    def flush_durably(self) -> LogIndex:
+        index, lines = self.applied_index, list(self.lines)
+        self.durable_index, self.durable_lines = index, lines
+        return index
+
+    def open_snapshot(self) -> FrozenState:
+        return FrozenState(self.applied_index, list(self.lines))
+
+    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
+        content = b"".join(chunks)
+        lines = []
+        offset = 0
+        while offset < len(content):
+            size = int.from_bytes(content[offset : offset + 4], "big")
+            lines.append(content[offset + 4 : offset + 4 + size])
+            offset += 4 + size
+        self.lines, self.applied_index = lines, index
+        self.durable_index, self.durable_lines = index, list(lines)
+
+    def after_crash(self) -> CountingMachine:
+        """Return the machine that a restart after a power loss finds."""
+        found = CountingMachine()
+        found.lines = list(self.durable_lines)
+        found.durable_lines = list(self.durable_lines)
+        found.applied_index = found.durable_index = self.durable_index
+        return found
+
+    def digest(self) -> bytes:
+        return hashlib.sha256(b"\0".join(self.lines)).digest()
