@@ -43,18 +43,22 @@ _FROM_WORKERS: Final[Mapping[MessageKind, _Handler]] = {
 }
 
 
-def refusal(member: Member, message: Message) -> Refusal | None:
-    """Return why ``message`` must not be dispatched, None if it may."""
-    kind = message.kind
+def receive(member: Member, message: Message) -> None:
+    """Take in a message from outside, if it is one that may come from there."""
+    kind, sender = message.kind, message.sender
+    reason = None
     if kind in _FROM_WORKERS:
-        return None if message.sender < NO_MEMBER else Refusal.NOT_FROM_PEER
-    if kind not in _FROM_PEERS or message.sender <= NO_MEMBER:
-        return Refusal.NOT_FROM_PEER
-    if kind in _REPLIES and message.sender not in member.members.progress:
-        return Refusal.UNKNOWN_PEER
-    if not message.term and kind not in _WITHOUT_TERM:
-        return Refusal.WITHOUT_TERM
-    return None
+        reason = None if sender < NO_MEMBER else Refusal.NOT_FROM_PEER
+    elif kind not in _FROM_PEERS or sender <= NO_MEMBER:
+        reason = Refusal.NOT_FROM_PEER
+    elif kind in _REPLIES and sender not in member.members.progress:
+        reason = Refusal.UNKNOWN_PEER
+    elif not message.term and kind not in _WITHOUT_TERM:
+        reason = Refusal.WITHOUT_TERM
+    if reason is None:
+        dispatch(member, message)
+    else:
+        member.refuse(message, reason)
 
 
 def dispatch(member: Member, message: Message) -> None:

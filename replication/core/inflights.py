@@ -40,9 +40,11 @@ class Inflights:
 
     def add(self, last_index: LogIndex, payload_bytes: int) -> None:
         """Record a message that ends with ``last_index``; the window must not be full."""
-        assert not self.full
-        assert not self._messages or self._messages[-1][0] < last_index, "indexes grow"
-        self._messages.append((last_index, payload_bytes))
+        messages = self._messages
+        assert len(messages) < self._messages_max
+        assert self._bytes < self._bytes_max
+        assert not messages or messages[-1][0] < last_index, "indexes grow"
+        messages.append((last_index, payload_bytes))
         self._bytes += payload_bytes
 
     def free_up_to(self, index: LogIndex) -> None:

@@ -80,16 +80,17 @@ def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
         progress.become_probe()
         progress.become_replicate()
     is_peer = sender != member.config.member_id
-    if advance_commit(member):
+    log = member.log
+    if progress.match > log.commit_index and advance_commit(member):
         release_waiting(member)
         broadcast_append(member)
-    elif is_peer and progress.can_bump_commit(member.log.commit_index):
+    elif is_peer and progress.can_bump_commit(log.commit_index):
         send_append(member, sender, progress)
     if not is_peer:
         return
-    while send_append(member, sender, progress, if_empty=False):
+    while progress.next <= log.last_index and send_append(member, sender, progress, if_empty=False):
         pass
-    if sender == member.transferee and progress.match == member.log.last_index:
+    if sender == member.transferee and progress.match == log.last_index:
         send_timeout_now(member, sender)
 
 

@@ -19,6 +19,8 @@ def payload_bytes(entries: Sequence[Entry]) -> int:
 
 def within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
     """Return the longest prefix whose payloads do not exceed ``bytes_max``, but at least one."""
+    if len(entries) == 1:
+        return entries
     size = 0
     for count, entry in enumerate(entries):
         size += len(entry.data)
@@ -35,6 +37,7 @@ class RaftLog:
     """
 
     __slots__ = (
+        "_applies_unstable",
         "_applying_bytes",
         "_applying_paused",
         "_committed_bytes_max",
@@ -47,8 +50,11 @@ class RaftLog:
         "unstable",
     )
 
-    def __init__(self, storage: LogReader, committed_bytes_max: int) -> None:
+    def __init__(
+        self, storage: LogReader, committed_bytes_max: int, *, applies_unstable: bool
+    ) -> None:
         self._storage = storage
+        self._applies_unstable = applies_unstable
         self._committed_bytes_max = committed_bytes_max
         self._applying_bytes = 0
         self._applying_paused = False
@@ -97,9 +103,7 @@ class RaftLog:
         Raises:
             Compacted: ``lo`` lies below the first entry.
         """
-        assert lo <= hi <= self.last_index + 1
-        if lo == hi:
-            return ()
+        assert lo < hi <= self.last_index + 1
         unstable = self.unstable
         if lo >= unstable.offset:
             return within(unstable.slice(lo, hi), bytes_max)
@@ -164,8 +168,13 @@ class RaftLog:
         may be an old one and this log already longer (Raft paper, figure 2). Returns the last index
         that is now known to match the leader's, None if the logs do not meet at ``index``.
         """
-        if not self.matches(index, term):
+        if self.term(index) != term:
             return None
+        if not entries:
+            return index
+        if index == self.last_index:
+            self.append(entries)  # nothing here that could conflict
+            return self.last_index
         for position, entry in enumerate(entries):
             if not self.matches(entry.index, entry.term):
                 assert entry.index > self.commit_index, "a leader contradicts a committed entry"
@@ -191,39 +200,38 @@ class RaftLog:
 
     # Applying
 
-    def has_next_committed(self, *, allow_unstable: bool) -> bool:
-        """Tell whether there are entries to apply now."""
+    @property
+    def has_committed(self) -> bool:
+        """Tell whether there are entries for the apply worker."""
         return (
-            not self._applying_paused
+            self.applying_index < self.commit_index
+            and not self._applying_paused
             and self.unstable.snapshot is None
-            and self.applying_index < self._appliable_index(allow_unstable=allow_unstable)
+            and self.applying_index < self._appliable_index()
         )
 
-    def next_committed(self, *, allow_unstable: bool) -> Sequence[Entry]:
-        """Return the entries to apply next, within the bytes that may be on their way.
+    def take_committed(self) -> tuple[Entry, ...]:
+        """Return the next entries for the apply worker, within the bytes it may have at a time.
 
-        Entries above a snapshot wait until it is installed. Unsynced ones may be applied only in
-        synchronous mode, where the driver syncs the same Ready before it applies it.
+        Entries above a snapshot wait until that is installed.
         """
-        if not self.has_next_committed(allow_unstable=allow_unstable):
+        before = self.applying_index
+        if before == self.commit_index or self._applying_paused or self.unstable.snapshot:
             return ()
-        lo = LogIndex(self.applying_index + 1)
-        hi = LogIndex(self._appliable_index(allow_unstable=allow_unstable) + 1)
+        end = self._appliable_index()
+        if before >= end:
+            return ()
         room = self._committed_bytes_max - self._applying_bytes
         assert room > 0
-        return self.entries(lo, hi, room)
-
-    def accept_applying(self, entries: Sequence[Entry], *, allow_unstable: bool) -> None:
-        """Record that the apply worker got ``entries``."""
+        entries = self.entries(LogIndex(before + 1), LogIndex(end + 1), room)
         index = entries[-1].index
-        assert self.applying_index < index <= self.commit_index
+        assert before < index <= end
         self.applying_index = index
         self._applying_bytes += payload_bytes(entries)
         # A batch that was cut short by its size also pauses: the rest would not fit either.
-        self._applying_paused = (
-            self._applying_bytes >= self._committed_bytes_max
-            or index < self._appliable_index(allow_unstable=allow_unstable)
-        )
+        full = self._applying_bytes >= self._committed_bytes_max
+        self._applying_paused = full or index < end
+        return tuple(entries)
 
     def applied_to(self, index: LogIndex, size: int) -> None:
         """Record that everything up to ``index`` is applied, ``size`` bytes of it just now."""
@@ -233,7 +241,13 @@ class RaftLog:
         self._applying_bytes = max(self._applying_bytes - size, 0)
         self._applying_paused = self._applying_bytes >= self._committed_bytes_max
 
-    def _appliable_index(self, *, allow_unstable: bool) -> LogIndex:
-        if allow_unstable:
+    def _appliable_index(self) -> LogIndex:
+        """Return the last committed entry that is synced.
+
+        In synchronous mode the driver syncs a Ready before it applies it, so an unsynced one will
+        do.
+        """
+        unsynced = self.unstable.offset
+        if self._applies_unstable or self.commit_index < unsynced:
             return self.commit_index
-        return min(self.commit_index, LogIndex(self.unstable.offset - 1))
+        return LogIndex(unsynced - 1)

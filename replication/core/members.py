@@ -62,6 +62,7 @@ class Members:
 
     def commit_index(self) -> LogIndex:
         """Return the largest index stored by the majority, or by both majorities."""
+        # quorum.joint_index without the mapping: the commit path comes here for each answer.
         configuration = self.configuration
         index = self._majority_match(configuration.voters)
         if configuration.voters_outgoing:
@@ -79,7 +80,6 @@ class Members:
         return joint_vote(self.configuration, self.votes)
 
     def _majority_match(self, voters: tuple[MemberId, ...]) -> LogIndex:
-        # quorum.majority_index without the mapping; the commit path comes here for each answer.
         assert voters, "nobody leads a group without voters"
         progress = self.progress
         ranked = sorted([progress[voter].match for voter in voters])

@@ -33,7 +33,6 @@ class Progress:
     """
 
     __slots__ = (
-        "_sent_commit",
         "inflights",
         "is_learner",
         "match",
@@ -41,6 +40,7 @@ class Progress:
         "paused_by_flow",
         "pending_snapshot",
         "recent_active",
+        "sent_commit",
         "state",
     )
 
@@ -67,7 +67,8 @@ class Progress:
         """No append until the follower answers one, or a heartbeat."""
         self.inflights = inflights
         self.is_learner = is_learner
-        self._sent_commit = LogIndex(0)
+        self.sent_commit = LogIndex(0)
+        """The commit index that the last message carried."""
 
     @property
     def paused(self) -> bool:
@@ -93,30 +94,28 @@ class Progress:
         self._enter(_SNAPSHOT)
         self.pending_snapshot = index
         self.next = LogIndex(index + 1)
-        self._sent_commit = index
+        self.sent_commit = index
 
-    def sent_entries(self, count: int, payload_bytes: int) -> None:
-        """Record that ``count`` entries, perhaps none, left in one message."""
+    def sent(self, count: int, payload_bytes: int, commit: LogIndex) -> None:
+        """Record that one message with ``count`` entries, perhaps none, and ``commit`` left."""
+        self.sent_commit = commit
         if self.state is _REPLICATE:
             if count:
-                self.next = LogIndex(self.next + count)
-                self.inflights.add(LogIndex(self.next - 1), payload_bytes)
+                last = LogIndex(self.next + count - 1)
+                self.next = LogIndex(last + 1)
+                self.inflights.add(last, payload_bytes)
             self.paused_by_flow = self.inflights.full
         else:
             assert self.state is _PROBE
             if count:
                 self.paused_by_flow = True
 
-    def sent_commit(self, commit: LogIndex) -> None:
-        """Record the commit index that a message carried."""
-        self._sent_commit = commit
-
     def can_bump_commit(self, commit: LogIndex) -> bool:
         """Tell whether a message with ``commit`` would tell the follower anything new.
 
         It would not if everything sent so far was already declared committed.
         """
-        return self._sent_commit < commit and self._sent_commit < self.next - 1
+        return self.sent_commit < commit and self.sent_commit < self.next - 1
 
     def acknowledge(self, index: LogIndex) -> bool:
         """Take in that the follower has stored everything up to ``index``; tell whether it is news.
@@ -155,4 +154,4 @@ class Progress:
     def _rewind(self, next_index: LogIndex) -> None:
         assert next_index > self.match
         self.next = next_index
-        self._sent_commit = min(self._sent_commit, LogIndex(next_index - 1))
+        self.sent_commit = min(self.sent_commit, LogIndex(next_index - 1))

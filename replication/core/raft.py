@@ -21,7 +21,7 @@ from replication.core import (
 from replication.core.completion import applied_to
 from replication.core.confchange import ConfChange
 from replication.core.config import Config
-from replication.core.dispatch import dispatch, refusal
+from replication.core.dispatch import dispatch, receive
 from replication.core.errors import ConfChangeFault, DropReason, ProposalDropped
 from replication.core.log import RaftLog
 from replication.core.log_reader import LogReader
@@ -64,7 +64,11 @@ class RaftCore:
         election timeouts. ``trace`` is told what happens inside.
         """
         hard_state, configuration = storage.initial_state()
-        log = RaftLog(storage, config.committed_bytes_max)
+        log = RaftLog(
+            storage,
+            config.committed_bytes_max,
+            applies_unstable=not config.async_storage_writes,
+        )
         self._member = Member(config, log, rng, trace)
         self._member.adopt(membership.restored(configuration))
         _resume(self._member, hard_state)
@@ -86,11 +90,7 @@ class RaftCore:
         late, doubled or out of order; those of a peer's earlier life, before its last restart, must
         be kept away by the transport.
         """
-        reason = refusal(self._member, message)
-        if reason is None:
-            dispatch(self._member, message)
-        else:
-            self._member.refuse(message, reason)
+        receive(self._member, message)
 
     def report_unreachable(self, member: MemberId) -> None:
         """Say that the last message to ``member`` was probably lost."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from replication.core.member import Member
 from replication.core.types import (
     APPEND_WORKER,
@@ -13,9 +15,13 @@ from replication.core.types import (
     MessageKind,
     Ready,
     Snapshot,
-    SoftState,
     Term,
 )
+
+_STORAGE_APPEND: Final = MessageKind.STORAGE_APPEND
+_STORAGE_APPEND_REPLY: Final = MessageKind.STORAGE_APPEND_REPLY
+_STORAGE_APPLY: Final = MessageKind.STORAGE_APPLY
+_STORAGE_APPLY_REPLY: Final = MessageKind.STORAGE_APPLY_REPLY
 
 
 class ReadyWriter:
@@ -26,10 +32,12 @@ class ReadyWriter:
     ``advance``, the others leave with the messages, which the driver sends after storing.
     """
 
-    __slots__ = ("_hard_state", "_member", "_soft_state", "_steps")
+    __slots__ = ("_hard_state", "_is_async", "_member", "_own_id", "_soft_state", "_steps")
 
     def __init__(self, member: Member) -> None:
         self._member = member
+        self._own_id = member.config.member_id
+        self._is_async = member.config.async_storage_writes
         self._hard_state = member.hard_state
         self._soft_state = member.soft_state
         self._steps: list[Message] | None = None
@@ -38,44 +46,42 @@ class ReadyWriter:
         """Tell whether ``take`` would return anything to do."""
         member = self._member
         log = member.log
+        hard_state = self._hard_state
         return bool(
             member.messages
             or member.after_append
+            or log.commit_index != hard_state.commit
+            or log.has_committed
             or log.unstable.has_next_entries
             or log.unstable.has_next_snapshot
-            or log.has_next_committed(allow_unstable=self._applies_unstable)
             or member.read_states
-            or self._changed_hard_state() is not None
-            or self._changed_soft_state() is not None
+            or member.term != hard_state.term
+            or member.vote != hard_state.vote
+            or member.role is not self._soft_state.role
+            or member.leader != self._soft_state.leader
         )
 
     def take(self) -> Ready:
         """Return what is to be done now; it will not be returned again."""
         assert self._steps is None, "the last Ready was not followed by advance()"
         member = self._member
-        log = member.log
-        hard_state = self._changed_hard_state()
-        entries = log.unstable.next_entries()
-        snapshot = log.unstable.next_snapshot()
-        committed = log.next_committed(allow_unstable=self._applies_unstable)
+        unstable = member.log.unstable
+        entries = unstable.take_entries()
+        soft_state, before = None, self._soft_state
+        if member.leader != before.leader or member.role is not before.role:
+            soft_state = self._soft_state = member.soft_state
+        hard_state, must_sync = self._take_hard_state()
         ready = Ready(
-            soft_state=self._changed_soft_state(),
-            hard_state=hard_state,
-            read_states=member.read_states,
-            entries=entries,
-            snapshot=snapshot,
-            committed=committed,
-            messages=member.messages,
-            must_sync=bool(entries) or self._term_or_vote_changed(hard_state),
+            soft_state,
+            hard_state,
+            member.read_states,
+            entries,
+            unstable.take_snapshot(),
+            member.log.take_committed(),
+            member.messages,
+            must_sync or bool(entries),
         )
-        log.unstable.accept()
-        if committed:
-            log.accept_applying(committed, allow_unstable=self._applies_unstable)
-        if hard_state is not None:
-            self._hard_state = hard_state
-        if ready.soft_state is not None:
-            self._soft_state = ready.soft_state
-        if member.config.async_storage_writes:
+        if self._is_async:
             self._give_to_workers(ready, member.messages)
         else:
             self._keep_for_advance(ready, member.messages)
@@ -90,43 +96,49 @@ class ReadyWriter:
         steps, self._steps = self._steps, None
         return steps
 
-    @property
-    def _applies_unstable(self) -> bool:
-        return not self._member.config.async_storage_writes
+    def _take_hard_state(self) -> tuple[HardState | None, bool]:
+        """Return the hard state if it has changed, and whether it has to be synced for itself.
+
+        A commit index has not: what it covers is synced on a quorum.
+        """
+        member = self._member
+        before = self._hard_state
+        commit = member.log.commit_index
+        must_sync = member.term != before.term or member.vote != before.vote
+        if not must_sync and commit == before.commit:
+            return None, False
+        self._hard_state = HardState(member.term, member.vote, commit)
+        return self._hard_state, must_sync
 
     def _give_to_workers(self, ready: Ready, messages: list[Message]) -> None:
+        own_id = self._own_id
+        entries, snapshot, hard_state = ready.entries, ready.snapshot, ready.hard_state
         replies = self._member.after_append
-        own_id = self._member.config.member_id
-        if ready.entries or ready.hard_state is not None or ready.snapshot or replies:
-            report = self._append_report(ready.snapshot)
+        if entries or hard_state is not None or snapshot is not None or replies:
+            report = self._append_report(snapshot)
             if report is not None:
                 # After the replies to itself: a leader looks up terms while they are in memory.
                 replies.append(report)
             messages.append(
                 Message(
-                    MessageKind.STORAGE_APPEND,
+                    _STORAGE_APPEND,
                     APPEND_WORKER,
                     own_id,
-                    entries=tuple(ready.entries),
-                    snapshot=ready.snapshot,
-                    hard_state=ready.hard_state,
+                    entries=tuple(entries),
+                    snapshot=snapshot,
+                    hard_state=hard_state,
                     replies=tuple(replies),
                 )
             )
         if ready.committed:
             committed = tuple(ready.committed)
+            report = Message(_STORAGE_APPLY_REPLY, own_id, APPLY_WORKER, entries=committed)
             messages.append(
-                Message(
-                    MessageKind.STORAGE_APPLY,
-                    APPLY_WORKER,
-                    own_id,
-                    entries=committed,
-                    replies=(self._apply_report(committed),),
-                )
+                Message(_STORAGE_APPLY, APPLY_WORKER, own_id, entries=committed, replies=(report,))
             )
 
     def _keep_for_advance(self, ready: Ready, messages: list[Message]) -> None:
-        own_id = self._member.config.member_id
+        own_id = self._own_id
         self._steps = []
         for reply in self._member.after_append:
             (self._steps if reply.to == own_id else messages).append(reply)
@@ -134,7 +146,9 @@ class ReadyWriter:
         if report is not None:
             self._steps.append(report)
         if ready.committed:
-            self._steps.append(self._apply_report(tuple(ready.committed)))
+            committed: tuple[Entry, ...] = tuple(ready.committed)
+            kind = _STORAGE_APPLY_REPLY
+            self._steps.append(Message(kind, own_id, APPLY_WORKER, entries=committed))
 
     def _append_report(self, snapshot: Snapshot | None) -> Message | None:
         """Return what tells this member that its log is synced, None if it has nothing to learn.
@@ -149,42 +163,11 @@ class ReadyWriter:
         elif snapshot is None:
             return None
         return Message(
-            MessageKind.STORAGE_APPEND_REPLY,
-            self._member.config.member_id,
+            _STORAGE_APPEND_REPLY,
+            self._own_id,
             APPEND_WORKER,
             self._member.term,
-            log_term=term,
-            index=index,
+            term,
+            index,
             snapshot=snapshot,
-        )
-
-    def _apply_report(self, committed: tuple[Entry, ...]) -> Message:
-        return Message(
-            MessageKind.STORAGE_APPLY_REPLY,
-            self._member.config.member_id,
-            APPLY_WORKER,
-            entries=committed,
-        )
-
-    def _changed_hard_state(self) -> HardState | None:
-        member = self._member
-        before = self._hard_state
-        if (
-            member.log.commit_index == before.commit
-            and member.term == before.term
-            and member.vote == before.vote
-        ):
-            return None
-        return member.hard_state
-
-    def _changed_soft_state(self) -> SoftState | None:
-        member = self._member
-        if member.leader == self._soft_state.leader and member.role is self._soft_state.role:
-            return None
-        return member.soft_state
-
-    def _term_or_vote_changed(self, hard_state: HardState | None) -> bool:
-        before = self._hard_state
-        return hard_state is not None and (
-            hard_state.term != before.term or hard_state.vote != before.vote
         )

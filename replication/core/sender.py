@@ -13,6 +13,7 @@ from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKi
 
 _APPEND: Final = MessageKind.APPEND
 _PROBE: Final = ProgressState.PROBE
+_SNAPSHOT: Final = ProgressState.SNAPSHOT
 
 
 def broadcast_append(member: Member) -> None:
@@ -27,10 +28,14 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
     Without entries to send, an append still carries the commit index, unless ``if_empty`` is
     False.
     """
-    if progress.paused:
+    state = progress.state
+    if progress.paused_by_flow or state is _SNAPSHOT:
         return False
     log = member.log
     lo = progress.next
+    end = log.last_index + 1
+    if lo == end and not if_empty:
+        return False
     previous = LogIndex(lo - 1)
     term = log.term(previous)
     if term is None:
@@ -38,29 +43,18 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
     entries: Sequence[Entry] = ()
     # With a full window only an empty append leaves, after a heartbeat was answered: if all that
     # is on its way was lost, its rejection is what clears the window.
-    if lo <= log.last_index and (progress.state is _PROBE or not progress.inflights.full):
+    if lo < end and (state is _PROBE or not progress.inflights.full):
         try:
-            hi = LogIndex(log.last_index + 1)
-            entries = log.entries(lo, hi, member.config.message_bytes_max)
+            entries = log.entries(lo, LogIndex(end), member.config.message_bytes_max)
         except Compacted:
             return _send_snapshot(member, to, progress)
     if not entries and not if_empty:
         return False
-    commit = log.commit_index
+    own_id, commit = member.config.member_id, log.commit_index
     member.messages.append(
-        Message(
-            _APPEND,
-            to,
-            member.config.member_id,
-            member.term,
-            term,
-            previous,
-            tuple(entries),
-            commit,
-        )
+        Message(_APPEND, to, own_id, member.term, term, previous, tuple(entries), commit)
     )
-    progress.sent_entries(len(entries), payload_bytes(entries))
-    progress.sent_commit(commit)
+    progress.sent(len(entries), payload_bytes(entries) if entries else 0, commit)
     return True
 
 
@@ -95,7 +89,7 @@ def broadcast_heartbeat(member: Member) -> None:
                 context=context,
             )
         )
-        progress.sent_commit(commit)
+        progress.sent_commit = commit
 
 
 def send_timeout_now(member: Member, to: MemberId) -> None:

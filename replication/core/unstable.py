@@ -34,13 +34,22 @@ class Unstable:
         """Tell whether there is a snapshot that the append worker has not got."""
         return self.snapshot is not None and not self.snapshot_in_progress
 
-    def next_entries(self) -> tuple[Entry, ...]:
-        """Return the entries that the append worker has not got."""
-        return tuple(self.entries[self.offset_in_progress - self.offset :])
+    def take_entries(self) -> tuple[Entry, ...]:
+        """Return the entries for the append worker that it has not got yet."""
+        entries = self.entries
+        end = self.offset + len(entries)
+        if self.offset_in_progress == end:
+            return ()
+        taken = tuple(entries[self.offset_in_progress - self.offset :])
+        self.offset_in_progress = LogIndex(end)
+        return taken
 
-    def next_snapshot(self) -> Snapshot | None:
-        """Return the snapshot that the append worker has not got, if there is one."""
-        return None if self.snapshot_in_progress else self.snapshot
+    def take_snapshot(self) -> Snapshot | None:
+        """Return the snapshot for the append worker, None if there is none or it has it."""
+        if self.snapshot is None or self.snapshot_in_progress:
+            return None
+        self.snapshot_in_progress = True
+        return self.snapshot
 
     def term(self, index: LogIndex) -> Term | None:
         """Return the term at ``index``, None if the entry is not here."""
@@ -55,11 +64,6 @@ class Unstable:
         """Return the entries from ``lo`` up to, not including, ``hi``; all of them must be here."""
         assert self.offset <= lo <= hi <= self.offset + len(self.entries)
         return self.entries[lo - self.offset : hi - self.offset]
-
-    def accept(self) -> None:
-        """Record that the append worker got everything there is."""
-        self.offset_in_progress = LogIndex(self.offset + len(self.entries))
-        self.snapshot_in_progress = self.snapshot is not None
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add ``entries``; what is stored from their first index on is replaced."""

@@ -1,0 +1,108 @@
+"""Measure the CPU consensus costs per entry: three members in one process, no disk, no network.
+
+One entry is proposed, stored, acknowledged, committed and applied on all three members before the
+next one, in asynchronous mode, so nothing is saved by batching. Prints one line; the goal is 60 µs.
+
+    python -m bench.raft_commit_path [--entries 20000] [--rounds 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from statistics import median
+from time import process_time_ns
+
+from replication.core.config import Config
+from replication.core.memory_log import MemoryLog
+from replication.core.raft import RaftCore
+from replication.core.types import (
+    APPEND_WORKER,
+    APPLY_WORKER,
+    NO_MEMBER,
+    ConfState,
+    LogIndex,
+    MemberId,
+    RaftRole,
+)
+
+MEMBERS = tuple(MemberId(number) for number in (1, 2, 3))
+GOAL_US = 60
+COMPACT_EVERY = 1000
+"""Entries after which the logs are cut, so that they do not grow for the whole run."""
+
+
+class Cluster:
+    """Three members, whose messages arrive at once and whose disks take no time."""
+
+    def __init__(self) -> None:
+        configuration = ConfState(MEMBERS)
+        self._logs = {member: MemoryLog(configuration) for member in MEMBERS}
+        self._cores = {
+            member: RaftCore(Config(member), self._logs[member], lambda n: n - 1)
+            for member in MEMBERS
+        }
+        self.leader = self._cores[MEMBERS[0]]
+        self.leader.campaign()
+        self.settle()
+        assert self.leader.role is RaftRole.LEADER
+
+    def settle(self) -> None:
+        """Let everything happen that can."""
+        cores, logs = self._cores, self._logs
+        stepped = deque(MEMBERS)
+        while stepped:
+            member = stepped.popleft()
+            core = cores[member]
+            if not core.has_ready():
+                continue
+            local = list(core.ready().messages)
+            for message in local:
+                to = message.to
+                if to > NO_MEMBER:
+                    cores[to].step(message)
+                    if to not in stepped:
+                        stepped.append(to)
+                    continue
+                if to == APPEND_WORKER:
+                    logs[member].store(message.hard_state, message.entries, message.snapshot)
+                else:
+                    assert to == APPLY_WORKER
+                local += message.replies
+
+    def compact(self) -> None:
+        """Cut the logs to what may still be read."""
+        for member, core in self._cores.items():
+            self._logs[member].compact(LogIndex(core.applied_index - 1))
+
+
+def cpu_us_per_entry(entries: int) -> float:
+    """Commit ``entries`` one by one on a new cluster; return the CPU time of one in µs."""
+    cluster = Cluster()
+    spent_ns = 0
+    for _ in range(entries // COMPACT_EVERY):
+        begin_ns = process_time_ns()
+        for _ in range(COMPACT_EVERY):
+            cluster.leader.propose(b"x" * 100)
+            cluster.settle()
+        spent_ns += process_time_ns() - begin_ns
+        cluster.compact()
+    assert cluster.leader.applied_index == entries + 1
+    return spent_ns / entries / 1000
+
+
+def main() -> None:
+    """Read the command line, measure, print one line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entries", type=int, default=5000, help="in each round")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    rounds = [cpu_us_per_entry(arguments.entries) for _ in range(arguments.rounds)]
+    print(
+        f"raft commit path, 3 members: median {median(rounds):.1f} µs CPU per entry "
+        f"(of {len(rounds)} rounds, {min(rounds):.1f} to {max(rounds):.1f}; goal {GOAL_US})"
+    )
+
+
+if __name__ == "__main__":
+    main()
