@@ -7,6 +7,7 @@ sequence numbers, never chunks, are part of the replicated state.
 
 from __future__ import annotations
 
+from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -180,7 +181,7 @@ class Feed:
         for part in self.partitions:
             low = part.low_seq
             scan = self._store.scan(chunk_key(part.number, low + 1), partition_stop(part.number))
-            for (key, frame), _ in zip(scan, range(RETENTION_CHUNKS_MAX), strict=False):
+            for key, frame in islice(scan, RETENTION_CHUNKS_MAX):
                 header = read_header(frame)
                 over = part.bytes_written - header.bytes_before > share
                 if not over and header.last_ms >= now_ms - age_ms:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, merge
+from itertools import islice
 from typing import Final, TypeAlias
 
 Entry: TypeAlias = tuple[int, ...]
@@ -143,7 +144,7 @@ class OrderedIndex:
         assert not self._heap
         tail = self._tail()
         room = max(self._head_max // 2, 1)
-        entries = [entry for entry, _ in zip(tail, range(room), strict=False)]
+        entries = list(islice(tail, room))
         more = len(entries) == room and next(tail, None) is not None
         self._bound = entries[-1] if more else None
         self._run.extend(entries)

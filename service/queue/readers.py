@@ -222,7 +222,8 @@ class Readers:
         for number, (tube, next_id) in ledger.removals.items():
             yield repr((number, tube.name, next_id)).encode()
             for task in ledger.tasks(tube, next_id - 1):
-                yield task.id.to_bytes(8, "big") + task.record()
+                # Not the record: it may name a session that has ended since, and memory does not.
+                yield repr((task.id, task.state, task.attempt)).encode()
         for _, tube in sorted(ledger.tubes.items()):
             yield tube.record()
             for task in ledger.tasks(tube):

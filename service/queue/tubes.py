@@ -123,7 +123,9 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
     while tasks_max > 0 and ledger.removals:
         number = next(iter(ledger.removals))
         tube, next_id = ledger.removals[number]
-        tasks = list(islice(ledger.tasks(tube, next_id - 1), tasks_max))
+        tasks = list(islice(ledger.tasks(tube, next_id - 1), tasks_max + 1))
+        is_last = len(tasks) <= tasks_max
+        tasks = tasks[:tasks_max]
         for task in tasks:
             ledger.touch_task(task)
             session = task.session
@@ -134,7 +136,7 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
                 task.timer = None
             task.state = GONE
             ledger.forget(task)
-        if len(tasks) < tasks_max:
+        if is_last:
             del ledger.removals[number]
         else:
             ledger.removals[number] = (tube, tasks[-1].id + 1)

@@ -1,0 +1,598 @@
+"""A queue as naive as can be: a list of dictionaries that is searched for everything.
+
+It says what the queue means, in the fewest words; the property tests compare the two. Nothing of the
+queue's own code is used but its values.
+"""
+
+from __future__ import annotations
+
+from service.queue.commands import (
+    FOREVER_MS,
+    Ack,
+    AttachSession,
+    Bury,
+    BuryTaken,
+    CloseSession,
+    CountResult,
+    CreateTube,
+    Delete,
+    DropTube,
+    ItemRefusal,
+    KeepResult,
+    KeepSessions,
+    Kick,
+    OpenSession,
+    Position,
+    Put,
+    PutResult,
+    Reason,
+    Refusal,
+    Release,
+    ReleaseAll,
+    SessionResult,
+    SessionView,
+    Settle,
+    SettleResult,
+    Startup,
+    StartupResult,
+    State,
+    Take,
+    TakeResult,
+    TaskView,
+    Touch,
+    TouchedLease,
+    TruncateTube,
+    TtlPolicy,
+    TubeKind,
+    TubeResult,
+    TubeView,
+)
+from service.queue.life_cycle import EventKind
+
+NEVER = 10**18
+
+
+def later(now, span):
+    return NEVER if span >= FOREVER_MS or now >= NEVER else now + span
+
+
+def longer(span, more):
+    return min(FOREVER_MS, span + more)
+
+
+class NaiveQueue:
+    """The whole state in lists."""
+
+    def __init__(self, entry_deadlines_max, removals_max):
+        self.deadlines_max, self.removals_max = entry_deadlines_max, removals_max
+        self.now = self.index = self.token = self.numbers = self.session_numbers = 0
+        self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
+
+    # ------------------------------------------------------------------------------------- reading
+
+    def tube(self, name):
+        return next((tube for tube in self.tubes if tube["name"] == name), None)
+
+    def session(self, session_id):
+        return next((found for found in self.sessions if found["id"] == session_id), None)
+
+    def of(self, tube, *states):
+        return [task for task in self.tasks if task["tube"] is tube and task["state"] in states]
+
+    def find(self, tube, task_id):
+        return next((task for task in self.of(tube, *State) if task["id"] == task_id), None)
+
+    def holder(self, token):
+        return next((task for task in self.tasks if task["token"] == token and token), None)
+
+    def held(self, session):
+        return sorted(
+            (task for task in self.tasks if task["session"] is session and task["token"]),
+            key=lambda task: task["token"],
+        )
+
+    def view(self, task):
+        def shown(instant):
+            return 0 if instant >= NEVER else instant
+
+        def span(duration):
+            return 0 if duration >= FOREVER_MS else duration
+
+        return TaskView(
+            task["tube"]["name"],
+            task["id"],
+            task["body"],
+            task["state"],
+            task["token"],
+            shown(task["lease_until"]),
+            task["attempt"],
+            task["created"],
+            task["since"],
+            shown(task["visible_at"]),
+            shown(task["expire_at"]),
+            task["session"]["id"] if task["session"] else "",
+            task["priority"],
+            span(task["ttr"]),
+            span(task["ttl"]),
+            task["failure"],
+            task["times_buried"],
+        )
+
+    def session_view(self, session):
+        expires = 0 if session["expires"] >= NEVER else session["expires"]
+        taken = len(self.held(session))
+        return SessionView(
+            session["id"], session["name"], session["ttr"], expires, taken, session["created"]
+        )
+
+    def deadlines(self):
+        found = [(s["expires"], 5, 0, s["number"], s) for s in self.sessions]
+        for task in self.tasks:
+            due, kind = {
+                State.DELAYED: (task["visible_at"], 1),
+                State.TAKEN: (task["lease_until"], 2),
+            }.get(task["state"], (task["expire_at"], 3))
+            found.append((due, kind, task["tube"]["number"], task["id"], task))
+        return sorted((line for line in found if line[0] < NEVER), key=lambda line: line[:4])
+
+    # ------------------------------------------------------------------------------------ changing
+
+    def move(self, task, kind, state, reason=""):
+        session = task["session"]
+        label = (session["name"] or session["id"][:8]) if session else ""
+        self.event(task, kind, state, label, reason)
+        if task["state"] is State.TAKEN and state is not State.TAKEN:
+            task.update(token=0, lease_until=NEVER, session=None)
+        if state is not State.DELAYED:
+            task["visible_at"] = NEVER
+        task.update(state=state, since=self.now)
+        if state is State.GONE:
+            self.tasks.remove(task)
+
+    def event(self, task, kind, state, label, reason):
+        self.events.append(
+            (
+                self.index,
+                self.now,
+                task["tube"]["name"],
+                task["id"],
+                kind,
+                task["state"],
+                state,
+                task["attempt"],
+                task["priority"],
+                task["created"],
+                task["since"],
+                label,
+                reason,
+                task["type"],
+            )
+        )
+
+    def apply(self, index, now, commands):
+        self.index, self.now = index, now
+        fired = 0
+        while fired < self.deadlines_max:
+            due = [line for line in self.deadlines() if line[0] <= now]
+            if not due:
+                break
+            _, kind, _, _, subject = due[0]
+            fired += 1
+            if kind == 1:
+                self.move(subject, EventKind.DELAY_DUE, State.READY)
+            elif kind == 2:
+                self.move(subject, EventKind.TTR_EXPIRED, State.READY)
+            elif kind == 3:
+                self.move(subject, EventKind.TTL_EXPIRED, State.GONE)
+            else:
+                fired += self.end(subject)
+        results = [getattr(self, "do_" + type(command).__name__)(command) for command in commands]
+        room = self.removals_max
+        while room and self.ruins:
+            task = self.ruins.pop(0)
+            room -= 1
+            live = task["session"] in self.sessions
+            label = (task["session"]["name"] or task["session"]["id"][:8]) if live else ""
+            self.event(task, EventKind.TRUNCATE, State.GONE, label, "")
+        return results
+
+    # ---------------------------------------------------------------------------------------- tubes
+
+    def do_CreateTube(self, command: CreateTube):
+        existing = self.tube(command.name)
+        if existing:
+            if command.if_not_exists:
+                return TubeResult(existing["view"], True)
+            return Reason.TUBE_EXISTS
+        self.numbers += 1
+        view = TubeView(command.name, command.kind, command.options, command.body, self.now)
+        tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
+        self.tubes.append(tube)
+        return TubeResult(view)
+
+    def clear(self, tube):
+        tasks = sorted(self.of(tube, *State), key=lambda task: task["id"])
+        for task in tasks:
+            self.tasks.remove(task)
+        self.ruins += tasks
+        return len(tasks)
+
+    def do_DropTube(self, command: DropTube):
+        tube = self.tube(command.name)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        if self.of(tube, State.TAKEN) and not command.force:
+            return Reason.TUBE_BUSY
+        self.tubes.remove(tube)
+        return CountResult(self.clear(tube))
+
+    def do_TruncateTube(self, command: TruncateTube):
+        tube = self.tube(command.name)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        count = self.clear(tube)
+        if count:
+            self.numbers += 1
+            self.tubes[self.tubes.index(tube)] = {**tube, "number": self.numbers}
+        return CountResult(count)
+
+    def do_ReleaseAll(self, command: ReleaseAll):
+        tube = self.tube(command.name)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        taken = sorted(self.of(tube, State.TAKEN), key=lambda task: task["token"])
+        for task in taken:
+            self.move(task, EventKind.RELEASE_ALL, State.READY)
+        return CountResult(len(taken))
+
+    # --------------------------------------------------------------------------------- put and take
+
+    def do_Put(self, command: Put):
+        tube = self.tube(command.tube)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        refused, ids = [], []
+        plain = tube["view"].kind is TubeKind.FIFO
+        for item, new in enumerate(command.tasks):
+            wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
+            if new.subqueue or (plain and any(wish is not None for wish in wishes)):
+                refused.append((item, Reason.INVALID_FIELD))
+        if refused and command.atomic:
+            return Reason.INVALID_FIELD
+        without = dict(refused)
+        for item, new in enumerate(command.tasks):
+            ids.append(0 if item in without else self.put(tube, new))
+        return PutResult(ids, refused)
+
+    def put(self, tube, new):
+        options = tube["view"].options
+        priority = options.priority if new.priority is None else new.priority
+        delay = options.delay_ms if new.delay_ms is None else new.delay_ms
+        delay = max(delay, (new.visible_at_ms or 0) - self.now)
+        ttl = longer(options.ttl_ms if new.ttl_ms is None else new.ttl_ms, max(delay, 0))
+        lane = 0
+        if delay <= 0 and new.position is not Position.IN_ORDER:
+            lane = self.lane(tube, new.position)
+        task = {
+            "tube": tube,
+            "id": tube["next"],
+            "lane": lane,
+            "priority": priority,
+            "rank": ~priority if options.higher_first else priority,
+            "state": State.GONE,
+            "body": new.body,
+            "type": new.type,
+            "created": self.now,
+            "since": self.now,
+            "ttl": ttl,
+            "ttr": options.ttr_ms if new.ttr_ms is None else new.ttr_ms,
+            "expire_at": later(self.now, ttl),
+            "visible_at": NEVER,
+            "lease_until": NEVER,
+            "token": 0,
+            "session": None,
+            "attempt": 0,
+            "failure": None,
+            "times_buried": 0,
+        }
+        tube["next"] += 1
+        self.tasks.append(task)
+        self.move(task, EventKind.PUT, State.DELAYED if delay > 0 else State.READY)
+        if delay > 0:
+            task["visible_at"] = later(self.now, delay)
+        return task["id"]
+
+    def lane(self, tube, position):
+        if position is Position.FRONT:
+            return min([0, *(task["lane"] for task in self.of(tube, State.READY))]) - 1
+        tube["back"] += 1
+        return tube["back"]
+
+    def do_Take(self, command: Take):
+        tubes = [self.tube(name) for name in command.tubes]
+        if not all(tubes):
+            return Reason.TUBE_NOT_FOUND
+        session = self.session(command.session_id)
+        if command.session_id and not session:
+            return Reason.SESSION_NOT_FOUND
+        if command.task_id is not None:
+            task = self.find(tubes[0], command.task_id)
+            if not task:
+                return Reason.TASK_NOT_FOUND
+            if task["state"] is State.TAKEN:
+                return Reason.WRONG_STATE
+            if task["state"] is not State.DELAYED and task["expire_at"] <= self.now:
+                self.move(task, EventKind.TTL_EXPIRED, State.GONE)
+                return Reason.TASK_NOT_FOUND
+            return TakeResult([self.lease(task, session, command)])
+        views, room = [], command.bytes_max
+        passed = []
+        while len(views) < command.tasks_max:
+            ready = [
+                task
+                for tube in tubes
+                for task in self.of(tube, State.READY)
+                if id(task) not in passed
+            ]
+            if not ready:
+                break
+            task = min(
+                ready,
+                key=lambda task: (
+                    task["lane"],
+                    task["rank"],
+                    task["created"] if len(tubes) > 1 else 0,
+                    tubes.index(task["tube"]),
+                    task["id"],
+                ),
+            )
+            if task["expire_at"] <= self.now:
+                self.move(task, EventKind.TTL_EXPIRED, State.GONE)
+                continue
+            bound = command.priority_bound
+            if bound is not None and task["tube"]["view"].options.higher_first:
+                bound = ~bound
+            if (command.types and task["type"] not in command.types) or (
+                bound is not None and task["rank"] > bound
+            ):
+                passed.append(id(task))
+                continue
+            if len(task["body"]) > room and views:
+                break
+            room -= len(task["body"])
+            views.append(self.lease(task, session, command))
+        return TakeResult(views)
+
+    def lease(self, task, session, command):
+        ttr = task["ttr"] if command.ttr_ms is None else command.ttr_ms
+        if not session and ttr >= FOREVER_MS:
+            ttr = 60_000
+        task["attempt"] += 1
+        label = (session["name"] or session["id"][:8]) if session else ""
+        self.event(task, EventKind.TAKE, State.TAKEN, label, "")
+        self.token += 1
+        until = min(later(self.now, ttr), task["expire_at"])
+        task.update(state=State.TAKEN, since=self.now, visible_at=NEVER)
+        task.update(token=self.token, session=session, lease_until=until)
+        return self.view(task)
+
+    # -------------------------------------------------------------------------------------- settle
+
+    def do_Settle(self, command: Settle):
+        lines = [(s, token) for s in command.settlements for token in s.tokens]
+        if command.atomic:
+            ended = set()
+            for settlement, token in lines:
+                refusal = self.unfit(settlement, token) or (
+                    Reason.LEASE_STALE if token in ended else None
+                )
+                if refusal:
+                    return refusal
+                if not isinstance(settlement, Touch):
+                    ended.add(token)
+        refused, touched = [], []
+        for item, (settlement, token) in enumerate(lines):
+            refusal = self.unfit(settlement, token)
+            if refusal:
+                refused.append((item, refusal))
+                continue
+            task = self.holder(token)
+            match settlement:
+                case Ack():
+                    self.move(task, EventKind.ACK, State.GONE)
+                case Release():
+                    self.release(task, settlement)
+                case BuryTaken():
+                    task["failure"] = settlement.failure or task["failure"]
+                    task["times_buried"] += 1
+                    reason = settlement.failure.type if settlement.failure else ""
+                    self.move(task, EventKind.BURY, State.BURIED, reason)
+                case Touch():
+                    touched.append(self.touch(task, settlement))
+        return SettleResult(refused, touched)
+
+    def unfit(self, settlement, token):
+        task = self.holder(token)
+        if not task:
+            return Reason.LEASE_STALE
+        plain = task["tube"]["view"].kind is TubeKind.FIFO
+        if isinstance(settlement, Release) and plain:
+            if settlement.delay_ms > 0 or settlement.ttl_ms is not None:
+                return Reason.INVALID_FIELD
+        return None
+
+    def release(self, task, release):
+        reason = release.failure.type if release.failure else ""
+        task["failure"] = release.failure or task["failure"]
+        if release.ttl_policy is TtlPolicy.ADD_DELAY:
+            task["ttl"] = longer(task["ttl"], release.delay_ms)
+            task["expire_at"] = later(task["expire_at"], release.delay_ms)
+        elif release.ttl_policy is TtlPolicy.RESET:
+            fresh = task["tube"]["view"].options.ttl_ms
+            fresh = fresh if release.ttl_ms is None else release.ttl_ms
+            task["ttl"] = longer(fresh, release.delay_ms)
+            task["expire_at"] = later(self.now, task["ttl"])
+        if release.position is Position.BACK or (
+            release.position is Position.FRONT and release.delay_ms == 0
+        ):
+            task["lane"] = self.lane(task["tube"], release.position)
+        delayed = release.delay_ms > 0
+        self.move(task, EventKind.RELEASE, State.DELAYED if delayed else State.READY, reason)
+        task["visible_at"] = later(self.now, release.delay_ms) if delayed else NEVER
+        task["attempt"] -= release.uncounted
+
+    def touch(self, task, touch):
+        if touch.increment_ms > 0 or touch.restart:
+            self.event(task, EventKind.TOUCH, State.TAKEN, self.label(task), "")
+        if touch.increment_ms > 0:
+            task["ttl"] = longer(task["ttl"], touch.increment_ms)
+            task["ttr"] = longer(task["ttr"], touch.increment_ms)
+            task["expire_at"] = later(task["expire_at"], touch.increment_ms)
+            task["lease_until"] = later(task["lease_until"], touch.increment_ms)
+        if touch.restart and task["lease_until"] < NEVER:
+            run = task["ttr"]
+            if run >= FOREVER_MS and not task["session"]:
+                run = task["lease_until"] - task["since"]
+            until = min(later(self.now, run), task["expire_at"])
+            task["lease_until"] = max(task["lease_until"], until)
+        until = task["lease_until"]
+        return TouchedLease(task["token"], 0 if until >= NEVER else until)
+
+    def label(self, task):
+        session = task["session"]
+        return (session["name"] or session["id"][:8]) if session else ""
+
+    # --------------------------------------------------------------------------------- circulation
+
+    def chosen(self, command, states, act, ignored=()):
+        tube = self.tube(command.tube)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        count, refused = 0, []
+        for item, task_id in enumerate(command.ids):
+            task = self.find(tube, task_id)
+            if not task:
+                refused.append((item, Reason.TASK_NOT_FOUND))
+            elif task["state"] in states:
+                act(task)
+                count += 1
+            elif task["state"] not in ignored:
+                refused.append((item, Reason.WRONG_STATE))
+        return CountResult(count, refused)
+
+    def do_Kick(self, command: Kick):
+        tube = self.tube(command.tube)
+        if tube and command.delay_ms > 0 and tube["view"].kind is TubeKind.FIFO:
+            return Reason.INVALID_FIELD
+
+        def kick(task):
+            delayed = command.delay_ms > 0
+            task["ttl"] = longer(task["ttl"], command.delay_ms)
+            task["expire_at"] = later(task["expire_at"], command.delay_ms)
+            self.move(task, EventKind.KICK, State.DELAYED if delayed else State.READY)
+            task["visible_at"] = later(self.now, command.delay_ms) if delayed else NEVER
+
+        if tube and not command.ids:
+            buried = self.of(tube, State.BURIED)
+            buried.sort(key=lambda task: (task["rank"], task["id"]))
+            for task in buried[: command.count]:
+                kick(task)
+            return CountResult(min(len(buried), command.count))
+        return self.chosen(command, (State.BURIED,), kick)
+
+    def do_Bury(self, command: Bury):
+        def bury(task):
+            task["failure"] = command.failure or task["failure"]
+            task["times_buried"] += 1
+            reason = command.failure.type if command.failure else ""
+            self.move(task, EventKind.BURY, State.BURIED, reason)
+
+        return self.chosen(command, (State.READY, State.DELAYED), bury, (State.BURIED,))
+
+    def do_Delete(self, command: Delete):
+        def delete(task):
+            self.move(task, EventKind.DELETE, State.GONE)
+
+        return self.chosen(command, tuple(State), delete)
+
+    # ------------------------------------------------------------------------------------ sessions
+
+    def do_OpenSession(self, command: OpenSession):
+        session = self.session(command.session_id)
+        if not session:
+            self.session_numbers += 1
+            attached = command.ttr_ms == 0
+            session = {
+                "id": command.session_id,
+                "number": self.session_numbers,
+                "name": command.name,
+                "ttr": command.ttr_ms,
+                "created": self.now,
+                "attached": attached,
+                "expires": NEVER if attached else later(self.now, command.ttr_ms),
+            }
+            self.sessions.append(session)
+        return SessionResult(self.session_view(session))
+
+    def do_KeepSessions(self, command: KeepSessions):
+        kept, refused = [], []
+        for item, session_id in enumerate(command.session_ids):
+            session = self.session(session_id)
+            if not session:
+                refused.append((item, Reason.SESSION_NOT_FOUND))
+                continue
+            if not session["attached"]:
+                session["expires"] = max(session["expires"], later(self.now, session["ttr"]))
+            kept.append(self.session_view(session))
+        return KeepResult(kept, refused)
+
+    def do_AttachSession(self, command: AttachSession):
+        session = self.session(command.session_id)
+        if not session:
+            return KeepResult([], [(0, Reason.SESSION_NOT_FOUND)])
+        if command.attached:
+            session.update(attached=True, expires=NEVER)
+        elif session["attached"]:
+            session.update(attached=False, expires=later(self.now, session["ttr"]))
+            if session["ttr"] == 0:
+                self.end(session)
+                return KeepResult([])
+        return KeepResult([self.session_view(session)])
+
+    def do_CloseSession(self, command: CloseSession):
+        session = self.session(command.session_id)
+        if not session:
+            return Reason.SESSION_NOT_FOUND
+        return CountResult(self.end(session, uncounted=command.uncounted))
+
+    def end(self, session, *, uncounted=False):
+        held = self.held(session)
+        for task in held:
+            self.move(task, EventKind.SESSION_RELEASE, State.READY)
+            task["attempt"] -= uncounted
+        self.sessions.remove(session)
+        return len(held)
+
+    def do_Startup(self, command: Startup):
+        for session in self.sessions:
+            grace = max(session["ttr"], command.failover_grace_ms)
+            session.update(attached=False, expires=later(self.now, grace))
+        return StartupResult(0)
+
+
+def plain(result):
+    """Return a result with refusals cut down to what the model says of them."""
+    if isinstance(result, Refusal):
+        return result.reason
+    if not hasattr(result, "refused"):
+        return result
+    parts = {name: getattr(result, name) for name in result.__slots__}
+    parts = {
+        name: list(part) if isinstance(part, (list, tuple, range)) else part
+        for name, part in parts.items()
+    }
+    parts["refused"] = [
+        (item.item, item.refusal.reason) if isinstance(item, ItemRefusal) else item
+        for item in parts["refused"]
+    ]
+    return type(result)(**parts)

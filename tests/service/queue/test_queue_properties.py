@@ -1,0 +1,241 @@
+"""The queue behaves as the naive one, whatever is in memory and whenever its writes are collected."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from service.queue.commands import (
+    FOREVER_MS,
+    Ack,
+    AttachSession,
+    Bury,
+    BuryTaken,
+    CloseSession,
+    CreateTube,
+    Delete,
+    DropTube,
+    Failure,
+    KeepSessions,
+    Kick,
+    NewTask,
+    OpenSession,
+    Position,
+    Put,
+    Release,
+    ReleaseAll,
+    Settle,
+    Startup,
+    Take,
+    Touch,
+    TruncateTube,
+    TtlPolicy,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+from tests.service.queue.naive_queue import NaiveQueue, plain
+
+LIMITS = Limits(
+    head_entries_max=3,
+    resident_bytes_max=40,
+    deadlines_per_entry_max=3,
+    removals_per_entry_max=4,
+    feed_chunk_rows_max=5,
+)
+SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
+WISHES = st.none() | SPANS
+TUBES = st.sampled_from(("mail", "plain", "high", "temp"))
+IDS = st.integers(1, 14)
+TOKENS = st.lists(st.integers(1, 16), max_size=3)
+SESSIONS = st.sampled_from(("session-one", "session-two", "session-three"))
+FAILURES = st.none() | st.builds(Failure, st.sampled_from(("", "Timeout")), st.just("why"))
+NEW_TASKS = st.builds(
+    lambda body, **wishes: NewTask(body, len(body), **wishes),
+    body=st.sampled_from((b"", b"small", b"x" * 30, b"y" * 1500)),
+    priority=st.none() | st.integers(-2, 2),
+    delay_ms=st.just(None) | WISHES,
+    ttl_ms=st.just(None) | WISHES,
+    ttr_ms=st.just(None) | WISHES,
+    visible_at_ms=st.just(None) | st.integers(0, 300),
+    type=st.sampled_from(("", "a", "b")),
+    position=st.sampled_from((Position.IN_ORDER, *Position)),
+)
+RELEASES = st.builds(
+    Release,
+    TOKENS,
+    delay_ms=st.just(0) | SPANS,
+    ttl_policy=st.sampled_from(TtlPolicy),
+    ttl_ms=WISHES,
+    position=st.sampled_from(Position),
+    uncounted=st.booleans(),
+    failure=FAILURES,
+)
+SETTLEMENTS = st.one_of(
+    st.builds(Ack, TOKENS),
+    RELEASES,
+    st.builds(BuryTaken, TOKENS, FAILURES),
+    st.builds(Touch, TOKENS, SPANS, st.booleans()),
+)
+TAKES = st.builds(
+    Take,
+    st.lists(TUBES, min_size=1, max_size=3, unique=True),
+    st.just("") | SESSIONS,
+    st.integers(0, 5),
+    st.sampled_from((0, 30, 2000, 10**6)),
+    ttr_ms=st.just(None) | WISHES,
+    types=st.sampled_from(((), (), ("a",), ("a", "b"))),
+    priority_bound=st.none() | st.none() | st.integers(-1, 1),
+)
+CHOSEN_TAKES = st.builds(
+    lambda tube, session, chosen: Take([tube], session, task_id=chosen),
+    TUBES,
+    st.just("") | SESSIONS,
+    IDS,
+)
+COMMANDS = st.one_of(
+    st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=4), st.booleans()),
+    st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=9)),
+    TAKES,
+    TAKES,
+    CHOSEN_TAKES,
+    st.builds(Settle, st.lists(SETTLEMENTS, max_size=3), st.booleans()),
+    st.builds(Settle, st.lists(SETTLEMENTS, max_size=3)),
+    st.builds(
+        Kick, TUBES, st.integers(0, 4), st.lists(IDS, max_size=2), st.sampled_from((0, 0, 10))
+    ),
+    st.builds(Bury, TUBES, st.lists(IDS, max_size=4), FAILURES),
+    st.builds(Delete, TUBES, st.lists(IDS, max_size=2)),
+    st.builds(ReleaseAll, TUBES),
+    st.builds(OpenSession, SESSIONS, st.sampled_from(("", "name")), SPANS),
+    st.builds(KeepSessions, st.lists(SESSIONS, max_size=3)),
+    st.builds(AttachSession, SESSIONS, st.booleans()),
+    st.builds(CloseSession, SESSIONS, st.booleans()),
+    st.builds(TruncateTube, TUBES),
+    st.builds(DropTube, st.just("temp"), st.booleans()),
+    st.builds(CreateTube, st.just("temp"), st.just(TubeKind.FIFOTTL), st.just(TubeOptions())),
+    st.builds(Startup, st.just(1), st.sampled_from((0, 50))),
+)
+OPENING = (
+    Startup(1, 0, "feed", 3),
+    CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()),
+    CreateTube("plain", TubeKind.FIFO, TubeOptions()),
+    CreateTube("high", TubeKind.FIFOTTL, TubeOptions(True, 1, 5, 150, 30)),
+    OpenSession("session-one", "", 100),
+)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Both queues get the same entries; the real one is collected and reopened at random points."""
+
+    def __init__(self):
+        super().__init__()
+        self.store = MemoryStore()
+        self.queue = Queue(self.store, LIMITS)
+        self.model = NaiveQueue(LIMITS.deadlines_per_entry_max, LIMITS.removals_per_entry_max)
+        self.index = 0
+        self.now = 0
+
+    @initialize()
+    def open(self):
+        self.entry(5, OPENING)
+
+    @rule(passed=st.sampled_from((0, 0, 1, 5, 20, 70)), commands=st.lists(COMMANDS, max_size=4))
+    def entry(self, passed, commands):
+        self.index += 1
+        self.now += passed
+        results = self.queue.apply(self.index, self.now, commands)
+        expected = self.model.apply(self.index, self.now, commands)
+        assert [plain(result) for result in results] == [plain(result) for result in expected]
+
+    @rule()
+    def collect(self):
+        self.store.write(self.queue.collect_writes())
+
+    @rule()
+    def crash_and_reopen(self):
+        """What is in the store after a collection is the whole state."""
+        digest = self.queue.digest()
+        self.collect()
+        assert self.queue.digest() == digest
+        self.store = self.store.copy()
+        self.queue = Queue(self.store, LIMITS)
+        assert self.queue.digest() == digest
+
+    @invariant()
+    def shows_the_same(self):
+        for tube in self.model.tubes:
+            name = tube["name"]
+            tasks = sorted(
+                (task for task in self.model.tasks if task["tube"] is tube),
+                key=lambda task: task["id"],
+            )
+            views = [self.model.view(task) for task in tasks]
+            assert self.queue.list_tasks(name, (), 0, 1_000) == views
+            (statistics,) = self.queue.statistics([name])
+            for state, count in statistics.states.items():
+                assert count == sum(view.state is state for view in views)
+            assert statistics.payload_bytes == sum(len(view.body) for view in views)
+            assert self.queue.has_ready(name) == any(view.state == 1 for view in views)
+        sessions = sorted(self.model.sessions, key=lambda session: session["id"])
+        views = [self.model.session_view(session) for session in sessions]
+        assert self.queue.sessions() == views
+
+    @invariant()
+    def has_the_same_deadline(self):
+        deadlines = self.model.deadlines()
+        expected = deadlines[0][0] if deadlines else None
+        if self.model.ruins:
+            assert self.queue.next_deadline_ms() == self.now
+        else:
+            assert self.queue.next_deadline_ms() == expected
+
+    @invariant()
+    def tells_the_same_events(self):
+        found = []
+        for part in self.queue.feed.views():
+            seqs = []
+            for seq, event in self.queue.feed.events(part.partition, 0, part.high_seq):
+                seqs.append(seq)
+                found.append(event)
+            assert seqs == list(range(part.high_seq))
+        found.sort(key=lambda event: (event.revision, event.place))
+        told = [
+            (
+                event.revision,
+                event.at_ms,
+                event.tube,
+                event.task_id,
+                event.kind,
+                event.from_state,
+                event.to_state,
+                event.attempt,
+                event.priority,
+                event.created_ms,
+                event.since_ms,
+                event.session,
+                event.reason,
+                event.type,
+            )
+            for event in found
+        ]
+        assert told == self.model.events
+
+    @invariant()
+    def memory_follows_the_work(self):
+        ledger = self.queue._ledger
+        resident = [task for tube in ledger.tubes.values() for task in tube.tasks.values()]
+        resident += [task for tube, _ in ledger.removals.values() for task in tube.tasks.values()]
+        assert ledger.resident_bytes == sum(len(task.body or b"") for task in resident)
+
+
+QueueMachine.TestCase.settings = settings(
+    max_examples=150,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+TestQueueAgainstTheNaiveOne = QueueMachine.TestCase
