@@ -1,0 +1,1 @@
+"""Read the change feed of taskraft with Spark: data source, journal, report."""

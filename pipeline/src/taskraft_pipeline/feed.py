@@ -1,0 +1,175 @@
+"""Describe the feed, and read ranges of it completely, whatever happens to the nodes meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from taskraft.v1.feed_service_pb2 import DescribeFeedRequest, ReadChangesRequest
+from taskraft.v1.task_pb2 import Consistency
+from taskraft_pipeline.errors import CursorTrimmed, FeedBroken, FeedMismatch, error_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from taskraft.v1.feed_service_pb2 import ReadChangesResponse
+    from taskraft_pipeline.nodes import Nodes
+    from taskraft_pipeline.offsets import Range
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The contract's largest: some 40 000 events, one record batch."""
+BEHIND_WAIT_MS: Final = 2_000
+"""How long a node that has not applied the range yet is waited for before another is asked."""
+
+
+@dataclass(slots=True, frozen=True)
+class Feed:
+    """What the feed held when it was described.
+
+    Attributes:
+        feed_id: its identity.
+        low: by partition, the oldest sequence number that is left.
+        high: by partition, one more than the newest.
+        addresses: where the nodes say that clients reach them.
+        now_ms: the cluster's clock.
+    """
+
+    feed_id: str
+    low: Mapping[int, int]
+    high: Mapping[int, int]
+    addresses: tuple[str, ...]
+    now_ms: int
+
+    def reachable_at(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the nodes to read from: those given, then those that only the feed names."""
+        return tuple(dict.fromkeys((*given, *self.addresses)))
+
+    def check(self, feed_id: str) -> None:
+        """Raise FeedMismatch if a position of the feed ``feed_id`` means nothing here."""
+        if feed_id != self.feed_id:
+            raise FeedMismatch(
+                f"FEED_MISMATCH: the position is one of feed {feed_id}, the nodes serve"
+                f" {self.feed_id}"
+            )
+
+
+def describe(nodes: Nodes, *, is_linearizable: bool) -> Feed:
+    """Ask how far the feed is.
+
+    Args:
+        nodes: whom to ask.
+        is_linearizable: whether it must show all that was acknowledged before the call; otherwise
+            it shows what the asked node has applied, which costs the leader nothing.
+    """
+    level = Consistency.LINEARIZABLE if is_linearizable else Consistency.LOCAL
+    request = DescribeFeedRequest(consistency=Consistency(level=level))
+    answer = nodes.call(lambda stub, seconds: stub.DescribeFeed(request, timeout=seconds))
+    return Feed(
+        feed_id=answer.feed_id,
+        low={one.partition: one.low_seq for one in answer.partitions},
+        high={one.partition: one.high_seq for one in answer.partitions},
+        addresses=tuple(node.address for node in answer.nodes if node.address),
+        now_ms=answer.now_ms,
+    )
+
+
+class RangeReader:
+    """Reads ranges chunk by chunk, on another node from where the last one failed.
+
+    Every chunk is checked to begin where the one before ended, and the range to be covered to its
+    end. So a node that lags, lies or dies can delay a read or fail it, but never make a hole.
+
+    Attributes:
+        events_lost: how many events retention had removed before they were read; with
+            ``is_loss_failure`` always 0.
+    """
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        feed_id: str,
+        *,
+        tubes: tuple[str, ...] = (),
+        is_loss_failure: bool = True,
+    ) -> None:
+        self._nodes = nodes
+        self._feed_id = feed_id
+        self._tubes = tubes
+        self._is_loss_failure = is_loss_failure
+        self.events_lost = 0
+
+    def read(self, whole: Range) -> Iterator[ReadChangesResponse]:
+        """Yield the chunks of a range.
+
+        Raises:
+            CursorTrimmed: retention has passed the range.
+            FeedBroken: a node answered with something else.
+            FeedMismatch, FeedRefused, FeedUnreachable: as `Nodes.failed` does.
+        """
+        position = whole.from_seq
+        while position < whole.to_seq:
+            try:
+                for chunk in self._nodes.stub().ReadChanges(
+                    self._request(whole, position), timeout=self._nodes.timeout_seconds
+                ):
+                    self._check(chunk, whole, position)
+                    position = chunk.next_seq
+                    self._nodes.succeeded()
+                    yield chunk
+            except grpc.RpcError as error:
+                position = self._after(error, whole, position)
+            else:
+                if position != whole.to_seq:
+                    raise FeedBroken(f"{whole}: the node ended the range at {position}")
+
+    def _request(self, whole: Range, from_seq: int) -> ReadChangesRequest:
+        return ReadChangesRequest(
+            feed_id=self._feed_id,
+            partition=whole.partition,
+            from_seq=from_seq,
+            to_seq=whole.to_seq,
+            tubes=self._tubes,
+            encoding=ReadChangesRequest.COLUMNS,
+            wait_ms=BEHIND_WAIT_MS,
+            chunk_bytes_max=CHUNK_BYTES_MAX,
+        )
+
+    def _check(self, chunk: ReadChangesResponse, whole: Range, position: int) -> None:
+        covered = chunk.next_seq - chunk.from_seq
+        is_next = chunk.partition == whole.partition and chunk.from_seq == position
+        is_inside = covered > 0 and chunk.next_seq <= whole.to_seq
+        is_full = chunk.rows <= covered if self._tubes else chunk.rows == covered
+        if not (is_next and is_inside and is_full):
+            raise FeedBroken(
+                f"{whole}: expected events from {position}, got partition {chunk.partition} from"
+                f" {chunk.from_seq} to {chunk.next_seq} with {chunk.rows} events"
+            )
+
+    def _after(self, error: grpc.RpcError, whole: Range, position: int) -> int:
+        """Return where to go on after a failed call."""
+        reason, metadata = error_info(error)
+        if reason != "CURSOR_TRIMMED":
+            self._nodes.failed(error)
+            return position
+        if self._is_loss_failure:
+            raise CursorTrimmed(trimmed_text(whole.partition, position, metadata)) from error
+        low = int(metadata.get("low", whole.to_seq))
+        if low <= position:
+            raise FeedBroken(f"{whole}: {position} is trimmed, but low is {low}") from error
+        after = min(low, whole.to_seq)
+        self.events_lost += after - position
+        log.warning("partition %s: %s events were trimmed", whole.partition, after - position)
+        return after
+
+
+def trimmed_text(partition: int, position: int, metadata: Mapping[str, object]) -> str:
+    """Return the sentence for events that retention removed before they were read."""
+    return (
+        f"CURSOR_TRIMMED: partition {partition} begins at {metadata.get('low', '?')} now, event"
+        f" {position} is gone; set failOnDataLoss=false to go on without what was lost"
+    )

@@ -1,0 +1,147 @@
+"""Call the nodes that serve the feed, one at a time, and go to the next when one fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import grpc
+
+from taskraft.v1 import feed_service_pb2_grpc
+from taskraft_pipeline.errors import FeedMismatch, FeedRefused, FeedUnreachable, error_info
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft_pipeline.options import Options
+
+Answer = TypeVar("Answer")
+Stub = feed_service_pb2_grpc.FeedServiceStub
+
+MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A chunk has at most 4 MiB of columns, and some bytes around them."""
+KEEPALIVE_MS: Final = 20_000
+BACKOFF_MS: Final = 100
+"""Pause after every node has failed once; it doubles from round to round."""
+BACKOFF_MS_MAX: Final = 5_000
+
+CODES_WORTH_RETRYING: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+    }
+)
+"""What a call ends with when its node dies or is overloaded, the last two from within HTTP/2."""
+REASONS_WORTH_RETRYING: Final = frozenset(
+    {"NODE_BEHIND", "NO_LEADER", "NOT_LEADER", "DRAINING", "OVERLOADED", "RATE_LIMITED"}
+)
+"""With these, another node or a later time helps, whatever the code is."""
+
+
+def is_worth_retrying(error: grpc.RpcError) -> bool:
+    """Tell whether another node, or the same one later, may answer what this one did not."""
+    reason, _ = error_info(error)
+    return reason in REASONS_WORTH_RETRYING or (not reason and error.code() in CODES_WORTH_RETRYING)
+
+
+class Nodes:
+    """Holds one channel, to the node in use; a context that closes it.
+
+    Attributes:
+        endpoints: the nodes, in the order in which they are tried.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        options: Options,
+        first: int = 0,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.endpoints = tuple(endpoints)
+        self._options = options
+        self._place = first % len(self.endpoints)
+        self._pause = pause
+        self._failures = 0
+        self._channel: grpc.Channel | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the channel; the next call opens another."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long one call may take."""
+        return self._options.read_timeout_ms / 1_000
+
+    def stub(self) -> Stub:
+        """Return the service of the node in use."""
+        if self._channel is None:
+            self._channel = grpc.insecure_channel(
+                self.endpoints[self._place],
+                options=[
+                    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+                    ("grpc.min_reconnect_backoff_ms", self._options.connect_timeout_ms),
+                    # After a failure the next channel must not inherit the back-off of this one.
+                    ("grpc.use_local_subchannel_pool", 1),
+                ],
+            )
+        return Stub(self._channel)
+
+    def succeeded(self) -> None:
+        """Note progress: failures are counted from here on."""
+        self._failures = 0
+
+    def failed(self, error: grpc.RpcError) -> None:
+        """Go to the next node, after a pause when all have failed.
+
+        Raises:
+            FeedMismatch: the node serves another feed.
+            FeedRefused: trying again does not help.
+            FeedUnreachable: it has been tried often enough.
+        """
+        endpoint = self.endpoints[self._place]
+        reason, _ = error_info(error)
+        told = f"{endpoint}: {reason or error.code().name}: {error.details()}"
+        self.close()
+        if reason == "FEED_MISMATCH":
+            raise FeedMismatch(f"FEED_MISMATCH: {told}") from error
+        if not is_worth_retrying(error):
+            raise FeedRefused(told) from error
+        self._failures += 1
+        if self._failures > self._options.retries_max:
+            raise FeedUnreachable(f"given up after {self._failures} tries; last {told}") from error
+        self._place = (self._place + 1) % len(self.endpoints)
+        rounds, position = divmod(self._failures, len(self.endpoints))
+        if position == 0:
+            self._pause(min(BACKOFF_MS << (rounds - 1), BACKOFF_MS_MAX) / 1_000)
+
+    def call(self, request: Callable[[Stub, float], Answer]) -> Answer:
+        """Return the first answer to a unary request, given the stub and the time limit in seconds.
+
+        Raises:
+            FeedMismatch, FeedRefused, FeedUnreachable: as `failed` does.
+        """
+        while True:
+            try:
+                answer = request(self.stub(), self.timeout_seconds)
+            except grpc.RpcError as error:
+                self.failed(error)
+            else:
+                self.succeeded()
+                return answer

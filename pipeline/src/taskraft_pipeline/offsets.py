@@ -1,0 +1,152 @@
+"""Count with positions of the feed: offsets, ranges, how a limit is shared, how work is split.
+
+Everything here is arithmetic, because sequence numbers are dense: the range from 10 to 30 of a
+partition has 20 events, wherever and whenever it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from taskraft_pipeline.errors import OffsetInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+VERSION: Final = 1
+"""Of the offset's form; a query whose checkpoint has a newer one is refused."""
+
+EVENTS_PER_TASK_MIN: Final = 20_000
+"""Smaller ranges share a Spark task: starting one costs as much as reading some thousand events."""
+
+
+@dataclass(slots=True, frozen=True)
+class Offset:
+    """A position in all partitions: by partition, the next sequence number to read."""
+
+    feed_id: str
+    next_seq: Mapping[int, int]
+
+    def to_json(self) -> dict[str, object]:
+        """Return what Spark stores; it compares offsets as texts, hence one order of the keys."""
+        positions = {f"{partition:03d}": seq for partition, seq in sorted(self.next_seq.items())}
+        return {"v": VERSION, "feed": self.feed_id, "p": positions}
+
+    @classmethod
+    def from_json(cls, stored: object) -> Offset:
+        """Read an offset that `to_json` made, given as an object or as its text.
+
+        Raises:
+            OffsetInvalid: it is none, or a newer version made it.
+        """
+        if isinstance(stored, str):
+            try:
+                stored = json.loads(stored)
+            except ValueError as error:
+                raise OffsetInvalid(f"not an offset: {stored[:200]!r}") from error
+        if not isinstance(stored, dict):
+            raise OffsetInvalid(f"not an offset: {stored!r}")
+        version, feed_id, positions = (stored.get(name) for name in ("v", "feed", "p"))
+        if isinstance(version, int) and version > VERSION:
+            raise OffsetInvalid(f"version {version} of an offset; this release reads {VERSION}")
+        if version != VERSION or not isinstance(feed_id, str) or not isinstance(positions, dict):
+            raise OffsetInvalid(f"not an offset: {stored!r}")
+        return cls(feed_id, _positions(positions))
+
+
+def _positions(stored: Mapping[object, object]) -> dict[int, int]:
+    found = {}
+    for partition, seq in stored.items():
+        if not (isinstance(partition, str) and partition.isdecimal()):
+            raise OffsetInvalid(f"not a partition: {partition!r}")
+        if not isinstance(seq, int) or isinstance(seq, bool) or seq < 0:
+            raise OffsetInvalid(f"not a sequence number: {seq!r}")
+        found[int(partition)] = seq
+    return dict(sorted(found.items()))
+
+
+@dataclass(slots=True, frozen=True)
+class Range:
+    """A piece of a partition: from_seq to to_seq - 1."""
+
+    partition: int
+    from_seq: int
+    to_seq: int
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.from_seq <= self.to_seq
+
+    @property
+    def events(self) -> int:
+        """How many events it has."""
+        return self.to_seq - self.from_seq
+
+
+def ranges(start: Mapping[int, int], end: Mapping[int, int]) -> list[Range]:
+    """Return what lies between two positions, without empty ranges.
+
+    A partition that ``start`` does not know is new and begins at 0.
+
+    Raises:
+        OffsetInvalid: the end lies before the start.
+    """
+    found = []
+    for partition, to_seq in sorted(end.items()):
+        from_seq = start.get(partition, 0)
+        if to_seq < from_seq:
+            raise OffsetInvalid(f"partition {partition} would go back from {from_seq} to {to_seq}")
+        if to_seq > from_seq:
+            found.append(Range(partition, from_seq, to_seq))
+    return found
+
+
+def share(limit: int, lags: Mapping[int, int]) -> dict[int, int]:
+    """Divide ``limit`` events among partitions in proportion to their lags.
+
+    The parts add up to the limit, or to all lags if that is less; nobody gets more than its lag.
+    What rounding leaves over goes to the largest remainders, so a limit of 1 makes progress too.
+    """
+    assert limit >= 0
+    total = sum(lags.values())
+    if limit >= total:
+        return dict(lags)
+    parts = {partition: limit * lag // total for partition, lag in lags.items()}
+    left = limit - sum(parts.values())
+    by_remainder = sorted(
+        lags, key=lambda partition: (-(limit * lags[partition] % total), partition)
+    )
+    for partition in by_remainder[:left]:
+        parts[partition] += 1
+    return parts
+
+
+def split(whole: Iterable[Range], events_per_task: int) -> list[tuple[Range, ...]]:
+    """Divide ranges into the work of Spark tasks.
+
+    A range with more than ``events_per_task`` events is cut into pieces of equal size; pieces are
+    then put together until a task has EVENTS_PER_TASK_MIN events, or ``events_per_task`` if less.
+    """
+    assert events_per_task > 0
+    tasks: list[list[Range]] = []
+    room = 0
+    for piece in (piece for one in whole for piece in cut(one, events_per_task)):
+        if piece.events <= room:
+            tasks[-1].append(piece)
+            room -= piece.events
+        else:
+            tasks.append([piece])
+            room = min(EVENTS_PER_TASK_MIN, events_per_task) - piece.events
+    return [tuple(task) for task in tasks]
+
+
+def cut(whole: Range, events_max: int) -> Sequence[Range]:
+    """Cut a range into the fewest pieces of at most ``events_max``, equal up to one event."""
+    pieces = -(-whole.events // events_max)
+    edges = [whole.from_seq + whole.events * number // pieces for number in range(pieces)]
+    return [
+        Range(whole.partition, from_seq, to_seq)
+        for from_seq, to_seq in zip(edges, [*edges[1:], whole.to_seq], strict=True)
+    ]

@@ -1,0 +1,69 @@
+"""Decide where a query begins, and how far its next batch goes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from taskraft_pipeline.errors import CursorTrimmed
+from taskraft_pipeline.feed import trimmed_text
+from taskraft_pipeline.offsets import Offset, share
+from taskraft_pipeline.options import Bound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from taskraft_pipeline.feed import Feed
+
+log = logging.getLogger(__name__)
+
+
+def resolve(wanted: Bound | Offset, feed: Feed) -> Offset:
+    """Return a position in all partitions; those not named by ``wanted`` begin at their oldest.
+
+    Raises:
+        FeedMismatch: the position is one of another feed.
+    """
+    match wanted:
+        case Offset():
+            feed.check(wanted.feed_id)
+            return Offset(feed.feed_id, {**feed.low, **wanted.next_seq})
+        case Bound.EARLIEST:
+            return Offset(feed.feed_id, feed.low)
+        case Bound.LATEST:
+            return Offset(feed.feed_id, feed.high)
+
+
+def kept(start: Offset, feed: Feed, *, is_loss_failure: bool) -> Offset:
+    """Return the first position at or after ``start`` that retention has left.
+
+    Raises:
+        FeedMismatch: the position is one of another feed.
+        CursorTrimmed: it is another position, and loss is a failure.
+    """
+    feed.check(start.feed_id)
+    lifted = dict(start.next_seq)
+    for partition, low in feed.low.items():
+        position = lifted.setdefault(partition, 0)
+        if low <= position:
+            continue
+        if is_loss_failure:
+            raise CursorTrimmed(trimmed_text(partition, position, {"low": low}))
+        log.warning("partition %s: %s events were trimmed", partition, low - position)
+        lifted[partition] = low
+    return Offset(start.feed_id, lifted)
+
+
+def advanced(start: Offset, high: Mapping[int, int], events_max: int | None) -> Offset:
+    """Return the position at most ``events_max`` events after ``start``, shared by lag.
+
+    A node that is behind ``start`` does not take the query back.
+    """
+    lags = {
+        partition: max(0, seq - start.next_seq.get(partition, 0)) for partition, seq in high.items()
+    }
+    parts = lags if events_max is None else share(events_max, lags)
+    position = dict(start.next_seq)
+    for partition, events in parts.items():
+        position[partition] = position.get(partition, 0) + events
+    return Offset(start.feed_id, position)
