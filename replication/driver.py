@@ -28,7 +28,7 @@ from replication.core.types import (
     SoftState,
 )
 from replication.effects import Effects
-from replication.errors import NotLeader, ReplicationError
+from replication.errors import ReplicationError
 from replication.installer import Installer
 from replication.log_writer import LogWriter
 from replication.machine import StateMachine
@@ -88,6 +88,12 @@ class Driver:
         """Tell whether this member alone is a quorum."""
         return self.core.status().configuration.voters == (self._own_id,)
 
+    @property
+    def is_synced(self) -> bool:
+        """Tell whether everything that was proposed is on this member's disk."""
+        log_is_synced = self.core.last_index == self.storage.view.last_index()
+        return log_is_synced and not self._proposals.has_next
+
     # What happens
 
     def tick(self) -> None:
@@ -128,21 +134,14 @@ class Driver:
 
     # What is wanted
 
-    def propose(self, data: bytes, outcome: Outcome[object]) -> LogIndex:
+    def propose(self, data: bytes, outcome: Outcome[object]) -> None:
         """Append an entry; ``outcome`` gets the state machine's result, or why there is none.
 
-        Raises:
-            NotLeader: propose elsewhere.
-            ProposalDropped: it is certain not to happen; the reason says what to do.
+        ``outcome`` fails with ``NotLeader`` or ``ProposalDropped`` if it is certain that nothing
+        was appended, and with ``ProposalLost`` if that is unknown.
         """
-        core = self.core
-        if core.role is not RaftRole.LEADER:
-            raise NotLeader(core.leader)
-        core.propose(data)
-        index = core.last_index
-        self._proposals.add(index, core.term, outcome)
+        self._proposals.put(data, outcome)
         self._effects.request_pump()
-        return index
 
     def read_index(self, outcome: Outcome[LogIndex]) -> None:
         """Let ``outcome`` wait until a read of the local state is linearizable."""
@@ -173,6 +172,7 @@ class Driver:
 
     def fail_all(self, error: ReplicationError) -> None:
         """Tell everybody who waits that nothing more will come; the driver is of no use then."""
+        self._proposals.refuse_next(error)
         self._proposals.lose_all(str(error))
         self._reads.fail_all(error)
 
@@ -181,6 +181,7 @@ class Driver:
     def pump(self) -> None:
         """Do all work that can be done now."""
         core = self.core
+        self._proposals.propose(core)
         self._reads.begin_round()
         while core.has_ready():
             self._perform(core.ready())
@@ -253,7 +254,7 @@ class Driver:
     def applied(self, entries: Sequence[Entry], results: Sequence[object]) -> None:
         """Hand out the results; see ``ApplyListener``."""
         proposals = self._proposals
-        if len(proposals):
+        if proposals.is_awaited:
             for entry, result in zip(entries, results, strict=True):
                 proposals.applied(entry, result)
         index = entries[-1].index

@@ -8,7 +8,6 @@ import random
 import secrets
 from typing import TypeVar
 
-from replication.core.errors import ProposalDropped
 from replication.core.types import (
     ConfState,
     LogIndex,
@@ -161,10 +160,7 @@ class Node:
         if not self._is_running:
             outcome.set_exception(Stopped("the node is not running"))
             return outcome
-        try:
-            self._driver.propose(data, outcome)
-        except (NotLeader, ProposalDropped) as error:
-            outcome.set_exception(error)
+        self._driver.propose(data, outcome)
         return outcome
 
     async def read_index(self) -> LogIndex:
@@ -210,7 +206,7 @@ class Node:
 
         It becomes true when ``Observer.synced`` is called, if nothing was proposed meanwhile.
         """
-        return self._driver.core.last_index == self._storage.view.last_index()
+        return self._driver.is_synced
 
     @property
     def counters(self) -> Counters:

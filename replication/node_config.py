@@ -16,8 +16,9 @@ HEARTBEAT_TICKS = 2
 ELECTION_TICKS = 7
 """A follower campaigns after 350 to 700 ms of silence, three heartbeats or more.
 
-The sync of a slow disk (200 ms were seen) delays no heartbeat, and even a pause of the whole process
-of that length costs no election. Yet a killed leader is replaced in about 450 ms in the median.
+The sync of a slow disk (200 ms were seen) delays no heartbeat, and even a pause of the whole
+process of that length costs no election. Yet a killed leader is replaced in about 450 ms in the
+median.
 """
 
 

@@ -15,7 +15,7 @@ import grpc
 from grpc import aio
 
 from replication.codec import encode_message
-from replication.core.types import MemberId, Message
+from replication.core.types import MemberId, Message, MessageKind
 from replication.handshake import hello_to
 from replication.peers import Membership
 from taskraft.raft.v1 import raft_pb2 as pb
@@ -31,6 +31,9 @@ FRAME_BYTES_MAX: Final = 4 << 20
 BACK_OFF_MIN_MS: Final = 50
 BACK_OFF_MAX_MS: Final = 1000
 """Longest pause between attempts; a peer that comes back ends the pause by calling us."""
+
+COMMIT_DELAY_MS: Final = 5
+"""How long the news of a commit index may wait for another message to travel with."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +57,8 @@ class PeerLink:
         self._is_paused = False
         self._pause_ms = BACK_OFF_MIN_MS
         self._wake = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run())
 
     def send(self, message: Message) -> None:
         """Queue a message, or drop it if the peer is out of reach or too slow."""
@@ -66,7 +70,12 @@ class PeerLink:
             return
         self._queue.append(message)
         self._queued_bytes += size
-        self._wake.set()
+        if message.entries or message.kind is not MessageKind.APPEND:
+            self._wake.set()
+        elif len(self._queue) == 1:
+            # It only tells a commit index. Half of all frames are saved if that travels with the
+            # next message, and a frame costs 200 us of CPU on both sides together.
+            self._loop.call_later(COMMIT_DELAY_MS / 1000, self._wake.set)
 
     def nudge(self) -> None:
         """End a pause: there is a sign of life from the peer."""
@@ -107,11 +116,10 @@ class PeerLink:
             # message, perhaps a request for a vote, would be the one that finds out.
             call.add_done_callback(lambda _: self._wake.set())
             while not call.done():
-                if self._queue:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._queue:
                     await call.write(self._next_frame())
-                else:
-                    self._wake.clear()
-                    await self._wake.wait()
         except asyncio.InvalidStateError:
             # grpc.aio reports a write on a stream that has just ended in this way.
             return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from replication.core.types import Entry, LogIndex, Term
-from replication.errors import ProposalLost, ReplicationError
+from replication.core.errors import ProposalDropped
+from replication.core.raft import RaftCore
+from replication.core.types import Entry, LogIndex, RaftRole, Term
+from replication.errors import NotLeader, ProposalLost, ReplicationError
 from replication.outcome import Outcome
 
 
@@ -15,13 +17,42 @@ class Proposals:
     """
 
     def __init__(self) -> None:
+        self._next: list[tuple[bytes, Outcome[object]]] = []
         self._waiting: dict[LogIndex, tuple[Term, Outcome[object]]] = {}
 
-    def __len__(self) -> int:
-        return len(self._waiting)
+    @property
+    def has_next(self) -> bool:
+        """Tell whether something waits to be proposed."""
+        return bool(self._next)
 
-    def add(self, index: LogIndex, term: Term, outcome: Outcome[object]) -> None:
-        """Let ``outcome`` wait for the entry at ``index`` of ``term``."""
+    @property
+    def is_awaited(self) -> bool:
+        """Tell whether anybody waits for an entry."""
+        return bool(self._waiting)
+
+    def put(self, data: bytes, outcome: Outcome[object]) -> None:
+        """Take a proposal; what comes in one moment is proposed together."""
+        self._next.append((data, outcome))
+
+    def propose(self, core: RaftCore) -> None:
+        """Give everything that was put to the core: one message to each peer, one sync."""
+        if not self._next:
+            return
+        proposed, self._next = self._next, []
+        try:
+            if core.role is not RaftRole.LEADER:
+                raise NotLeader(core.leader)  # noqa: TRY301 - one way out for both reasons
+            core.propose_many([data for data, _ in proposed])
+        except (NotLeader, ProposalDropped) as error:
+            for _, outcome in proposed:
+                _fail(outcome, error)
+            return
+        term = core.term
+        first = core.last_index - len(proposed) + 1
+        for index, (_, outcome) in enumerate(proposed, first):
+            self._add(LogIndex(index), term, outcome)
+
+    def _add(self, index: LogIndex, term: Term, outcome: Outcome[object]) -> None:
         before = self._waiting.get(index)
         if before is not None:
             assert before[0] < term, "a leader proposes once per index"
@@ -50,7 +81,13 @@ class Proposals:
         for index, (_, outcome) in waiting.items():
             _fail(outcome, ProposalLost(index, reason))
 
+    def refuse_next(self, error: ReplicationError) -> None:
+        """Tell those who were not proposed yet that they never will be."""
+        proposed, self._next = self._next, []
+        for _, outcome in proposed:
+            _fail(outcome, error)
 
-def _fail(outcome: Outcome[object], error: ReplicationError) -> None:
+
+def _fail(outcome: Outcome[object], error: Exception) -> None:
     if not outcome.done():
         outcome.set_exception(error)
