@@ -131,9 +131,11 @@ def _deliver(world: World, directive: Directive) -> None:
     kinds = {name: kind for kind, name in MESSAGE_NAMES.items()}
     name = directive.value("type", "")
     kind = kinds[name] if name else None
-    count = sum(world.deliver(to, kind) for to in _ids(directive.words))
+    senders = _ids(directive.values("from"))  # ours; upstream has no such choice
+    sender = senders[0] if senders else None
+    count = sum(world.deliver(to, kind, sender) for to in _ids(directive.words))
     drops = _ids(directive.values("drop"))
-    count += sum(world.deliver(to, kind, drop=True) for to in drops)
+    count += sum(world.deliver(to, kind, sender, drop=True) for to in drops)
     if not count:
         world.output.line("no messages")
 

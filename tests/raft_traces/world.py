@@ -94,6 +94,7 @@ class Disk(MemoryLog):
 
     def apply(self, entry: Entry, content: bytes, configuration: ConfState | None) -> None:
         last = self.history[-1]
+        assert entry.index == last.meta.index + 1, "each entry is applied once and in order"
         meta = SnapshotMeta(entry.index, entry.term, configuration or last.meta.conf_state)
         self.history.append(Snapshot(meta, last.data + content))
 
@@ -216,15 +217,26 @@ class World:
         """Tell whether anything is on its way to ``node``."""
         return any(message.to == node.id for message in self.messages)
 
-    def deliver(self, to: MemberId, kind: MessageKind | None = None, *, drop: bool = False) -> int:
+    def deliver(
+        self,
+        to: MemberId,
+        kind: MessageKind | None = None,
+        sender: MemberId | None = None,
+        *,
+        drop: bool = False,
+    ) -> int:
         """Deliver, or drop, what is on its way to ``to``; return how many messages that were.
 
-        What a member says to itself is never dropped.
+        ``kind`` and ``sender`` narrow the choice. What a member says to itself is never dropped.
         """
 
         def concerned(message: Message) -> bool:
-            right_kind = kind is None or message.kind is kind
-            return message.to == to and right_kind and not (drop and _is_local(message))
+            return (
+                message.to == to
+                and kind in (None, message.kind)
+                and sender in (None, message.sender)
+                and not (drop and _is_local(message))
+            )
 
         chosen = [message for message in self.messages if concerned(message)]
         self.messages = [message for message in self.messages if not concerned(message)]
