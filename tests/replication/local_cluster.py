@@ -1,0 +1,116 @@
+"""Members of a group in one process, over real files and real gRPC on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from replication.core.types import LogIndex, MemberId, RaftRole, SoftState, Term
+from replication.errors import Stopped
+from replication.node import Node
+from replication.node_config import NodeConfig
+from replication.transport import GrpcTransport
+from tests.replication.counting_machine import CountingMachine
+
+
+class Turns:
+    """Wakes whoever waits whenever anything happens to any member."""
+
+    def __init__(self) -> None:
+        self.happened = asyncio.Event()
+
+    def role_changed(self, state: SoftState, term: Term) -> None:
+        self.happened.set()
+
+    def applied(self, index: LogIndex) -> None:
+        self.happened.set()
+
+    def synced(self, entries: int, log_bytes: int) -> None:
+        self.happened.set()
+
+
+class LocalCluster:
+    """``count`` members; each can be stopped, killed and started again."""
+
+    def __init__(self, path: Path, count: int, **settings: int) -> None:
+        self.path = path
+        self.settings = {"tick_ms": 20, "segment_bytes": 1 << 16, **settings}
+        self.ids = [MemberId(number) for number in range(1, count + 1)]
+        self.machines = {member: CountingMachine() for member in self.ids}
+        self.transports: dict[MemberId, GrpcTransport] = {}
+        self.addresses: dict[MemberId, str] = {}
+        self.nodes: dict[MemberId, Node] = {}
+        self.turns = Turns()
+
+    async def __aenter__(self) -> LocalCluster:
+        for member in self.ids:
+            self.transports[member] = GrpcTransport()
+            port = await self.transports[member].start("127.0.0.1:0")
+            self.addresses[member] = f"127.0.0.1:{port}"
+        await asyncio.gather(*(self.start(member) for member in self.ids))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(node.stop() for node in self.nodes.values()))
+        await asyncio.gather(*(transport.stop() for transport in self.transports.values()))
+
+    def config(self, member: MemberId) -> NodeConfig:
+        return NodeConfig("test", member, self.path / str(member), self.addresses, **self.settings)
+
+    async def start(self, member: MemberId) -> Node:
+        if member not in self.transports:
+            self.transports[member] = GrpcTransport()
+            await self.transports[member].start(self.addresses[member])
+        node = await Node.open(self.config(member), self.machines[member], self.transports[member])
+        node.observe(self.turns)
+        self.nodes[member] = node
+        await node.start()
+        return node
+
+    async def kill(self, member: MemberId) -> None:
+        """End a member without a word, as SIGKILL would: nothing is flushed, marked or handed over."""
+        node = self.nodes.pop(member)
+        node._halt(Stopped("killed"))
+        await asyncio.gather(
+            node._performer.close(),
+            self.transports.pop(member).stop(),
+            asyncio.to_thread(node._worker.stop),
+        )
+        node._directory.release()
+        self.machines[member] = self.machines[member].after_crash()
+
+    async def until(self, condition) -> None:
+        """Wait until ``condition()`` is true; the test's own timeout bounds it."""
+        async with asyncio.timeout(20):
+            while not condition():
+                self.turns.happened.clear()
+                if not condition():
+                    await self.turns.happened.wait()
+
+    async def leader(self) -> Node:
+        """Wait for a member that leads and is known to a majority."""
+        await self.until(lambda: self._leader() is not None)
+        leader = self._leader()
+        assert leader is not None
+        return leader
+
+    def _leader(self) -> Node | None:
+        for node in self.nodes.values():
+            status = node.status()
+            if status.role is RaftRole.LEADER and status.applied >= 2:
+                followers = [
+                    other.status().leader == status.member_id for other in self.nodes.values()
+                ]
+                if sum(followers) * 2 > len(self.ids):
+                    return node
+        return None
+
+    async def converged(self) -> None:
+        """Wait until all living members have applied the same."""
+        await self.until(
+            lambda: (
+                len({node.status().last for node in self.nodes.values()}) == 1
+                and all(node.status().applied == node.status().last for node in self.nodes.values())
+            )
+        )
+        assert len({self.machines[member].digest() for member in self.nodes}) == 1

@@ -1,0 +1,179 @@
+"""A group over real files and real gRPC: elect, propose, kill, restart, catch up."""
+
+import asyncio
+
+import pytest
+
+from replication.core.types import RaftRole
+from replication.errors import DirectoryForeign, DirectoryLocked, NotLeader, Stopped
+from replication.node import Node
+from replication.node_config import NodeConfig
+from tests.replication.counting_machine import CountingMachine
+from tests.replication.local_cluster import LocalCluster
+
+
+async def propose_all(node: Node, count: int, prefix: str = "line") -> list[object]:
+    proposals = [node.propose(f"{prefix} {number}".encode()) for number in range(count)]
+    return await asyncio.gather(*proposals)
+
+
+async def test_a_single_member_elects_itself_and_applies_in_order(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+        results = await propose_all(leader, 100)
+        assert results == list(range(1, 101))
+        assert cluster.machines[1].lines == [f"line {number}".encode() for number in range(100)]
+
+
+async def test_proposals_of_one_moment_cost_one_sync(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+        before = leader.counters.batches
+        await propose_all(leader, 100)
+        assert leader.counters.batches == before + 1
+        assert leader.append_idle
+
+
+async def test_three_members_agree(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await propose_all(leader, 200)
+        await cluster.converged()
+        assert leader.status().peers[leader.config.member_id].lag_entries == 0
+
+
+async def test_a_follower_refuses_proposals_and_names_the_leader(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        follower = next(node for node in cluster.nodes.values() if node is not leader)
+        await cluster.until(lambda: follower.status().leader == leader.config.member_id)
+        with pytest.raises(NotLeader) as refusal:
+            await follower.propose(b"x")
+        assert refusal.value.leader == leader.config.member_id
+
+
+async def test_a_read_on_a_follower_sees_everything_acknowledged_before(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        for member, node in cluster.nodes.items():
+            await propose_all(leader, 3)
+            seen = len(cluster.machines[leader.config.member_id].lines)
+            assert await node.read_index() >= seen
+            assert len(cluster.machines[member].lines) == seen
+
+
+async def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await propose_all(leader, 50, "before")
+        await cluster.kill(leader.config.member_id)
+        successor = await cluster.leader()
+        assert successor is not leader
+        await propose_all(successor, 50, "after")
+        await cluster.start(leader.config.member_id)
+        await cluster.converged()
+        lines = cluster.machines[leader.config.member_id].lines
+        assert lines[:50] == [f"before {number}".encode() for number in range(50)]
+        assert len(lines) == 100
+
+
+async def test_everything_acknowledged_survives_the_kill_of_all(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await propose_all(leader, 50)
+        for member in cluster.ids:
+            await cluster.kill(member)
+        for member in cluster.ids:
+            await cluster.start(member)
+        await cluster.leader()
+        await cluster.converged()
+        assert len(cluster.machines[1].lines) == 50
+
+
+async def test_a_follower_behind_the_log_gets_a_snapshot_while_the_leader_works(tmp_path):
+    settings = {"flush_bytes": 1 << 15, "kept_entries": 10, "segment_bytes": 1 << 14}
+    async with LocalCluster(tmp_path, 3, **settings) as cluster:
+        leader = await cluster.leader()
+        behind = next(member for member in cluster.ids if member != leader.config.member_id)
+        await cluster.kill(behind)
+        for _ in range(30):
+            await asyncio.gather(*(leader.propose(b"x" * 500) for _ in range(20)))
+        await cluster.until(lambda: leader.status().first > 100)
+        node = await cluster.start(behind)
+        await propose_all(leader, 20)
+        await cluster.converged()
+        assert node.status().first > 100
+        # What was installed survives a kill.
+        await cluster.kill(behind)
+        await cluster.start(behind)
+        await cluster.converged()
+
+
+async def test_leadership_is_handed_over_on_request(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await propose_all(leader, 10)
+        target = next(member for member in cluster.ids if member != leader.config.member_id)
+        await leader.transfer_leadership(target)
+        successor = await cluster.leader()
+        assert successor.config.member_id == target
+        assert leader.status().role is RaftRole.FOLLOWER
+
+
+async def test_a_stopped_node_fails_what_is_proposed(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+        await leader.stop()
+        del cluster.nodes[1]
+        with pytest.raises(Stopped):
+            await leader.propose(b"x")
+
+
+async def test_an_exception_while_applying_stops_the_node(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+
+        def fail(entries):
+            raise ZeroDivisionError("a bug")
+
+        cluster.machines[1].apply = fail
+        with pytest.raises(Exception, match="outcome of the proposal"):
+            await leader.propose(b"x")
+        assert "a bug" in str(await leader.failed)
+
+
+async def test_a_data_directory_is_used_by_one_process_at_a_time(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        with pytest.raises(DirectoryLocked, match="in use by process"):
+            await Node.open(cluster.config(1), CountingMachine(), cluster.transports[1])
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "member_id", "named"),
+    [("other", 1, "cluster_id 'test'"), ("test", 2, "member_id 1")],
+)
+async def test_the_data_of_somebody_else_is_refused(tmp_path, cluster_id, member_id, named):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        await cluster.leader()
+    config = NodeConfig(cluster_id, member_id, tmp_path / "1", {1: "a", 2: "b"})
+    with pytest.raises(DirectoryForeign, match=named):
+        await Node.open(config, CountingMachine(), cluster.transports[1])
+
+
+async def test_idle_members_keep_their_leader(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        term = leader.status().term
+        ticks = 0
+        tick = leader._driver.tick
+
+        def count():
+            nonlocal ticks
+            ticks += 1
+            cluster.turns.happened.set()
+            tick()
+
+        leader._driver.tick = count
+        await cluster.until(lambda: ticks > 40)
+        assert leader.status().term == term
+        assert leader.status().role is RaftRole.LEADER
