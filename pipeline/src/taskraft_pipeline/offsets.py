@@ -43,10 +43,7 @@ class Offset:
             OffsetInvalid: it is none, or a newer version made it.
         """
         if isinstance(stored, str):
-            try:
-                stored = json.loads(stored)
-            except ValueError as error:
-                raise OffsetInvalid(f"not an offset: {stored[:200]!r}") from error
+            stored = _parsed(stored)
         if not isinstance(stored, dict):
             raise OffsetInvalid(f"not an offset: {stored!r}")
         version, feed_id, positions = (stored.get(name) for name in ("v", "feed", "p"))
@@ -55,6 +52,13 @@ class Offset:
         if version != VERSION or not isinstance(feed_id, str) or not isinstance(positions, dict):
             raise OffsetInvalid(f"not an offset: {stored!r}")
         return cls(feed_id, _positions(positions))
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OffsetInvalid(f"not an offset: {text[:200]!r}") from error
 
 
 def _positions(stored: Mapping[object, object]) -> dict[int, int]:

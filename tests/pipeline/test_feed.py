@@ -1,0 +1,163 @@
+"""Read ranges from nodes that die, lag and lie; no Spark is involved."""
+
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from taskraft_pipeline.errors import (
+    CursorTrimmed,
+    FeedBroken,
+    FeedMismatch,
+    FeedRefused,
+    FeedUnreachable,
+)
+from taskraft_pipeline.feed import RangeReader, describe
+from taskraft_pipeline.nodes import Nodes
+from taskraft_pipeline.offsets import Range
+from taskraft_pipeline.options import Options, parse_endpoints
+from tests.pipeline.feed_server import FeedServer, refuse
+from tests.pipeline.history import history
+
+EVENTS = history(300, partitions=2)
+WHOLE = Range(0, 100, 400)
+
+
+@pytest.fixture
+def cluster():
+    with FeedServer(EVENTS, nodes=3, events_per_chunk=50) as server:
+        yield server
+
+
+@pytest.fixture
+def open_nodes(cluster):
+    """Return a function that opens the cluster's nodes; pauses are noted instead of waited for."""
+    opened = []
+
+    def make(**options):
+        endpoints = parse_endpoints(cluster.endpoints)
+        nodes = Nodes(
+            endpoints, Options(endpoints=endpoints, **options), pause=opened_pauses.append
+        )
+        opened.append(nodes)
+        return nodes
+
+    opened_pauses = []
+    make.pauses = opened_pauses
+    yield make
+    for nodes in opened:
+        nodes.close()
+
+
+def covered(chunks):
+    """Return the sequence numbers that chunks stand for, in the order of their arrival."""
+    return [seq for chunk in chunks for seq in range(chunk.from_seq, chunk.next_seq)]
+
+
+def numbers(whole):
+    return list(range(whole.from_seq, whole.to_seq))
+
+
+def test_a_description_names_the_ends_of_the_partitions_and_the_nodes(cluster, open_nodes):
+    cluster.feed.low[1] = 9
+    feed = describe(open_nodes(), is_linearizable=True)
+    assert feed.feed_id == "feed-1"
+    assert feed.low == {0: 0, 1: 9}
+    assert feed.high == cluster.feed.high
+    assert feed.reachable_at(("h:1", cluster.nodes[1].address)) == (
+        "h:1",
+        cluster.nodes[1].address,
+        cluster.nodes[0].address,
+        cluster.nodes[2].address,
+    )
+
+
+def test_a_range_is_read_completely_in_chunks(cluster, open_nodes):
+    chunks = list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
+    assert covered(chunks) == numbers(WHOLE)
+    assert [chunk.rows for chunk in chunks] == [50] * 6
+
+
+def test_a_read_goes_on_at_another_node_where_the_first_was_killed(cluster, open_nodes):
+    cluster.nodes[0].dies_after = 2
+    assert covered(RangeReader(open_nodes(), "feed-1").read(WHOLE)) == numbers(WHOLE)
+    assert [request.from_seq for request in cluster.nodes[1].reads] == [200]
+
+
+def test_a_read_goes_on_at_another_node_when_one_is_behind(cluster, open_nodes):
+    cluster.nodes[0].applied = {0: 150, 1: 0}
+    cluster.nodes[1].applied = {0: 150, 1: 0}
+    assert covered(RangeReader(open_nodes(), "feed-1").read(WHOLE)) == numbers(WHOLE)
+    assert cluster.nodes[2].reads
+
+
+def test_pauses_grow_from_round_to_round_until_it_is_given_up(cluster, open_nodes):
+    for node in cluster.nodes:
+        node.applied = {0: 0, 1: 0}
+    with pytest.raises(FeedUnreachable, match=r"after 10 tries.*NODE_BEHIND"):
+        list(RangeReader(open_nodes(retries_max=9), "feed-1").read(WHOLE))
+    assert open_nodes.pauses == [0.1, 0.2, 0.4]
+
+
+def test_progress_renews_the_patience(cluster, open_nodes):
+    for node in cluster.nodes:
+        node.dies_after = 1
+    cluster.nodes[2].dies_after = None
+    assert covered(RangeReader(open_nodes(retries_max=1), "feed-1").read(WHOLE)) == numbers(WHOLE)
+
+
+def test_a_node_that_leaves_out_an_event_is_found_out(cluster, open_nodes):
+    cluster.nodes[0].drops_event = True
+    with pytest.raises(FeedBroken, match="with 49 events"):
+        list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
+
+
+def test_a_node_that_ends_early_is_found_out(cluster, open_nodes):
+    cluster.nodes[0].ends_early = True
+    with pytest.raises(FeedBroken, match="ended the range at 399"):
+        list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
+
+
+def test_filtered_events_are_counted_by_what_the_chunks_cover(cluster, open_nodes):
+    chunks = list(RangeReader(open_nodes(), "feed-1", tubes=("billing",)).read(WHOLE))
+    wanted = [event for event in cluster.feed.partitions[0][100:400] if event.tube == "billing"]
+    assert covered(chunks) == numbers(WHOLE)
+    assert 0 < sum(chunk.rows for chunk in chunks) == len(wanted) < 300
+
+
+def test_another_feed_is_never_read(cluster, open_nodes):
+    with pytest.raises(FeedMismatch, match="FEED_MISMATCH"):
+        list(RangeReader(open_nodes(), "feed-0").read(WHOLE))
+    feed = describe(open_nodes(), is_linearizable=False)
+    with pytest.raises(FeedMismatch, match="feed-0"):
+        feed.check("feed-0")
+
+
+def test_trimmed_events_fail_the_read(cluster, open_nodes):
+    cluster.feed.low[0] = 150
+    with pytest.raises(CursorTrimmed, match=r"begins at 150 now, event 100 is gone"):
+        list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
+
+
+def test_trimmed_events_are_passed_and_counted_if_loss_is_no_failure(cluster, open_nodes):
+    cluster.feed.low[0] = 150
+    reader = RangeReader(open_nodes(), "feed-1", is_loss_failure=False)
+    assert covered(reader.read(WHOLE)) == numbers(replace(WHOLE, from_seq=150))
+    assert reader.events_lost == 50
+
+
+def test_a_range_that_is_trimmed_as_a_whole_is_empty_if_loss_is_no_failure(cluster, open_nodes):
+    cluster.feed.low[0] = 450
+    reader = RangeReader(open_nodes(), "feed-1", is_loss_failure=False)
+    assert covered(reader.read(WHOLE)) == []
+    assert reader.events_lost == 300
+
+
+def test_what_trying_again_does_not_change_fails_at_once(cluster, open_nodes, monkeypatch):
+    def denied(request, context):
+        refuse(context, grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED")
+
+    monkeypatch.setattr(cluster.nodes[0], "_admit", denied)
+    with pytest.raises(FeedRefused, match="NOT_ALLOWED"):
+        list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
+    assert not cluster.nodes[1].reads

@@ -1,0 +1,148 @@
+"""Ask for the offsets of a streaming query as Spark does; no Spark is involved."""
+
+from dataclasses import replace
+
+import pytest
+
+from taskraft_pipeline.errors import CursorTrimmed, FeedMismatch, FeedRefused
+from taskraft_pipeline.nodes import Nodes
+from taskraft_pipeline.offsets import Offset
+from taskraft_pipeline.options import Bound, Options, parse_endpoints
+from taskraft_pipeline.stream import FeedStream
+from tests.pipeline.feed_server import FeedServer
+from tests.pipeline.history import history
+
+EVENTS = history(300, partitions=2)
+HALF = [event for event in EVENTS if event.seq < 300]
+
+
+@pytest.fixture
+def cluster():
+    with FeedServer(HALF) as server:
+        yield server
+
+
+@pytest.fixture
+def clock():
+    """Return a clock that a test moves: seconds in a list of one."""
+    return [100.0]
+
+
+@pytest.fixture
+def open_stream(cluster, clock):
+    opened = []
+
+    def make(**options):
+        endpoints = parse_endpoints(cluster.endpoints)
+        wanted = replace(Options(endpoints=endpoints), **options)
+        nodes = Nodes(endpoints, wanted)
+        opened.append(nodes)
+        return FeedStream(wanted, nodes, lambda: clock[0])
+
+    yield make
+    for nodes in opened:
+        nodes.close()
+
+
+def at(first, second, feed_id="feed-1"):
+    return Offset(feed_id, {0: first, 1: second})
+
+
+def append_the_rest(cluster):
+    cluster.feed.append([event for event in EVENTS if event.seq >= 300])
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise(open_stream):
+    assert open_stream().initial() == at(300, 300)
+    assert open_stream(starting=Bound.EARLIEST).initial() == at(0, 0)
+    assert open_stream(starting=Offset("feed-1", {1: 7})).initial() == at(0, 7)
+
+
+def test_a_stream_does_not_begin_in_another_feed_or_at_what_is_gone(cluster, open_stream):
+    with pytest.raises(FeedMismatch):
+        open_stream(starting=at(0, 0, "feed-0")).initial()
+    cluster.feed.low[0] = 5
+    with pytest.raises(CursorTrimmed):
+        open_stream(starting=at(4, 0)).initial()
+
+
+def test_a_batch_has_at_most_its_limit(open_stream):
+    stream = open_stream()
+    assert stream.latest(at(0, 0), 100) == at(50, 50)
+    assert stream.latest(at(200, 0), 100) == at(225, 75)
+    assert stream.latest(at(0, 0), None) == at(300, 300)
+
+
+def test_nothing_new_is_the_same_position(open_stream):
+    assert open_stream().latest(at(300, 300), 100) == at(300, 300)
+
+
+def test_a_node_that_is_behind_does_not_take_the_stream_back(cluster, open_stream):
+    cluster.nodes[0].applied = {0: 120, 1: 300}
+    assert open_stream().latest(at(200, 299), 100) == at(200, 300)
+
+
+def test_the_feed_is_asked_once_per_poll_interval(cluster, clock, open_stream):
+    stream = open_stream()
+    stream.latest(at(300, 300), 100)
+    append_the_rest(cluster)
+    clock[0] += 0.249
+    assert stream.latest(at(300, 300), 100) == at(300, 300)
+    stream.newest()
+    assert cluster.nodes[0].describes == 1
+    clock[0] += 0.002
+    assert stream.latest(at(300, 300), 100) != at(300, 300)
+    assert cluster.nodes[0].describes == 2
+
+
+def test_a_target_is_reached_and_not_passed(cluster, clock, open_stream):
+    stream = open_stream()
+    stream.fix_target()
+    append_the_rest(cluster)
+    clock[0] += 10
+    assert stream.latest(at(0, 0), None) == at(300, 300)
+    assert stream.newest() == Offset("feed-1", cluster.feed.high)
+
+
+def test_a_target_is_reached_though_the_node_asked_later_is_behind(cluster, clock, open_stream):
+    stream = open_stream()
+    stream.fix_target()
+    cluster.nodes[0].applied = {0: 0, 1: 0}
+    clock[0] += 10
+    assert stream.latest(at(0, 0), None) == at(300, 300)
+
+
+def test_retention_is_noticed_before_a_range_is_logged(cluster, open_stream):
+    cluster.feed.low[0] = 200
+    with pytest.raises(CursorTrimmed, match="failOnDataLoss"):
+        open_stream().latest(at(0, 0), 100)
+
+
+def test_the_limit_is_for_what_retention_has_left(cluster, open_stream):
+    cluster.feed.low[0] = 200
+    stream = open_stream(is_loss_failure=False)
+    assert stream.latest(at(0, 0), 100) == at(225, 75)
+    cluster.feed.low[0] = 300
+    assert open_stream(is_loss_failure=False).latest(at(0, 300), 100) == at(300, 300)
+
+
+def test_another_feed_stops_the_stream_whatever_loss_is(cluster, open_stream):
+    cluster.feed.feed_id = "feed-2"
+    with pytest.raises(FeedMismatch):
+        open_stream(is_loss_failure=False).latest(at(0, 0), 100)
+
+
+def test_progress_is_told_once_per_position_and_only_by_consumers(cluster, open_stream):
+    open_stream().latest(at(10, 20), 100)
+    assert cluster.feed.cursors == []
+    stream = open_stream(consumer="journal")
+    stream.latest(at(10, 20), 100)
+    stream.latest(at(10, 20), 100)
+    stream.latest(at(60, 70), 100)
+    assert cluster.feed.cursors == [("journal", {0: 10, 1: 20}), ("journal", {0: 60, 1: 70})]
+
+
+def test_a_consumer_is_refused_clearly_where_the_service_has_no_cursors(cluster, open_stream):
+    cluster.nodes[0].has_cursors = False
+    with pytest.raises(FeedRefused, match=r"consumer='journal' needs CommitCursor.*NOT_IMPL"):
+        open_stream(consumer="journal").latest(at(0, 0), 100)
