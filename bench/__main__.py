@@ -20,7 +20,7 @@ from bench import table
 from bench.cells import ALL, FLOOR, QUICK, Cell
 from bench.generator import BINARY, LoadFailed, Run, Window, execute
 from bench.machine import describe
-from bench.results import Outcome, save
+from bench.outcomes import Outcome, save
 from bench.servers import Server
 from tools.local_cluster import LocalCluster
 

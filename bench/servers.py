@@ -16,7 +16,7 @@ _SAMPLE: Final = re.compile(
     r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{[^}]*\})?\s(?P<value>\S+)", re.MULTILINE
 )
 
-SYNCS: Final = "taskraft_log_sync_seconds_count"
+SYNCS: Final = "taskraft_log_syncs_total"
 ENTRIES: Final = "taskraft_log_entries_total"
 
 

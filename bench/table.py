@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bench.machine import Machine
-from bench.results import Outcome, Spread
+from bench.outcomes import Outcome, Spread
 
 COLUMNS: Final = (
     "workload",

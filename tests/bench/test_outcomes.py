@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bench import results
+from bench import outcomes
 from bench.cells import ALL, FLOOR, QUICK, Cell
 from bench.generator import Run, Window
 from bench.machine import Machine
-from bench.results import Outcome, Spread
+from bench.outcomes import Outcome, Spread
 from bench.servers import Use
 from bench.table import render, short, with_range
 
@@ -72,8 +72,8 @@ def test_a_single_measurement_has_no_range():
 
 
 def test_results_are_saved_with_machine_and_single_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    path = results.save("here", MACHINE, Window(400, 1_500), [outcome(run(2_000))])
+    monkeypatch.setattr(outcomes, "FOLDER", tmp_path)
+    path = outcomes.save("here", MACHINE, Window(400, 1_500), [outcome(run(2_000))])
     saved = json.loads(path.read_text())
     assert saved["machine"]["commit"] == "abc1234"
     assert saved["cells"][0]["tasks_per_second"]["median"] == 1_000

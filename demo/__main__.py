@@ -1,0 +1,29 @@
+"""Play the demo and exit with 1 when anything was lost or held twice (`make demo`)."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from demo.chronicle import Chronicle
+from demo.play import Script, play
+
+
+def main() -> int:
+    """Play, print the verdict, return the exit status."""
+    parser = argparse.ArgumentParser(prog="make demo", description="Show the whole product.")
+    parser.add_argument("--nodes", type=int, default=3, help="nodes of the cluster (3)")
+    parser.add_argument("--consumers", type=int, default=4, help="consumer processes (4)")
+    parser.add_argument("--no-report", action="store_true", help="leave the Spark report out")
+    arguments = parser.parse_args()
+    # Whoever ends us ends the nodes too: the clean-up runs as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    script = Script(arguments.nodes, arguments.consumers, not arguments.no_report)
+    verdict = play(script)
+    Chronicle().conclude(verdict.lines())
+    return 0 if verdict.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

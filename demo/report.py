@@ -1,0 +1,43 @@
+"""Run the Spark report over the change feed of the demo's cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from demo.chronicle import Chronicle
+from tools.environment import JAVA_FLOOR, JAVA_HINT, java_version
+
+TIMEOUT_S: Final = 100
+
+
+class ReportFailed(Exception):
+    """The report's program ended with an error; the text says where its log is."""
+
+
+def make_report(target: str, folder: Path, chronicle: Chronicle) -> str:
+    """Write the report into ``folder``; return where it is, or why there is none.
+
+    Raises:
+        ReportFailed: Java is there, but the report was not written.
+    """
+    if java_version() < JAVA_FLOOR:
+        chronicle.tell(JAVA_HINT)
+        return f"none: no Java {JAVA_FLOOR} or later"
+    chronicle.tell("Spark reads the change feed and writes the report")
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "spark.log"
+    command = [sys.executable, "-m", "taskraft_pipeline", "report"]
+    with log.open("w") as output:
+        done = subprocess.run(
+            [*command, "--endpoints", target, "--out", str(folder)],
+            stdout=output,
+            stderr=output,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise ReportFailed(f"the report failed with status {done.returncode}; see {log}")
+    return str(folder / "report.html")
