@@ -1,0 +1,438 @@
+"""The log on disk: what may be cut, what must be refused, what survives."""
+
+from pathlib import Path
+
+import pytest
+
+from replication.core.errors import Compacted, Unavailable
+from replication.core.types import (
+    ConfState,
+    Entry,
+    EntryKind,
+    HardState,
+    LogIndex,
+    MemberId,
+    SnapshotMeta,
+    Term,
+)
+from replication.errors import DirectoryForeign, FormatUnknown, LogDamaged, StateLost
+from replication.storage.filesystem import DiskFileSystem
+from replication.storage.group_storage import GroupStorage, StorageConfig
+from replication.storage.metadata import Identity
+from replication.storage.record import HEADER_BYTES, encode_batch, record_bytes
+from replication.storage.segment import RECORDS_OFFSET
+
+FOUNDERS = ConfState(voters=(MemberId(1), MemberId(2), MemberId(3)))
+SEGMENT_BYTES = 1 << 13
+SALT = 4711
+
+
+def config(cluster_id: str = "test", member_id: int = 1, **settings) -> StorageConfig:
+    return StorageConfig(
+        Identity(cluster_id, MemberId(member_id), 0),
+        FOUNDERS,
+        SALT,
+        segment_bytes=SEGMENT_BYTES,
+        **settings,
+    )
+
+
+def entry(index: int, term: int = 1, data: bytes = b"") -> Entry:
+    return Entry(Term(term), LogIndex(index), data or b"entry %d of %d" % (index, term))
+
+
+class Log:
+    """A group's storage, with what a test wants to do to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.term = 1
+        self.open()
+
+    def open(self, applied: int = 1, **settings) -> GroupStorage:
+        """Open what is there, as after a kill: nothing was closed before."""
+        self.storage = GroupStorage.open(
+            DiskFileSystem(self.path), config(**settings), LogIndex(applied)
+        )
+        return self.storage
+
+    def append(self, *entries: Entry, commit: int = 1) -> None:
+        term = entries[-1].term
+        hard_state = None if term == self.term else HardState(term, MemberId(1), LogIndex(1))
+        self.term = term
+        self.storage.store(hard_state, entries, LogIndex(commit))
+        self.storage.view.publish(entries)
+
+    def append_each(self, first: int, last: int, term: int = 1) -> None:
+        """Append entries in a batch each."""
+        for index in range(first, last + 1):
+            self.append(entry(index, term))
+
+    def read(self) -> list[Entry]:
+        view = self.storage.view
+        found: list[Entry] = []
+        while view.first_index() + len(found) <= view.last_index():
+            found += view.entries(
+                LogIndex(view.first_index() + len(found)), LogIndex(view.last_index() + 1), 500
+            )
+        return found
+
+    @property
+    def segments(self) -> list[Path]:
+        return sorted((self.path / "raft-0" / "log").glob("*.log"))
+
+    def end(self) -> int:
+        """Where the last record of the last segment ends."""
+        return self.storage._log.segments[-1].end
+
+    def forget_mark(self) -> None:
+        """Set the mark back to the beginning, as if it had never been written after that."""
+        mark = self.path / "raft-0" / "mark"
+        mark.write_bytes(self.first_mark)
+
+    def remember_mark(self) -> None:
+        self.first_mark = (self.path / "raft-0" / "mark").read_bytes()
+
+    def damage(self, offset: int, segment: int = -1) -> None:
+        """Flip one bit."""
+        path = self.segments[segment]
+        content = bytearray(path.read_bytes())
+        content[offset] ^= 0x10
+        path.write_bytes(content)
+
+
+@pytest.fixture
+def log(tmp_path) -> Log:
+    made = Log(tmp_path)
+    made.remember_mark()
+    return made
+
+
+def test_a_new_group_begins_behind_its_bootstrap_entry(log):
+    assert log.storage.view.first_index() == 2
+    assert log.storage.view.last_index() == 1
+    assert log.storage.view.term(1) == 1
+    assert log.storage.view.initial_state() == (HardState(1, 0, 1), FOUNDERS)
+
+
+def test_everything_stored_is_found_again(log):
+    log.append(entry(2), Entry(1, 3, b"", EntryKind.CONF_CHANGE_V2), entry(4, 2, b"x" * 1000))
+    before = log.read()
+    log.open()
+    assert log.read() == before
+    assert log.storage.view.term(4) == 2
+
+
+def test_the_log_spans_segments_and_reads_across_them(log):
+    log.append_each(2, 300)
+    assert len(log.segments) > 2
+    log.open()
+    assert [each.index for each in log.read()] == list(range(2, 301))
+
+
+def test_a_batch_larger_than_a_segment_gets_one_of_its_own(log):
+    log.append(entry(2))
+    log.append(entry(3, data=b"y" * 3 * SEGMENT_BYTES))
+    log.append(entry(4))
+    assert len(log.segments) == 3
+    log.open()
+    assert [each.index for each in log.read()] == [2, 3, 4]
+
+
+def test_old_entries_are_read_from_the_files(tmp_path):
+    log = Log(tmp_path)
+    log.open(recent_entries_max=10)
+    log.append_each(2, 100)
+    assert log.storage.view._recent.first > 80
+    assert [each.index for each in log.read()] == list(range(2, 101))
+
+
+def test_a_read_stops_at_the_limit_but_returns_one_entry(tmp_path):
+    log = Log(tmp_path)
+    log.append(entry(2, data=b"z" * 900), entry(3, data=b"z" * 50), entry(4, data=b"z" * 50))
+    for recent in (1, 1000):
+        view = log.open(recent_entries_max=recent).view
+        assert [each.index for each in view.entries(2, 5, 100)] == [2]
+        assert [each.index for each in view.entries(3, 5, 60)] == [3]
+        assert [each.index for each in view.entries(2, 5, 10_000)] == [2, 3, 4]
+
+
+def test_a_conflicting_suffix_is_replaced(log):
+    log.append_each(2, 200)
+    log.append(entry(50, 2), entry(51, 2))
+    assert log.storage.view.last_index() == 51
+    log.open()
+    assert [each.term for each in log.read()] == [1] * 48 + [2, 2]
+    log.append(entry(52, 3))
+    log.open()
+    assert log.read()[-1] == entry(52, 3)
+
+
+def test_the_whole_log_can_be_replaced(log):
+    log.append_each(2, 10)
+    log.append(entry(2, 2))
+    log.open()
+    assert log.read() == [entry(2, 2)]
+
+
+def test_a_replaced_suffix_leaves_no_trace_that_could_be_taken_for_damage(log):
+    log.append_each(2, 20)
+    log.append(entry(10, 2))
+    log.damage(log.end() - 9)
+    log.forget_mark()
+    log.open()
+    assert log.storage.view.last_index() == 9
+
+
+def test_a_torn_tail_behind_the_mark_is_cut(log):
+    log.append_each(2, 10)
+    whole = log.end()
+    log.forget_mark()
+    log.segments[-1].write_bytes(log.segments[-1].read_bytes()[: whole - 5] + bytes(500))
+    log.open()
+    assert log.storage.view.last_index() == 9
+    log.append(entry(10, 2))
+    log.open()
+    assert log.read()[-1] == entry(10, 2)
+
+
+@pytest.mark.parametrize("cut", range(1, record_bytes(len(b"entry 10 of 1"))))
+def test_a_record_torn_anywhere_is_cut(log, cut):
+    log.append_each(2, 10)
+    log.forget_mark()
+    end = log.end()
+    path = log.segments[-1]
+    path.write_bytes(path.read_bytes()[: end - cut] + bytes(cut))
+    log.open()
+    # The end of the record is padding: to lose that loses nothing.
+    assert log.storage.view.last_index() == (10 if cut <= 3 else 9)
+
+
+def test_a_flipped_bit_before_the_mark_is_damage(log):
+    log.append_each(2, 10)
+    log.damage(log.end() - 10)
+    with pytest.raises(LogDamaged):
+        log.open()
+
+
+def test_a_flipped_bit_in_each_byte_of_a_synced_record_is_damage(log):
+    """A later batch vouches for the record, though the mark was lost."""
+    log.append_each(2, 6)
+    size = record_bytes(len(b"entry 2 of 1"))
+    padding = -len(b"entry 2 of 1") % 8
+    log.forget_mark()
+    mark = log.first_mark
+    for offset in range(RECORDS_OFFSET + size, RECORDS_OFFSET + 2 * size - padding):
+        log.damage(offset)
+        with pytest.raises(LogDamaged):
+            log.open()
+        log.damage(offset)
+        (log.path / "raft-0" / "mark").write_bytes(mark)
+    log.open()
+    assert log.storage.view.last_index() == 6
+
+
+def test_the_record_of_one_unproven_batch_is_cut_at_the_first_flaw(log):
+    log.append_each(2, 4)
+    log.append(entry(5), entry(6), entry(7))
+    log.forget_mark()
+    log.damage(log.end() - 2 * record_bytes(13) - 8)
+    log.open()
+    assert log.storage.view.last_index() < 7
+    assert log.storage.view.last_index() >= 4
+
+
+def test_a_log_that_ends_before_the_mark_is_damage(log):
+    log.append_each(2, 10)
+    path = log.segments[-1]
+    path.write_bytes(path.read_bytes()[: RECORDS_OFFSET + 100])
+    with pytest.raises(LogDamaged, match="ends at entry 2, but was synced up to 10"):
+        log.open()
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_a_missing_segment_is_damage(log, which):
+    log.append_each(2, 300)
+    log.segments[which].unlink()
+    with pytest.raises(LogDamaged):
+        log.open()
+
+
+@pytest.mark.parametrize("name", ["mark", "hard_state", "log_start", "membership", "identity"])
+def test_a_missing_file_is_damage(log, name):
+    log.append(entry(2))
+    (log.path / "raft-0" / name).unlink()
+    with pytest.raises(LogDamaged):
+        log.open()
+
+
+@pytest.mark.parametrize("name", ["hard_state", "log_start", "membership", "identity"])
+def test_a_flipped_bit_in_a_small_file_is_damage(log, name):
+    path = log.path / "raft-0" / name
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LogDamaged, match=f"{name} fails its checksum"):
+        log.open()
+
+
+def test_another_format_is_refused(log):
+    path = log.path / "raft-0" / "hard_state"
+    path.write_bytes(path.read_bytes().replace(b"hard_state 1 ", b"hard_state 2 "))
+    with pytest.raises(FormatUnknown, match="has format 2"):
+        log.open()
+
+
+def test_a_mark_with_one_torn_slot_still_counts(log):
+    log.append(entry(2))
+    log.append(entry(3))
+    mark = log.path / "raft-0" / "mark"
+    content = bytearray(mark.read_bytes())
+    newer = log.storage._log._mark._sequence % 2 * 4096
+    content[newer + 5] ^= 1
+    mark.write_bytes(content)
+    log.open()
+    assert log.storage.view.last_index() == 3
+
+
+def test_a_record_of_another_log_is_not_taken(log):
+    """Data that looks like a record of ours cannot be sent: the salt is secret."""
+    log.append_each(2, 5)
+    foreign = encode_batch([entry(6)], salt=1, crc_before=0, synced=LogIndex(6), commit=LogIndex(1))
+    log.append(entry(6, data=foreign.data))
+    log.damage(log.end() - record_bytes(len(foreign.data)) + HEADER_BYTES - 8)
+    log.forget_mark()
+    log.open()
+    assert log.storage.view.last_index() == 5
+
+
+def test_the_data_of_another_cluster_is_refused(log):
+    with pytest.raises(DirectoryForeign, match="belongs to cluster_id 'test', not to 'other'"):
+        GroupStorage.open(DiskFileSystem(log.path), config("other"), LogIndex(1))
+    with pytest.raises(DirectoryForeign, match="member_id"):
+        GroupStorage.open(DiskFileSystem(log.path), config(member_id=2), LogIndex(1))
+
+
+def test_term_and_vote_survive(log):
+    log.storage.store(HardState(7, 2, 1), (), LogIndex(1))
+    log.open()
+    assert log.storage.view.initial_state()[0] == HardState(7, 2, 1)
+
+
+def test_entries_of_an_unknown_term_are_damage(log):
+    log.storage.store(None, (entry(2, 5),), LogIndex(1))
+    with pytest.raises(LogDamaged, match="term"):
+        log.open()
+    log.storage.metadata.save_hard_state(HardState(5, 0, 1))
+    log.open()
+
+
+def test_the_commit_index_travels_with_the_records(log):
+    log.append_each(2, 9)
+    log.append(entry(10), commit=9)
+    log.open()
+    assert log.storage.view.initial_state()[0].commit == 9
+
+
+def test_trimming_deletes_whole_segments_and_keeps_the_term_before(log):
+    log.append_each(2, 300)
+    start = log.storage.trim_start(LogIndex(200))
+    assert 100 < start.index <= 200
+    log.storage.view.publish_start(start)
+    log.storage.trim(start)
+    for _ in range(2):
+        view = log.storage.view
+        assert view.first_index() == start.index + 1
+        assert view.term(start.index) == 1
+        with pytest.raises(Compacted):
+            view.term(LogIndex(start.index - 1))
+        with pytest.raises(Compacted):
+            view.entries(start.index, LogIndex(300), 1000)
+        with pytest.raises(Unavailable):
+            view.entries(LogIndex(300), LogIndex(302), 1000)
+        log.open(applied=250)
+
+
+def test_a_trim_that_was_interrupted_is_completed(log):
+    log.append_each(2, 300)
+    segments = {path: path.read_bytes() for path in log.segments}
+    start = log.storage.trim_start(LogIndex(200))
+    log.storage.trim(start)
+    for path, content in segments.items():
+        path.write_bytes(content)
+    log.open(applied=250)
+    assert log.storage.view.first_index() == start.index + 1
+    assert len(log.segments) < len(segments)
+
+
+def test_a_state_before_the_log_is_refused(log):
+    log.append_each(2, 300)
+    log.storage.trim(log.storage.trim_start(LogIndex(200)))
+    with pytest.raises(StateLost):
+        log.open(applied=10)
+
+
+def test_a_state_behind_the_log_is_damage(log):
+    log.append_each(2, 10)
+    with pytest.raises(LogDamaged, match="ends at entry 10, but the state has 11"):
+        log.open(applied=11)
+
+
+META = SnapshotMeta(LogIndex(500), Term(4), ConfState(voters=(MemberId(1), MemberId(2))))
+
+
+def test_a_snapshot_takes_the_place_of_the_log(log):
+    log.append_each(2, 100)
+    log.storage.store(HardState(4, 0, 1), (), LogIndex(1))
+    log.storage.begin_installation(META)
+    log.storage.finish_installation(META)
+    log.storage.publish_installation(META)
+    log.append(entry(501, 4))
+    log.open(applied=500)
+    assert log.read() == [entry(501, 4)]
+    assert log.storage.view.term(500) == 4
+    assert log.storage.view.initial_state()[1] == META.conf_state
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_interrupted_installation_is_finished_or_forgotten(log, installed):
+    log.append_each(2, 100)
+    log.storage.store(HardState(4, 0, 1), (), LogIndex(1))
+    log.storage.begin_installation(META)
+    log.open(applied=500 if installed else 50)
+    assert log.storage.view.last_index() == (500 if installed else 100)
+    assert log.storage.view.initial_state()[1] == (META.conf_state if installed else FOUNDERS)
+    assert log.storage.metadata.installing() is None
+
+
+def test_the_membership_is_that_of_the_applied_index(log):
+    log.append_each(2, 100)
+    smaller = ConfState(voters=(MemberId(1), MemberId(2)))
+    log.storage.save_memberships(log.storage.add_membership(LogIndex(60), smaller, LogIndex(1)))
+    assert log.open(applied=59).view.initial_state()[1] == FOUNDERS
+    assert log.open(applied=60).view.initial_state()[1] == smaller
+
+
+def test_memberships_below_the_durable_index_are_forgotten(log):
+    states = [ConfState(voters=(MemberId(number),)) for number in range(1, 6)]
+    for number, state in enumerate(states, 1):
+        history = log.storage.add_membership(LogIndex(10 * number), state, LogIndex(35))
+    assert [index for index, _ in history] == [30, 40, 50]
+
+
+def test_each_start_is_another_life(log):
+    assert [log.open().incarnation for _ in range(3)] == [2, 3, 4]
+
+
+def test_what_is_not_proven_synced_is_written_anew(log):
+    """After a failed sync the page cache may show what the disk does not have (ATC 2020)."""
+    log.append_each(2, 10)
+    log.forget_mark()
+    before = log.segments[-1].stat().st_ino
+    log.open()
+    assert log.segments[-1].stat().st_ino != before
+    assert log.storage.view.last_index() == 10
+    log.storage.close(HardState(1, 0, 1))
+    before = log.segments[-1].stat().st_ino
+    log.open()
+    assert log.segments[-1].stat().st_ino == before
