@@ -68,7 +68,7 @@ class LocalCluster:
         return node
 
     async def kill(self, member: MemberId) -> None:
-        """End a member without a word, as SIGKILL would: nothing is flushed, marked or handed over."""
+        """End a member as SIGKILL would: nothing is flushed, marked or handed over."""
         node = self.nodes.pop(member)
         node._halt(Stopped("killed"))
         await asyncio.gather(

@@ -1,0 +1,376 @@
+"""Streams between peers on loopback: order, handshake, refusals, bounds, reconnection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import grpc
+import pytest
+from grpc import aio
+
+from replication.core.types import (
+    ConfState,
+    Entry,
+    EntryKind,
+    LogIndex,
+    MemberId,
+    Message,
+    MessageKind,
+    Snapshot,
+    SnapshotMeta,
+    Term,
+)
+from replication.errors import SnapshotBroken
+from replication.peer_link import QUEUE_MESSAGES_MAX
+from replication.peers import Membership
+from replication.storage.filesystem import DiskFileSystem
+from replication.storage.snapshot_inbox import SnapshotInbox
+from replication.transport import GrpcPeers, GrpcTransport
+from taskraft.raft.v1 import raft_pb2 as pb
+from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
+
+META = SnapshotMeta(LogIndex(9), Term(2), ConfState(voters=(MemberId(1), MemberId(2))))
+
+
+class Sink:
+    """Collects a snapshot in a real inbox."""
+
+    def __init__(self, inbox: SnapshotInbox, transfer_id: str, receiver) -> None:
+        self.incoming = inbox.begin(transfer_id)
+        self.inbox = inbox
+        self.receiver = receiver
+
+    def write(self, offset: int, data: bytes, crc32c: int) -> None:
+        self.incoming.write(offset, data, crc32c)
+
+    async def finish(self) -> int:
+        self.incoming.seal()
+        self.receiver.snapshot = b"".join(self.inbox.chunks(self.incoming.name))
+        self.inbox.discard(self.incoming.name)
+        self.receiver.changed.set()
+        return self.incoming.size
+
+    def abandon(self) -> None:
+        self.incoming.close()
+        self.inbox.discard(self.incoming.name)
+        self.receiver.abandoned += 1
+
+
+class Member:
+    """A receiver that remembers; waits by events, never by time."""
+
+    def __init__(self, path, member: int, cluster_id: str = "test", incarnation: int = 1) -> None:
+        self.membership = Membership(cluster_id, 0, MemberId(member), incarnation)
+        self.transport = GrpcTransport()
+        self.received: list[Message] = []
+        self.lost: list[int] = []
+        self.sent: list[bool] = []
+        self.snapshot = b""
+        self.abandoned = 0
+        self.changed = asyncio.Event()
+        self.inbox = SnapshotInbox(DiskFileSystem(path), f"m{member}")
+        self.port = 0
+        self.peers: GrpcPeers
+
+    async def start(self, port: int = 0) -> None:
+        self.port = await self.transport.start(f"127.0.0.1:{port}")
+
+    def join(self, *others: Member) -> None:
+        addresses = {
+            other.membership.member_id: f"127.0.0.1:{other.port}" for other in (self, *others)
+        }
+        self.peers = self.transport.join(self.membership, addresses, self)
+
+    async def stop(self) -> None:
+        await self.peers.close()
+        await self.transport.stop()
+
+    def receive(self, messages: Sequence[Message]) -> None:
+        self.received += messages
+        self.changed.set()
+
+    def unreachable(self, member: MemberId) -> None:
+        self.lost.append(member)
+        self.changed.set()
+
+    def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
+        self.sent.append(ok)
+        self.changed.set()
+
+    def begin_snapshot(self, message: Message, transfer_id: str) -> Sink:
+        assert message.snapshot is not None
+        assert message.snapshot.meta == META
+        return Sink(self.inbox, transfer_id, self)
+
+    async def until(self, condition) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@pytest.fixture
+async def pair(tmp_path):
+    members = [Member(tmp_path, 1), Member(tmp_path, 2)]
+    for member in members:
+        await member.start()
+    for member, other in zip(members, reversed(members), strict=True):
+        member.join(other)
+    yield members
+    for member in members:
+        await member.stop()
+
+
+def beat(number: int, sender: int = 1, to: int = 2) -> Message:
+    return Message(
+        MessageKind.HEARTBEAT, MemberId(to), MemberId(sender), Term(1), commit=LogIndex(number)
+    )
+
+
+async def test_messages_arrive_complete_and_in_order(pair):
+    one, two = pair
+    entries = (
+        Entry(Term(2), LogIndex(5), b"data"),
+        Entry(Term(3), LogIndex(6), b"", EntryKind.CONF_CHANGE_V2),
+    )
+    messages = [
+        Message(
+            MessageKind.APPEND,
+            MemberId(2),
+            MemberId(1),
+            Term(3),
+            log_term=Term(2),
+            index=LogIndex(4),
+            entries=entries,
+            commit=LogIndex(3),
+        ),
+        Message(
+            MessageKind.APPEND_REPLY,
+            MemberId(2),
+            MemberId(1),
+            Term(3),
+            reject=True,
+            reject_hint=LogIndex(7),
+            log_term=Term(1),
+            context=b"why",
+        ),
+        *(beat(number) for number in range(500)),
+    ]
+    one.peers.send(messages[:2])
+    one.peers.send(messages[2:])
+    await two.until(lambda: len(two.received) == len(messages))
+    assert two.received == messages
+
+
+async def test_the_news_of_a_commit_is_sent_though_nothing_follows(pair):
+    one, two = pair
+    news = Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), commit=LogIndex(4))
+    one.peers.send([news])
+    await two.until(lambda: two.received == [news])
+
+
+async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
+    one, two = pair
+    one.peers.send([beat(1)])
+    await two.until(lambda: two.received)
+    await two.stop()
+    await one.until(lambda: MemberId(2) in one.lost)
+    again = Member(tmp_path, 2, incarnation=2)
+    await again.start(two.port)
+    again.join(one)
+    async with asyncio.timeout(20):
+        while not again.received:
+            one.peers.send([beat(2)])
+            await asyncio.sleep(0)
+    await again.peers.close()
+    await again.transport.stop()
+    two.transport, two.peers = again.transport, again.peers
+
+
+async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
+    one, two = Member(tmp_path, 1), Member(tmp_path, 2)
+    await one.start()
+    await two.start()
+    await two.transport.stop()
+    one.join(two)
+    link = one.peers._links[MemberId(2)]
+    await one.until(lambda: one.lost)
+    for number in range(3 * QUEUE_MESSAGES_MAX):
+        one.peers.send([beat(number)])
+    assert len(link._queue) <= QUEUE_MESSAGES_MAX
+    await one.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"cluster_id": "other"}, "cluster 'other' is not 'test'"),
+        ({"protocol_version": 9}, "protocol version 9 is not 1"),
+        ({"receiver": 3}, "this is member 2, not 3"),
+        ({"sender": 2}, "member 2 cannot be a peer of 2"),
+        ({"incarnation": 1}, "was started again since: life 5 speaks, not 1"),
+    ],
+)
+async def test_strangers_are_refused_with_the_reason(pair, change, reason):
+    _, two = pair
+    hello = {
+        "protocol_version": 1,
+        "cluster_id": "test",
+        "group_id": 0,
+        "sender": 7,
+        "receiver": 2,
+        "incarnation": 5,
+    }
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        calls = []
+        for each in (hello, hello | change):
+            calls.append(PeerServiceStub(channel).Exchange())
+            await calls[-1].write(pb.ExchangeRequest(hello=pb.Hello(**each)))
+            if each is hello:
+                assert (await calls[-1].read()).incarnation == 1
+        with pytest.raises(aio.AioRpcError, match=reason) as refusal:
+            await calls[-1].read()
+    assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_group_that_is_not_here_yet_is_asked_again(pair):
+    _, two = pair
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        call = PeerServiceStub(channel).Exchange()
+        hello = pb.Hello(
+            protocol_version=1, cluster_id="test", group_id=8, sender=1, receiver=2, incarnation=1
+        )
+        await call.write(pb.ExchangeRequest(hello=hello))
+        with pytest.raises(aio.AioRpcError) as refusal:
+            await call.read()
+    assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_earlier_life_is_not_listened_to_any_more(pair):
+    _, two = pair
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        old, new = PeerServiceStub(channel).Exchange(), PeerServiceStub(channel).Exchange()
+        for call, incarnation in ((old, 1), (new, 2)):
+            hello = pb.Hello(
+                protocol_version=1,
+                cluster_id="test",
+                group_id=0,
+                sender=9,
+                receiver=2,
+                incarnation=incarnation,
+            )
+            await call.write(pb.ExchangeRequest(hello=hello))
+            await call.read()
+        message = pb.RaftMessage(kind=pb.HEARTBEAT, sender=9, to=2, term=1)
+        await old.write(pb.ExchangeRequest(messages=[message]))
+        with pytest.raises(aio.AioRpcError, match="later life of member 9"):
+            await old.read()
+        await new.write(pb.ExchangeRequest(messages=[message]))
+        await two.until(lambda: [each.sender for each in two.received] == [9])
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"kind": 99, "sender": 9, "to": 2, "term": 1},
+        {"kind": pb.HEARTBEAT, "sender": 9, "to": 2, "term": -1},
+        {"kind": pb.HEARTBEAT, "sender": 8, "to": 2, "term": 1},
+        {"kind": pb.HEARTBEAT, "sender": 9, "to": 1, "term": 1},
+        {
+            "kind": pb.APPEND,
+            "sender": 9,
+            "to": 2,
+            "term": 1,
+            "entries": [pb.RaftEntry(term=1, index=7, kind=pb.NORMAL)],
+        },
+    ],
+)
+async def test_nonsense_ends_the_stream_and_reaches_nobody(pair, nonsense):
+    _, two = pair
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        call = PeerServiceStub(channel).Exchange()
+        hello = pb.Hello(
+            protocol_version=1, cluster_id="test", group_id=0, sender=9, receiver=2, incarnation=1
+        )
+        await call.write(pb.ExchangeRequest(hello=hello))
+        await call.read()
+        await call.write(pb.ExchangeRequest(messages=[pb.RaftMessage(**nonsense)]))
+        with pytest.raises(aio.AioRpcError) as refusal:
+            await call.read()
+    assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert two.received == []
+
+
+class Content:
+    """A snapshot of some size."""
+
+    index = LogIndex(9)
+
+    def __init__(self, pieces: int) -> None:
+        self.pieces = [bytes([number]) * 1000 for number in range(pieces)]
+        self.is_closed = False
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from self.pieces
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def announcement() -> Message:
+    return Message(MessageKind.SNAPSHOT, MemberId(2), MemberId(1), Term(3), snapshot=Snapshot(META))
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 50])
+async def test_a_snapshot_arrives_complete(pair, pieces):
+    one, two = pair
+    content = Content(pieces)
+    one.peers.send_snapshot(announcement(), META, content)
+    await one.until(lambda: one.sent == [True])
+    assert two.snapshot == b"".join(content.pieces)
+    assert content.is_closed
+
+
+async def test_a_snapshot_to_a_peer_that_refuses_is_reported(pair):
+    one, two = pair
+    two.inbox.begin("busy")
+    content = Content(3)
+    one.peers.send_snapshot(announcement(), META, content)
+    await one.until(lambda: one.sent == [False])
+    assert content.is_closed
+
+
+@pytest.mark.parametrize(
+    ("offset", "crc", "reason"), [(0, 1, "fails its checksum"), (5, 0, "does not follow")]
+)
+async def test_a_damaged_snapshot_is_dropped(pair, offset, crc, reason):
+    _, two = pair
+    header = pb.SnapshotHeader(
+        hello=pb.Hello(
+            protocol_version=1, cluster_id="test", group_id=0, sender=1, receiver=2, incarnation=1
+        ),
+        term=3,
+        index=9,
+        index_term=2,
+        conf_state=pb.ConfState(voters=[1, 2]),
+        transfer_id="abc",
+    )
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        call = PeerServiceStub(channel).SendSnapshot()
+        await call.write(pb.SendSnapshotRequest(header=header))
+        await call.write(pb.SendSnapshotRequest(offset=offset, data=b"x", crc32c=crc))
+        with pytest.raises(aio.AioRpcError, match=reason) as refusal:
+            await call
+    assert refusal.value.code() is grpc.StatusCode.DATA_LOSS
+    assert two.abandoned == 1
+    assert two.inbox.begin("next").name == "next"
+
+
+def test_an_inbox_forgets_what_an_earlier_life_received(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    inbox.begin("one").write(0, b"", 0)
+    with pytest.raises(SnapshotBroken, match="another snapshot"):
+        inbox.begin("two")
+    assert SnapshotInbox(DiskFileSystem(tmp_path), "m").begin("two").name == "two"
+    assert [path.name for path in (tmp_path / "m" / "incoming").iterdir()] == ["two"]
