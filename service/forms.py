@@ -58,6 +58,12 @@ def plain_payload_bytes(body: bytes) -> int | None:
     return None
 
 
+def payload_bytes(body: bytes) -> int:
+    """Return the size of the payload of a TaskSpec as it came."""
+    plain = plain_payload_bytes(body)
+    return len(task_pb2.TaskSpec.FromString(body).payload) if plain is None else plain
+
+
 # ------------------------------------------------------------------------------------------- tasks
 
 _POSITIONS: Final[Mapping[int, core.Position]] = {
@@ -76,9 +82,9 @@ _TTL_POLICIES: Final[Mapping[int, core.TtlPolicy]] = {
 
 def new_task(body: bytes) -> core.NewTask:
     """Return one task of a put from its TaskSpec as it came."""
-    payload_bytes = plain_payload_bytes(body)
-    if payload_bytes is not None:
-        return core.NewTask(body, payload_bytes)
+    plain = plain_payload_bytes(body)
+    if plain is not None:
+        return core.NewTask(body, plain)
     spec = task_pb2.TaskSpec.FromString(body)
     return core.NewTask(
         body=body,

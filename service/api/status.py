@@ -11,7 +11,7 @@ from typing import Final
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships no types
+from google.rpc import error_details_pb2, status_pb2
 
 from service.queue.commands import ItemRefusal, Refusal
 from taskraft.v1 import error_pb2

@@ -1,0 +1,209 @@
+"""Turn what the queue shows into the messages of the contract.
+
+Tasks are written around the stored TaskSpec without parsing it: in protobuf's wire format a message
+is the concatenation of its fields, so the spec is one of the parts (bench/codec.py measures it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from service import wire
+from service.queue.commands import FOREVER_MS, SessionView, TaskView, TubeView
+from service.queue.statistics import TubeStatistics
+from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
+
+_SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)
+_ID: Final = wire.tag(task_pb2.Task.ID_FIELD_NUMBER, wire.VARINT)
+_TOKEN: Final = wire.tag(task_pb2.Task.TOKEN_FIELD_NUMBER, wire.VARINT)
+SECRET_PREFIX: Final = 8
+"""So many characters of a session id are shown to others than its owner."""
+
+
+def finite(duration_ms: int) -> int:
+    """Return a duration as the contract shows it: 0 where there is no limit."""
+    return 0 if duration_ms >= FOREVER_MS else duration_ms
+
+
+def _rest_of(view: TaskView, *, secret: bool) -> bytes:
+    """Return all fields of a task but id, token and spec."""
+    message = task_pb2.Task(
+        tube=view.tube,
+        state=task_pb2.Task.State.ValueType(view.state),
+        lease_until_ms=view.lease_until_ms,
+        attempt=view.attempt,
+        created_ms=view.created_ms,
+        since_ms=view.since_ms,
+        visible_at_ms=view.visible_at_ms,
+        expire_at_ms=view.expire_at_ms,
+        session_id=view.session_id[:SECRET_PREFIX] if secret else view.session_id,
+        priority=view.priority,
+        ttr_ms=finite(view.ttr_ms),
+        ttl_ms=finite(view.ttl_ms),
+        times_buried=view.times_buried,
+    )
+    if view.failure is not None:
+        failure = view.failure
+        message.failure.type = failure.type
+        message.failure.message = failure.message
+        message.failure.fatal = failure.fatal
+    return message.SerializeToString()
+
+
+def _alike(view: TaskView) -> tuple[object, ...]:
+    """Return what ``_rest_of`` depends on."""
+    return (
+        view.created_ms,
+        view.lease_until_ms,
+        view.since_ms,
+        view.attempt,
+        view.priority,
+        view.expire_at_ms,
+        view.ttr_ms,
+        view.ttl_ms,
+        view.visible_at_ms,
+        view.times_buried,
+        view.failure,
+        view.state,
+        view.session_id,
+        view.tube,
+    )
+
+
+def encode_tasks(
+    views: Iterable[TaskView], field: int, *, payload_omit: bool = False, secret: bool = False
+) -> list[bytes]:
+    """Return each task as an element of the repeated field ``field`` of an answer.
+
+    Tasks that were put and taken together differ only in id, token and spec; the rest is written
+    once for all of them. With ``secret``, ids of sessions are cut short.
+    """
+    key = wire.tag(field, wire.LENGTH)
+    varint = wire.varint
+    encoded: list[bytes] = []
+    alike: tuple[object, ...] = ()
+    rest = b""
+    for view in views:
+        traits = _alike(view)
+        if traits != alike:
+            alike, rest = traits, _rest_of(view, secret=secret)
+        body = without_payload(view.body) if payload_omit else view.body
+        content = b"".join(
+            (_ID, varint(view.id), _TOKEN, varint(view.token), rest, _SPEC, varint(len(body)), body)
+        )
+        encoded.append(b"".join((key, varint(len(content)), content)))
+    return encoded
+
+
+def without_payload(body: bytes) -> bytes:
+    """Return a TaskSpec without its payload."""
+    spec = task_pb2.TaskSpec.FromString(body)
+    spec.ClearField("payload")
+    return spec.SerializeToString()
+
+
+def tube_message(view: TubeView) -> tube_service_pb2.Tube:
+    """Return a tube with the options in force."""
+    options = tube_service_pb2.TubeOptions.FromString(view.body)
+    own = view.options
+    options.priority_order = (
+        tube_service_pb2.TubeOptions.HIGHER_FIRST
+        if own.higher_first
+        else tube_service_pb2.TubeOptions.LOWER_FIRST
+    )
+    options.priority = own.priority
+    options.delay_ms = own.delay_ms
+    options.ClearField("ttl_ms")
+    options.ClearField("ttr_ms")
+    if own.ttl_ms < FOREVER_MS:
+        options.ttl_ms = own.ttl_ms
+    if own.ttr_ms < FOREVER_MS:
+        options.ttr_ms = own.ttr_ms
+    options.ttl_scope = tube_service_pb2.TubeOptions.UNTAKEN
+    options.on_ack = tube_service_pb2.TubeOptions.REMOVE
+    options.durability = tube_service_pb2.TubeOptions.REPLICATED
+    options.put_paused = own.put_paused
+    options.take_paused = own.take_paused
+    kind = tube_service_pb2.Tube.Kind.ValueType(view.kind)
+    return tube_service_pb2.Tube(
+        name=view.name, kind=kind, options=options, created_ms=view.created_ms
+    )
+
+
+def session_message(view: SessionView, *, secret: bool = False) -> session_service_pb2.Session:
+    """Return a session; with ``secret`` only the beginning of its id, which is a secret."""
+    session_id = view.session_id[:SECRET_PREFIX] if secret else view.session_id
+    return session_service_pb2.Session(
+        session_id=session_id,
+        name=view.name,
+        ttr_ms=view.ttr_ms,
+        expires_ms=view.expires_ms,
+        taken=view.taken,
+        created_ms=view.created_ms,
+    )
+
+
+def statistics_message(
+    counts: TubeStatistics, waiting: int, *, transitions: bool
+) -> tube_service_pb2.TubeStatistics:
+    """Return the counts of a tube."""
+    by_state = {state.name.lower(): tasks for state, tasks in counts.states.items()}
+    Statistics = tube_service_pb2.TubeStatistics  # noqa: N806 - a class
+    calls = {kind.name: calls for kind, calls in counts.calls.items()}
+    message = Statistics(
+        tube=counts.tube,
+        tasks=Statistics.Tasks(**by_state, total=counts.total),
+        calls=Statistics.Calls(
+            put=calls["PUT"],
+            take=calls["TAKE"],
+            ack=calls["ACK"],
+            release=calls["RELEASE"],
+            bury=calls["BURY"],
+            kick=calls["KICK"],
+            delete=calls["DELETE"],
+            touch=calls["TOUCH"],
+            ttl=calls["TTL_EXPIRED"],
+            ttr=calls["TTR_EXPIRED"],
+            delay=calls["DELAY_DUE"],
+            session_release=calls["SESSION_RELEASE"],
+            startup_release=calls["STARTUP_RELEASE"],
+            truncate=calls["TRUNCATE"],
+            finished=counts.finished,
+        ),
+        oldest_ready_ms=counts.oldest_ready_ms,
+        payload_bytes=counts.payload_bytes,
+        waiting=waiting,
+    )
+    if transitions:
+        for move in counts.transitions:
+            message.transitions.add(
+                from_state=task_pb2.Task.State.ValueType(move.from_state),
+                to_state=task_pb2.Task.State.ValueType(move.to_state),
+                count=move.count,
+            )
+    return message
+
+
+def sum_of(
+    tubes: Sequence[tube_service_pb2.TubeStatistics],
+) -> tube_service_pb2.TubeStatistics:
+    """Return the sum over tubes; ``oldest_ready_ms`` is the earliest of them."""
+    total = tube_service_pb2.TubeStatistics()
+    moves: dict[tuple[task_pb2.Task.State.ValueType, task_pb2.Task.State.ValueType], int] = {}
+    for tube in tubes:
+        for field, count in tube.tasks.ListFields():
+            setattr(total.tasks, field.name, getattr(total.tasks, field.name) + count)
+        for field, count in tube.calls.ListFields():
+            setattr(total.calls, field.name, getattr(total.calls, field.name) + count)
+        for move in tube.transitions:
+            key = (move.from_state, move.to_state)
+            moves[key] = moves.get(key, 0) + move.count
+        total.payload_bytes += tube.payload_bytes
+        total.waiting += tube.waiting
+    total.oldest_ready_ms = min(
+        (tube.oldest_ready_ms for tube in tubes if tube.oldest_ready_ms), default=0
+    )
+    for (from_state, to_state), count in sorted(moves.items()):
+        total.transitions.add(from_state=from_state, to_state=to_state, count=count)
+    return total

@@ -1,0 +1,332 @@
+"""Serve the methods of the contract: one generic path for parsing, forwarding and errors.
+
+Handlers get raw bytes from gRPC and give raw bytes back, so that a follower passes a request on
+without parsing it, the log keeps it as it came, and a malformed one gets our own error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from replication.errors import NotLeader, ReadUnconfirmed, Stopped
+from service.api.forward import Forwarder, ServeHere, hops_of
+from service.api.status import (
+    CODES,
+    RETRY_MS,
+    STATUS_KEY,
+    WAITING_HELPS,
+    Refused,
+    reason_name,
+    rpc_status,
+)
+from service.outcome import NotProposed, OutcomeUnknown, Overloaded
+from service.wire import Malformed
+from taskraft.v1 import error_pb2
+
+log: Final = structlog.get_logger(__name__)
+
+M = TypeVar("M", bound=Message)
+ServicerContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+LEADER_KEY: Final = "x-taskraft-leader"
+PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
+HANDOVERS_MAX: Final = 8
+"""How often a call follows a leadership that moves before it gives up."""
+
+
+class Route(Enum):
+    """Who answers a method."""
+
+    LEADER = "leader"
+    """The leader: a mutation, or a read that needs it."""
+    FRESH = "fresh"
+    """The leader, unless the request's consistency says LOCAL."""
+    HERE = "here"
+    """Any node."""
+
+
+@dataclass(slots=True)
+class Call(Generic[M]):
+    """One call in hand. ``deadline`` is a time of the event loop; None: the caller set none."""
+
+    request: M
+    raw: bytes
+    deadline: float | None
+
+
+@dataclass(slots=True, frozen=True)
+class Unary(Generic[M]):
+    """One method: its request, who answers it, and how."""
+
+    name: str
+    request: type[M]
+    route: Route
+    answer: Callable[[Call[M]], Awaitable[Message | bytes]]
+    local: Callable[[M], bool] = lambda _request: False
+    """With FRESH: tells whether a request may be answered from this node's own state."""
+
+    async def serve(self, raw: bytes, deadline: float | None) -> bytes:
+        """Parse the request, answer it, and write the answer.
+
+        Raises:
+            Refused: the call is answered with an error.
+        """
+        answer = await self.answer(Call(parse(self.request, raw), raw, deadline))
+        return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+    def is_local(self, raw: bytes) -> bool:
+        """Tell whether any node may answer this request."""
+        return self.route is Route.HERE or (
+            self.route is Route.FRESH and self.local(parse(self.request, raw))
+        )
+
+    def is_repeatable(self, raw: bytes) -> bool:
+        """Tell whether a second try has no second effect."""
+        request = parse(self.request, raw)
+        return self.route is not Route.LEADER or bool(getattr(request, "request_id", ""))
+
+
+class AnyUnary(Protocol):
+    """A method whatever its request is."""
+
+    @property
+    def name(self) -> str:
+        """The name of the method, without its service."""
+
+    async def serve(self, raw: bytes, deadline: float | None) -> bytes:
+        """See ``Unary``."""
+
+    def is_local(self, raw: bytes) -> bool:
+        """See ``Unary``."""
+
+    def is_repeatable(self, raw: bytes) -> bool:
+        """See ``Unary``."""
+
+
+StreamMethod: TypeAlias = Callable[[ServicerContext], Awaitable[None]]
+"""Reads raw requests from the context and writes raw answers to it."""
+ReadingMethod: TypeAlias = Callable[[bytes, ServicerContext], Awaitable[None]]
+"""Gets one raw request and writes raw answers to the context."""
+
+
+@dataclass(slots=True, frozen=True)
+class Servicer:
+    """The methods of one service that exist; the others answer NOT_IMPLEMENTED."""
+
+    service: ServiceDescriptor
+    unary: Sequence[AnyUnary]
+    streams: Mapping[str, StreamMethod]
+    readings: Mapping[str, ReadingMethod]
+
+
+def parse(message: type[M], raw: bytes) -> M:
+    """Return the request.
+
+    Raises:
+        Refused: INVALID_FIELD, with our own text instead of the parser's.
+    """
+    try:
+        return message.FromString(raw)
+    except DecodeError as error:
+        name = message.DESCRIPTOR.full_name
+        raise Refused(
+            error_pb2.Error.INVALID_FIELD,
+            f"the request is not a {name}",
+            {"message": name},
+        ) from error
+
+
+def refusal_of(error: Exception) -> Refused | None:
+    """Return how the service answers an error of its own parts; None: it is a defect."""
+    match error:
+        case Refused():
+            return error
+        case Overloaded():
+            return Refused(error_pb2.Error.OVERLOADED, str(error))
+        case OutcomeUnknown():
+            text = f"the outcome is not known: {error}"
+            return Refused(error_pb2.Error.COMMIT_UNKNOWN, text)
+        case ReadUnconfirmed():
+            return Refused(error_pb2.Error.NO_LEADER, "no majority confirms the read")
+        case NotProposed() | NotLeader():
+            return Refused(error_pb2.Error.NOT_LEADER, "this node does not lead")
+        case Stopped():
+            return Refused(error_pb2.Error.DRAINING, "this node is stopping")
+        case Malformed():
+            return Refused(error_pb2.Error.INVALID_FIELD, "the request is not a message")
+        case _:
+            return None
+
+
+def deadline_of(context: ServicerContext) -> float | None:
+    """Return the call's deadline as a time of the event loop."""
+    # The stub says float; a call without a deadline has None.
+    left = cast("float | None", context.time_remaining())
+    return None if left is None else asyncio.get_running_loop().time() + left
+
+
+async def read_message(context: ServicerContext) -> bytes | None:
+    """Return the next message of a stream; None: the client has closed its side."""
+    raw: object = await context.read()
+    return raw if isinstance(raw, bytes) else None
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """Calls since the process started, by method and outcome; read by the metrics."""
+
+    by_outcome: dict[tuple[str, str], int]
+
+    def count(self, method: str, outcome: str) -> None:
+        """Count one call; ``outcome`` is "OK" or a reason."""
+        key = (method, outcome)
+        self.by_outcome[key] = self.by_outcome.get(key, 0) + 1
+
+
+class Surface:
+    """Puts servicers on a gRPC server.
+
+    Args:
+        forwarder: passes calls on.
+    """
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._leadership = forwarder.leadership
+        self._forwarder = forwarder
+        self.draining = False
+        self.counts = CallCounts({})
+
+    def handler(self, servicer: Servicer) -> grpc.GenericRpcHandler:
+        """Return the handlers of all methods of a service."""
+        unary = {rpc.name: rpc for rpc in servicer.unary}
+        handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
+        for method in servicer.service.methods:
+            path = f"/{servicer.service.full_name}/{method.name}"
+            if method.name in servicer.streams:
+                handlers[method.name] = grpc.stream_stream_rpc_method_handler(
+                    self._streaming(path, servicer.streams[method.name])
+                )
+            elif method.name in servicer.readings:
+                handlers[method.name] = grpc.unary_stream_rpc_method_handler(
+                    self._reading(path, servicer.readings[method.name])
+                )
+            elif method.name in unary:
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+                    self._unary(path, unary[method.name])
+                )
+            else:
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._missing(path))
+        return grpc.method_handlers_generic_handler(servicer.service.full_name, handlers)
+
+    # ------------------------------------------------------------------------------ kinds of calls
+
+    def _unary(
+        self, path: str, rpc: AnyUnary
+    ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
+        async def handle(raw: bytes, context: ServicerContext) -> bytes:
+            try:
+                answer = await self._answer(path, rpc, raw, context)
+            except Exception as error:
+                await self._abort(path, context, error)
+                raise
+            self.counts.count(path, "OK")
+            context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
+            return answer
+
+        return handle
+
+    async def _answer(
+        self, path: str, rpc: AnyUnary, raw: bytes, context: ServicerContext
+    ) -> bytes:
+        """Answer here or let the leader answer, following it while leadership moves."""
+        deadline = deadline_of(context)
+        if self.draining:
+            raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
+        for _ in range(HANDOVERS_MAX):
+            if self._leadership.serves or rpc.is_local(raw):
+                try:
+                    return await rpc.serve(raw, deadline)
+                except (NotProposed, NotLeader):
+                    # Leadership moved before anything was written: the new leader answers.
+                    pass
+            if hops_of(dict(context.invocation_metadata() or ())):
+                if await self._forwarder.serves_soon(deadline):
+                    continue
+                break
+            try:
+                repeatable = rpc.is_repeatable(raw)
+                return await self._forwarder.unary(path, raw, deadline, repeatable=repeatable)
+            except ServeHere:
+                pass
+        address = self._leadership.address
+        raise Refused(error_pb2.Error.NOT_LEADER, "this node does not lead", {"leader": address})
+
+    def _streaming(
+        self, path: str, method: StreamMethod
+    ) -> Callable[[object, ServicerContext], Awaitable[None]]:
+        async def handle(_requests: object, context: ServicerContext) -> None:
+            await self._run(path, context, method(context))
+
+        return handle
+
+    def _reading(
+        self, path: str, method: ReadingMethod
+    ) -> Callable[[bytes, ServicerContext], Awaitable[None]]:
+        async def handle(raw: bytes, context: ServicerContext) -> None:
+            await self._run(path, context, method(raw, context))
+
+        return handle
+
+    async def _run(self, path: str, context: ServicerContext, work: Awaitable[None]) -> None:
+        try:
+            context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
+            await work
+        except Exception as error:  # noqa: BLE001 - every error gets a status
+            await self._abort(path, context, error)
+        else:
+            self.counts.count(path, "OK")
+
+    def _missing(self, path: str) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
+        async def handle(_raw: bytes, context: ServicerContext) -> bytes:
+            method = path.rpartition("/")[2]
+            text = f"{method} is not implemented yet"
+            error = Refused(error_pb2.Error.NOT_IMPLEMENTED, text, {"method": method})
+            await self._abort(path, context, error)
+            raise error
+
+        return handle
+
+    # ------------------------------------------------------------------------------ errors
+
+    async def _abort(self, path: str, context: ServicerContext, error: Exception) -> None:
+        """End a call with the status of an error; does not return."""
+        leader = (LEADER_KEY, self._leadership.address)
+        if isinstance(error, grpc.aio.AioRpcError):
+            # The leader's own answer to a call that was passed on.
+            packed = [(key, text) for key, text in error.trailing_metadata() or ()]
+            kept = [item for item in packed if item[0] in (STATUS_KEY, PUSHBACK_KEY)]
+            self.counts.count(path, error.code().name)
+            await context.abort(error.code(), error.details() or "", (*kept, leader))
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        refused = refusal_of(error)
+        if refused is None:
+            log.error("a call failed by a defect", method=path, exc_info=error)
+            refused = Refused(error_pb2.Error.INTERNAL_ERROR, "a defect of the server")
+        self.counts.count(path, reason_name(refused.reason))
+        metadata: list[tuple[str, str | bytes]] = [
+            leader,
+            (STATUS_KEY, rpc_status(refused).SerializeToString()),
+        ]
+        if refused.reason in WAITING_HELPS:
+            metadata.append((PUSHBACK_KEY, str(refused.retry_ms or RETRY_MS)))
+        await context.abort(CODES[refused.reason], refused.message, tuple(metadata))

@@ -1,0 +1,36 @@
+"""Give tasks back that were leased to somebody who has gone in the meantime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from service import forms
+from service.codec import record_own
+from service.limits import PUT_TASKS_MAX
+from service.outcome import NotProposed, Overloaded
+from service.proposer import Proposer
+from service.queue.commands import TaskView
+from taskraft.v1 import task_service_pb2 as pb
+
+
+class GivingBack:
+    """Releases leases whose tasks were never delivered; their attempts do not count."""
+
+    def __init__(self, proposer: Proposer) -> None:
+        self._proposer = proposer
+
+    def __call__(self, tasks: Iterable[TaskView]) -> None:
+        """Propose the release; if it fails, the leases end by themselves in time."""
+        self.tokens([task.token for task in tasks])
+
+    def tokens(self, tokens: list[int]) -> None:
+        """Propose the release of some leases."""
+        for start in range(0, len(tokens), PUT_TASKS_MAX):
+            request = pb.SettleTasksRequest()
+            settlement = request.settlements.add(tokens=tokens[start : start + PUT_TASKS_MAX])
+            settlement.release.uncounted = True
+            try:
+                future = self._proposer.submit(record_own(forms.SETTLE, request))
+            except (NotProposed, Overloaded):
+                return
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())

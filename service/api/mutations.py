@@ -1,0 +1,75 @@
+"""Propose what a client asks for, and wait for what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from service.api.endpoint import Call
+from service.api.status import refused
+from service.codec import Recorded, record, request_hash
+from service.forms import Form
+from service.outcome import Outcome
+from service.proposer import Proposer
+from service.queue.commands import Refusal, Result
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=Result)
+
+
+def hash_if_named(request: Message, raw: bytes, request_id: str) -> int:
+    """Return the hash of a request that has a request_id; 0 for one that is not remembered."""
+    return request_hash(request, raw) if request_id else 0
+
+
+class Mutations:
+    """Turns checked calls into log entries."""
+
+    def __init__(self, proposer: Proposer) -> None:
+        self.proposer = proposer
+
+    async def apply(self, form: Form[M], call: Call[M], before: Sequence[Recorded] = ()) -> Outcome:
+        """Propose a request as it came.
+
+        Args:
+            form: the kind of command.
+            call: the call, checked.
+            before: commands to be proposed ahead of it in the same entry; their results are not
+                waited for.
+
+        Raises:
+            Refused: the queue refused it.
+            NotProposed: leadership was lost before anything was written.
+            OutcomeUnknown: leadership was lost afterwards.
+            Overloaded: too much waits already.
+        """
+        request_id = getattr(call.request, "request_id", "")
+        hash_of_request = hash_if_named(call.request, call.raw, request_id)
+        for recorded in before:
+            # Not waited for; that its outcome is not looked at is no error either.
+            self.proposer.submit(recorded, call.deadline).add_done_callback(_look_away)
+        recorded = record(form, call.request, call.raw, hash_of_request)
+        return await self.propose(recorded, call.deadline)
+
+    async def propose(self, recorded: Recorded, deadline: float | None) -> Outcome:
+        """Propose a command; see ``apply``."""
+        outcome = await self.proposer.submit(recorded, deadline)
+        if isinstance(outcome.result, Refusal):
+            raise refused(outcome.result)
+        return outcome
+
+
+def _look_away(future: object) -> None:
+    """Mark the exception of a future as seen."""
+    exception = getattr(future, "exception", None)
+    cancelled = getattr(future, "cancelled", None)
+    if exception is not None and cancelled is not None and not cancelled():
+        exception()
+
+
+def result_of(outcome: Outcome, kind: type[R]) -> R:
+    """Return the result of a command, which is of the kind that this command answers."""
+    assert isinstance(outcome.result, kind), f"{outcome.result} is not a {kind.__name__}"
+    return outcome.result

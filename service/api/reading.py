@@ -1,0 +1,60 @@
+"""Read the queue as fresh as the caller wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from service.api.status import Refused
+from service.queue.queue import Queue
+from service.state_machine import QueueMachine
+from taskraft.v1 import error_pb2, task_pb2
+
+
+class Reading:
+    """Gives out the queue once it shows what the caller may expect.
+
+    Args:
+        machine: has the queue.
+        barrier: returns once everything acknowledged before the call is applied here.
+        silence_ms: how long no leader has been heard of; 0 on the leader itself.
+    """
+
+    def __init__(
+        self,
+        machine: QueueMachine,
+        barrier: Callable[[], Awaitable[object]],
+        silence_ms: Callable[[], int],
+    ) -> None:
+        self._machine = machine
+        self.barrier = barrier
+        self._silence_ms = silence_ms
+
+    @staticmethod
+    def is_local(consistency: task_pb2.Consistency) -> bool:
+        """Tell whether a read is content with what any node has applied."""
+        return consistency.level == task_pb2.Consistency.LOCAL
+
+    async def queue(self, consistency: task_pb2.Consistency) -> Queue:
+        """Return the queue for one read, without another wait in between.
+
+        Raises:
+            Refused: NODE_BEHIND: no leader has been heard of for longer than the caller allows.
+            ReadUnconfirmed: a linearizable read, and no majority confirms that it is one.
+        """
+        if self.is_local(consistency):
+            limit_ms = consistency.staleness_ms_max
+            silence_ms = self._silence_ms()
+            if limit_ms and silence_ms > limit_ms:
+                raise Refused(
+                    error_pb2.Error.NODE_BEHIND,
+                    f"this node has not heard from a leader for {silence_ms} ms",
+                    {"silence_ms": str(silence_ms)},
+                )
+        else:
+            await self.barrier()
+        return self._machine.queue
+
+    @property
+    def applied(self) -> Queue:
+        """The queue as it is applied here."""
+        return self._machine.queue

@@ -1,0 +1,98 @@
+"""Serve SessionService."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from service import forms
+from service.api.answers import session_message
+from service.api.endpoint import Call, Route, Servicer, Unary
+from service.api.mutations import Mutations, hash_if_named, result_of
+from service.api.paging import page_of
+from service.api.reading import Reading
+from service.api.status import item_errors
+from service.api.tube_checks import (
+    check_close_session,
+    check_keep_sessions,
+    check_open_session,
+    check_page,
+)
+from service.codec import record_own
+from service.limits import PAGE_SIZE_MAX
+from service.queue.commands import CountResult, KeepResult, SessionResult
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import session_service_pb2 as pb
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
+
+
+class SessionApi:
+    """The handlers of SessionService."""
+
+    def __init__(self, mutations: Mutations, reading: Reading) -> None:
+        self._mutations = mutations
+        self._reading = reading
+
+    def servicer(self) -> Servicer:
+        """Return the methods of the service."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("OpenSession", pb.OpenSessionRequest, Route.LEADER, self.open_session),
+                Unary("KeepSessions", pb.KeepSessionsRequest, Route.LEADER, self.keep_sessions),
+                Unary("CloseSession", pb.CloseSessionRequest, Route.LEADER, self.close_session),
+                Unary(
+                    "ListSessions",
+                    pb.ListSessionsRequest,
+                    Route.FRESH,
+                    self.list_sessions,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+            ),
+            streams={},
+            readings={},
+        )
+
+    async def open_session(self, call: Call[pb.OpenSessionRequest]) -> pb.OpenSessionResponse:
+        """Open a session under an id drawn here."""
+        check_open_session(call.request)
+        drawn = log_pb2.OpenSession(request=call.request, session_id=str(uuid.uuid4()))
+        hash_of_request = hash_if_named(call.request, call.raw, call.request.request_id)
+        recorded = record_own(forms.OPEN_SESSION, drawn, hash_of_request)
+        outcome = await self._mutations.propose(recorded, call.deadline)
+        opened = result_of(outcome, SessionResult)
+        session = session_message(opened.session)
+        return pb.OpenSessionResponse(session=session, revision=outcome.index)
+
+    async def keep_sessions(self, call: Call[pb.KeepSessionsRequest]) -> pb.KeepSessionsResponse:
+        """Prolong sessions."""
+        check_keep_sessions(call.request)
+        outcome = await self._mutations.apply(forms.KEEP_SESSIONS, call)
+        kept = result_of(outcome, KeepResult)
+        return pb.KeepSessionsResponse(
+            sessions=[session_message(view) for view in kept.sessions],
+            errors=item_errors(kept.refused),
+        )
+
+    async def close_session(self, call: Call[pb.CloseSessionRequest]) -> pb.CloseSessionResponse:
+        """Close a session."""
+        check_close_session(call.request)
+        outcome = await self._mutations.apply(forms.CLOSE_SESSION, call)
+        released = result_of(outcome, CountResult).count
+        return pb.CloseSessionResponse(released=released, revision=outcome.index)
+
+    async def list_sessions(self, call: Call[pb.ListSessionsRequest]) -> pb.ListSessionsResponse:
+        """List sessions by their ids."""
+        check_page(call.request.page_size)
+        queue = await self._reading.queue(call.request.consistency)
+        page, next_token = page_of(
+            queue.sessions(),
+            lambda view: view.session_id,
+            call.request.page_size or PAGE_SIZE_MAX,
+            call.request.page_token,
+        )
+        return pb.ListSessionsResponse(
+            sessions=[session_message(view, secret=True) for view in page],
+            next_page_token=next_token,
+        )

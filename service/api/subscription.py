@@ -1,0 +1,222 @@
+"""Keep one subscription: its credit, what is to be sent to it, and the settlements it has sent.
+
+Pure bookkeeping on the event loop; ``service.api.subscribe`` moves the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from service import forms, wire
+from service.api.answers import encode_tasks
+from service.api.status import Refused, error_message, item_errors
+from service.codec import Recorded, record_own
+from service.forms import payload_bytes
+from service.limits import TAKE_BYTES_DEFAULT
+from service.outcome import Failure, Outcome
+from service.queue.commands import Refusal, SettleResult, TakeResult, TaskView
+from service.waiters import Claim
+from taskraft.v1 import error_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+_TASKS: Final = pb.SubscribeResponse.TASKS_FIELD_NUMBER
+MESSAGE_BYTES: Final = 1024 * 1024
+"""One message of the stream is about so large at most (a single larger task excepted)."""
+
+
+class Outbox:
+    """What is to be sent on a stream, in order: parts of SubscribeResponse on the wire.
+
+    Parts of one message are concatenated: in protobuf's wire format that merges them.
+    """
+
+    def __init__(self) -> None:
+        self._parts: deque[tuple[bytes, int]] = deque()
+        self._ready = asyncio.Event()
+        self.ended = False
+
+    def add(self, part: bytes, token: int = 0) -> None:
+        """Append a part; ``token`` is the lease of a task, 0 for everything else."""
+        self._parts.append((part, token))
+        self._ready.set()
+
+    def stir(self) -> None:
+        """Wake the writer although there may be nothing to send."""
+        self._ready.set()
+
+    def add_message(self, message: pb.SubscribeResponse) -> None:
+        """Append what a message says."""
+        self.add(message.SerializeToString())
+
+    def end(self, message: pb.SubscribeResponse | None = None) -> None:
+        """Let nothing follow any more, but this."""
+        if self.ended:
+            return
+        if message is not None:
+            self.add_message(message)
+        self.ended = True
+        self._ready.set()
+
+    async def next(self, patience: float) -> bytes | None:
+        """Return the next message; None at the end.
+
+        It is empty when ``patience`` seconds are over, or when the outbox was stirred.
+        """
+        if not self._parts and not self.ended:
+            try:
+                async with asyncio.timeout(patience):
+                    await self._ready.wait()
+            except TimeoutError:
+                return b""
+        message: list[bytes] = []
+        size = 0
+        while self._parts and (not message or size + len(self._parts[0][0]) <= MESSAGE_BYTES):
+            part, _ = self._parts.popleft()
+            message.append(part)
+            size += len(part)
+        if not self._parts and not self.ended:
+            self._ready.clear()
+        return None if self.ended and not message else b"".join(message)
+
+    def unsent(self) -> list[int]:
+        """Return the leases of tasks that will not be sent any more, and forget everything."""
+        tokens = [token for _, token in self._parts if token]
+        self._parts.clear()
+        return tokens
+
+
+class Subscription:
+    """A consumer with credit; satisfies ``waiters.Consumer``.
+
+    Args:
+        opened: what the client asked for, checked.
+        session_id: holds the leases.
+        give_back: releases leases whose tasks cannot be sent any more.
+    """
+
+    one_shot = False
+
+    def __init__(
+        self,
+        opened: pb.SubscribeRequest.Open,
+        session_id: str,
+        give_back: Callable[[list[int]], None],
+    ) -> None:
+        self.session_id = session_id
+        self.sources = tuple(source.tube for source in opened.sources)
+        self.is_new = not opened.session_id
+        self.outbox = Outbox()
+        self._give_back = give_back
+        self._payload_omit = opened.payload_omit
+        self._take = pb.TakeTasksRequest(session_id=session_id, types=opened.types)
+        if opened.HasField("priority_bound"):
+            self._take.priority_bound = opened.priority_bound
+        if opened.HasField("ttr_ms"):
+            self._take.ttr_ms = opened.ttr_ms
+        self._tasks_open = 0
+        self._bytes_open: int | None = None
+        self._granted = False
+        self._claimed = 0
+        self.idle = asyncio.Event()
+        """Set while no claim is without answer."""
+        self.idle.set()
+
+    # ------------------------------------------------------------------------------ credit
+
+    @property
+    def tasks_open(self) -> int:
+        """How many tasks the client still allows."""
+        return self._tasks_open
+
+    def grant(self, credit: pb.SubscribeRequest.Credit) -> None:
+        """Add to the credit; whether bytes are limited is decided by the first grant."""
+        if not self._granted:
+            self._granted = True
+            self._bytes_open = credit.bytes or None
+        elif self._bytes_open is not None:
+            self._bytes_open += credit.bytes
+        self._tasks_open += credit.tasks
+
+    def wants(self) -> int:
+        """Return how many tasks the credit allows beyond the claims without answer."""
+        if self.outbox.ended:
+            return 0
+        if self._bytes_open is not None and (self._bytes_open <= 0 or self._claimed):
+            # What claims without answer will weigh is not known: one at a time.
+            return 0
+        return self._tasks_open - self._claimed
+
+    def take(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
+        """Return a take within the credit."""
+        self._claimed += tasks_max
+        self.idle.clear()
+        request = self._take
+        del request.sources[:]
+        for tube in tubes:
+            request.sources.add(tube=tube)
+        request.tasks_max = tasks_max
+        bytes_open = self._bytes_open
+        request.bytes_max = min(bytes_open or TAKE_BYTES_DEFAULT, TAKE_BYTES_DEFAULT)
+        return record_own(forms.TAKE, request)
+
+    def answered(self, claim: Claim, outcome: Outcome | Failure) -> None:
+        """Send what a claim brought."""
+        self._claimed -= claim.tasks_max
+        assert self._claimed >= 0
+        if not self._claimed:
+            self.idle.set()
+        if not isinstance(outcome, Outcome):
+            # The roles tell the stream that leadership is lost; a lost claim alone says nothing.
+            return
+        if isinstance(outcome.result, Refusal):
+            self.go_away(outcome.result)
+        elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
+            self._send(outcome.result.tasks)
+
+    def _send(self, tasks: Sequence[TaskView]) -> None:
+        if self.outbox.ended:
+            self._give_back([task.token for task in tasks])
+            return
+        self._tasks_open -= len(tasks)
+        if self._bytes_open is not None and not self._payload_omit:
+            self._bytes_open -= sum(payload_bytes(task.body) for task in tasks)
+        encoded = encode_tasks(tasks, _TASKS, payload_omit=self._payload_omit)
+        for task, part in zip(tasks, encoded, strict=True):
+            self.outbox.add(part, task.token)
+
+    def go_away(self, refusal: Refusal, leader: str = "", retry_ms: int = 0) -> None:
+        """End the stream with the reason; the leases live on for the session's grace."""
+        self.depart(error_message(refusal), leader, retry_ms)
+
+    def depart(self, error: error_pb2.Error, leader: str, retry_ms: int) -> None:
+        """End the stream with the reason."""
+        go_away = pb.SubscribeResponse.GoAway(error=error, leader=leader, retry_ms=retry_ms)
+        self.outbox.end(pb.SubscribeResponse(go_away=go_away))
+
+
+def opened_message(session_id: str, held: Sequence[TaskView]) -> bytes:
+    """Return the first message of a stream: its session, and what that holds already."""
+    session = pb.SubscribeResponse.Opened(session_id=session_id).SerializeToString()
+    leases = encode_tasks(held, pb.SubscribeResponse.Opened.HELD_FIELD_NUMBER, payload_omit=True)
+    opened = pb.SubscribeResponse.OPENED_FIELD_NUMBER
+    return wire.length_delimited(opened, b"".join((session, *leases)))
+
+
+def settled_message(request_id: str, outcome: Outcome | Refused) -> pb.SubscribeResponse:
+    """Return the answer to one message of settlements."""
+    settled = pb.SubscribeResponse.Settled(request_id=request_id)
+    if isinstance(outcome, Refused):
+        settled.error.reason = error_pb2.Error.Reason.ValueType(outcome.reason)
+        settled.error.message = outcome.message
+        settled.error.metadata.update(outcome.metadata)
+    elif isinstance(outcome.result, Refusal):
+        settled.error.CopyFrom(error_message(outcome.result))
+    else:
+        assert isinstance(outcome.result, SettleResult)
+        settled.errors.extend(item_errors(outcome.result.refused))
+        for lease in outcome.result.touched:
+            settled.touched.add(token=lease.token, lease_until_ms=lease.lease_until_ms)
+    return pb.SubscribeResponse(settled=[settled])

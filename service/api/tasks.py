@@ -1,0 +1,339 @@
+"""Serve the unary methods of TaskService."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from service import forms, wire
+from service.api import task_checks
+from service.api.answers import encode_tasks
+from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
+from service.api.giving_back import GivingBack
+from service.api.mutations import Mutations, hash_if_named, result_of
+from service.api.paging import key_of, malformed_token, token_after
+from service.api.reading import Reading
+from service.api.status import Refused, item_errors
+from service.api.task_filter import states_of
+from service.api.waiting import WaitingTake
+from service.codec import Recorded, record_own
+from service.disk import DiskWatch
+from service.limits import DEADLINE_MARGIN_MS, TASKS_PAGE_SIZE_DEFAULT, WAIT_MAX_MS
+from service.outcome import Outcome
+from service.queue.commands import CountResult, PutResult, SettleResult, TakeResult, TaskView
+from service.waiters import Waiters, is_pattern, matcher
+from taskraft.v1 import error_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["TaskService"]
+_TAKEN: Final = pb.TakeTasksResponse.TASKS_FIELD_NUMBER
+_NOW: Final = wire.tag(pb.TakeTasksResponse.NOW_MS_FIELD_NUMBER, wire.VARINT)
+_REVISION: Final = wire.tag(pb.TakeTasksResponse.REVISION_FIELD_NUMBER, wire.VARINT)
+_SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER
+assert pb.ListTasksResponse.TASKS_FIELD_NUMBER == _SHOWN
+
+
+@dataclass(slots=True, frozen=True)
+class TaskSettings:
+    """What a node decides by its configuration."""
+
+    payload_bytes_max: int
+    auto_create_tubes: bool
+
+
+class Known(Protocol):
+    """Confirms that what a call names exists."""
+
+    async def tubes(self, sources: Sequence[str]) -> None:
+        """Refuse with TUBE_NOT_FOUND if a source names a tube that does not exist."""
+
+    async def session(self, session_id: str) -> None:
+        """Refuse with SESSION_NOT_FOUND if there is no such session."""
+
+
+class KnownOnLeader:
+    """Looks at what is applied; before it says no, it asks whether that is the last word."""
+
+    def __init__(self, reading: Reading, *, lenient: bool) -> None:
+        self._reading = reading
+        self._lenient = lenient
+
+    async def tubes(self, sources: Sequence[str]) -> None:
+        """See ``Known``; with automatic creation an unknown tube may come into being."""
+        if self._lenient:
+            return
+        for source in sources:
+            if is_pattern(source):
+                continue
+            if self._reading.applied.tube(source) is None:
+                await self._reading.barrier()
+                if self._reading.applied.tube(source) is None:
+                    raise tube_not_found(source)
+
+    async def session(self, session_id: str) -> None:
+        """See ``Known``."""
+        if session_id and self._reading.applied.session(session_id) is None:
+            await self._reading.barrier()
+            if self._reading.applied.session(session_id) is None:
+                raise Refused(error_pb2.Error.SESSION_NOT_FOUND, "there is no such session", {})
+
+
+def tube_not_found(name: str) -> Refused:
+    """Return the refusal of a call that names a tube which does not exist."""
+    return Refused(error_pb2.Error.TUBE_NOT_FOUND, f'there is no tube "{name}"', {"tube": name})
+
+
+def take_answer(outcome: Outcome, *, payload_omit: bool) -> bytes:
+    """Return a TakeTasksResponse."""
+    tasks = result_of(outcome, TakeResult).tasks
+    parts = encode_tasks(tasks, _TAKEN, payload_omit=payload_omit)
+    parts += (_NOW, wire.varint(outcome.now_ms), _REVISION, wire.varint(outcome.index))
+    return b"".join(parts)
+
+
+class TaskApi:
+    """The handlers of TaskService that answer one request with one response."""
+
+    def __init__(
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        known: Known,
+        waiters: Waiters,
+        disk: DiskWatch,
+        settings: TaskSettings,
+    ) -> None:
+        self._mutations = mutations
+        self._reading = reading
+        self._known = known
+        self._waiters = waiters
+        self._proposer = mutations.proposer
+        self._disk = disk
+        self._settings = settings
+        self._give_back = GivingBack(mutations.proposer)
+
+    def servicer(self, subscribe: StreamMethod) -> Servicer:
+        """Return the methods of the service; ``subscribe`` serves the streaming one."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("PutTasks", pb.PutTasksRequest, Route.LEADER, self.put_tasks),
+                Unary("TakeTasks", pb.TakeTasksRequest, Route.LEADER, self.take_tasks),
+                Unary("SettleTasks", pb.SettleTasksRequest, Route.LEADER, self.settle_tasks),
+                Unary("KickTasks", pb.KickTasksRequest, Route.LEADER, self.kick_tasks),
+                Unary("BuryTasks", pb.BuryTasksRequest, Route.LEADER, self.bury_tasks),
+                Unary("DeleteTasks", pb.DeleteTasksRequest, Route.LEADER, self.delete_tasks),
+                Unary(
+                    "GetTasks",
+                    pb.GetTasksRequest,
+                    Route.FRESH,
+                    self.get_tasks,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+                Unary(
+                    "ListTasks",
+                    pb.ListTasksRequest,
+                    Route.FRESH,
+                    self.list_tasks,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+            ),
+            streams={"Subscribe": subscribe},
+            readings={},
+        )
+
+    # ------------------------------------------------------------------------------ put
+
+    async def put_tasks(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse:
+        """Put tasks; with automatic creation, make their tube first, in the same entry."""
+        task_checks.check_put(call.request, call.raw, self._settings.payload_bytes_max)
+        if self._disk.is_low:
+            raise Refused(
+                error_pb2.Error.DISK_LOW,
+                "the disk is nearly full: puts are refused, takes and settles still work",
+                {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},
+            )
+        outcome = await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
+        put = result_of(outcome, PutResult)
+        return pb.PutTasksResponse(
+            task_ids=put.ids, errors=item_errors(put.refused), revision=outcome.index
+        )
+
+    def _missing_tube(self, call: Call[pb.PutTasksRequest]) -> Sequence[Recorded]:
+        name = call.request.tube
+        if not self._settings.auto_create_tubes or self._reading.applied.tube(name) is not None:
+            return ()
+        tube = tube_service_pb2.Tube(name=name, kind=tube_service_pb2.Tube.FIFOTTL)
+        request = tube_service_pb2.CreateTubeRequest(tube=tube, if_not_exists=True)
+        return (record_own(forms.CREATE_TUBE, request),)
+
+    # ------------------------------------------------------------------------------ take
+
+    async def take_tasks(self, call: Call[pb.TakeTasksRequest]) -> bytes:
+        """Take tasks, or wait for some."""
+        request = call.request
+        task_checks.check_take(request)
+        sources = [source.tube for source in request.sources]
+        await self._known.tubes(sources)
+        await self._known.session(request.session_id)
+        hash_of_request = hash_if_named(request, call.raw, request.request_id)
+        taker = WaitingTake(request, hash_of_request, self._give_back)
+        wait = self._wait_seconds(call)
+        outcome = await self._take_at_once(call, taker, wait)
+        if outcome is None:
+            outcome = await self._wait(taker, wait)
+        return take_answer(outcome, payload_omit=request.payload_omit)
+
+    def _wait_seconds(self, call: Call[pb.TakeTasksRequest]) -> float:
+        """Return how long the call may wait: it ends shortly before the caller gives up."""
+        wait_ms = call.request.wait_ms if call.request.HasField("wait_ms") else WAIT_MAX_MS
+        wait = min(wait_ms, WAIT_MAX_MS) / 1000
+        if call.deadline is not None:
+            left = call.deadline - asyncio.get_running_loop().time()
+            wait = min(wait, left - DEADLINE_MARGIN_MS / 1000)
+        return max(wait, 0.0)
+
+    async def _take_at_once(
+        self, call: Call[pb.TakeTasksRequest], taker: WaitingTake, wait: float
+    ) -> Outcome | None:
+        """Take without a place in line where that is asked for; None: the call has to wait.
+
+        A request_id may belong to a take that was answered before, so it is looked up in the log's
+        order first. A chosen task is taken now or not at all.
+        """
+        chosen = call.request.HasField("task_id")
+        if wait > 0 and not chosen and not call.request.request_id:
+            return None
+        names = self._existing(taker.sources)
+        recorded = taker.narrowed(names, call.request.tasks_max or 1)
+        outcome = await self._mutations.propose(recorded, call.deadline)
+        if wait <= 0 or chosen or result_of(outcome, TakeResult).tasks:
+            return outcome
+        return None
+
+    def _existing(self, sources: Sequence[str]) -> list[str]:
+        """Return the tubes that sources name, in order of the sources, each once."""
+        queue = self._reading.applied
+        found: dict[str, None] = {}
+        for source in sources:
+            if is_pattern(source):
+                pattern = matcher(source)
+                for tube in queue.tubes():
+                    if pattern.fullmatch(tube.name):
+                        found[tube.name] = None
+            elif queue.tube(source) is not None:
+                found[source] = None
+        return list(found)
+
+    async def _wait(self, taker: WaitingTake, wait: float) -> Outcome:
+        """Wait in line; an empty outcome when the time is over."""
+        self._waiters.add(taker)
+        self._proposer.wake()
+        try:
+            await asyncio.wait((taker.outcome,), timeout=wait)
+            self._waiters.remove(taker)
+            if not taker.outcome.done():
+                # A claim without answer may still bring tasks, which must not be lost.
+                await taker.idle.wait()
+        except asyncio.CancelledError:
+            taker.abandon()
+            raise
+        finally:
+            self._waiters.remove(taker)
+        if taker.outcome.done():
+            return taker.outcome.result()
+        taker.outcome.cancel()
+        queue = self._reading.applied
+        return Outcome(queue.applied_index, queue.now_ms, TakeResult(()))
+
+    # ------------------------------------------------------------------------------ settle
+
+    async def settle_tasks(self, call: Call[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
+        """Settle leases."""
+        task_checks.check_settle(call.request)
+        outcome = await self._mutations.apply(forms.SETTLE, call)
+        settled = result_of(outcome, SettleResult)
+        return pb.SettleTasksResponse(
+            errors=item_errors(settled.refused),
+            touched=[
+                pb.TouchedLease(token=lease.token, lease_until_ms=lease.lease_until_ms)
+                for lease in settled.touched
+            ],
+            revision=outcome.index,
+        )
+
+    # ------------------------------------------------------------------------------ others
+
+    async def kick_tasks(self, call: Call[pb.KickTasksRequest]) -> pb.KickTasksResponse:
+        """Kick buried tasks."""
+        task_checks.check_kick(call.request)
+        outcome = await self._mutations.apply(forms.KICK, call)
+        kicked = result_of(outcome, CountResult)
+        errors = item_errors(kicked.refused)
+        return pb.KickTasksResponse(count=kicked.count, errors=errors, revision=outcome.index)
+
+    async def bury_tasks(self, call: Call[pb.BuryTasksRequest]) -> pb.BuryTasksResponse:
+        """Bury tasks that nobody holds."""
+        task_checks.check_bury(call.request)
+        outcome = await self._mutations.apply(forms.BURY, call)
+        buried = result_of(outcome, CountResult)
+        errors = item_errors(buried.refused)
+        return pb.BuryTasksResponse(count=buried.count, errors=errors, revision=outcome.index)
+
+    async def delete_tasks(self, call: Call[pb.DeleteTasksRequest]) -> pb.DeleteTasksResponse:
+        """Remove tasks."""
+        task_checks.check_delete(call.request)
+        outcome = await self._mutations.apply(forms.DELETE, call)
+        deleted = result_of(outcome, CountResult)
+        errors = item_errors(deleted.refused)
+        return pb.DeleteTasksResponse(count=deleted.count, errors=errors, revision=outcome.index)
+
+    async def get_tasks(self, call: Call[pb.GetTasksRequest]) -> bytes:
+        """Show chosen tasks."""
+        request = call.request
+        task_checks.check_get(request)
+        queue = await self._reading.queue(request.consistency)
+        if queue.tube(request.tube) is None:
+            raise tube_not_found(request.tube)
+        ids = list(request.selector.ids)
+        views = queue.get_tasks(request.tube, ids)
+        answer = pb.GetTasksResponse(revision=queue.applied_index)
+        for item, view in enumerate(views):
+            if view is None:
+                error = answer.errors.add(item=item).error
+                error.reason = error_pb2.Error.TASK_NOT_FOUND
+                error.message = f"there is no task {ids[item]}"
+                error.metadata["task_id"] = str(ids[item])
+        shown = [view for view in views if view is not None]
+        return answer.SerializeToString() + _show(shown, payload_omit=request.payload_omit)
+
+    async def list_tasks(self, call: Call[pb.ListTasksRequest]) -> bytes:
+        """List tasks by id."""
+        request = call.request
+        task_checks.check_list(request)
+        states = states_of(request.filter)
+        after_id = _after_id(request.page_token)
+        queue = await self._reading.queue(request.consistency)
+        if queue.tube(request.tube) is None:
+            raise tube_not_found(request.tube)
+        size = request.page_size or TASKS_PAGE_SIZE_DEFAULT
+        views = queue.list_tasks(request.tube, states, after_id, size + 1)
+        page = views[:size]
+        next_token = token_after(str(page[-1].id)) if len(views) > size else ""
+        answer = pb.ListTasksResponse(next_page_token=next_token, revision=queue.applied_index)
+        return answer.SerializeToString() + _show(page, payload_omit=request.payload_omit)
+
+
+def _show(views: Sequence[TaskView], *, payload_omit: bool) -> bytes:
+    encoded = encode_tasks(views, _SHOWN, payload_omit=payload_omit, secret=True)
+    return b"".join(encoded)
+
+
+def _after_id(token: str) -> int:
+    """Return the id behind which a page of tasks begins."""
+    key = key_of(token) if token else "0"
+    if not key.isascii() or not key.isdigit() or len(key) > len(str(2**63)):
+        raise malformed_token()
+    return int(key)

@@ -1,0 +1,142 @@
+"""Serve TubeService."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from service import forms
+from service.api.answers import statistics_message, sum_of, tube_message
+from service.api.endpoint import Call, Route, Servicer, Unary
+from service.api.mutations import Mutations, result_of
+from service.api.paging import page_of
+from service.api.reading import Reading
+from service.api.status import Refused
+from service.api.tube_checks import check_create_tube, check_names, check_tube_name
+from service.limits import PAGE_SIZE_MAX
+from service.queue.commands import CountResult, TubeResult
+from service.waiters import Waiters, matcher
+from taskraft.v1 import error_pb2
+from taskraft.v1 import tube_service_pb2 as pb
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["TubeService"]
+
+
+def _chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """Return the names that match one of the patterns; all of them if there is no pattern."""
+    if not patterns:
+        return list(names)
+    matchers: list[re.Pattern[str]] = [matcher(pattern) for pattern in patterns]
+    return [name for name in names if any(one.fullmatch(name) for one in matchers)]
+
+
+class TubeApi:
+    """The handlers of TubeService."""
+
+    def __init__(self, mutations: Mutations, reading: Reading, waiters: Waiters) -> None:
+        self._mutations = mutations
+        self._reading = reading
+        self._waiters = waiters
+
+    def servicer(self) -> Servicer:
+        """Return the methods of the service."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("CreateTube", pb.CreateTubeRequest, Route.LEADER, self.create_tube),
+                Unary("DropTube", pb.DropTubeRequest, Route.LEADER, self.drop_tube),
+                Unary("TruncateTube", pb.TruncateTubeRequest, Route.LEADER, self.truncate_tube),
+                Unary("ReleaseAll", pb.ReleaseAllRequest, Route.LEADER, self.release_all),
+                Unary(
+                    "ListTubes",
+                    pb.ListTubesRequest,
+                    Route.FRESH,
+                    self.list_tubes,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+                Unary(
+                    "GetStatistics",
+                    pb.GetStatisticsRequest,
+                    Route.FRESH,
+                    self.get_statistics,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+            ),
+            streams={},
+            readings={},
+        )
+
+    async def create_tube(self, call: Call[pb.CreateTubeRequest]) -> pb.CreateTubeResponse:
+        """Create a tube."""
+        check_create_tube(call.request)
+        outcome = await self._mutations.apply(forms.CREATE_TUBE, call)
+        created = result_of(outcome, TubeResult)
+        tube = tube_message(created.tube)
+        return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
+
+    async def drop_tube(self, call: Call[pb.DropTubeRequest]) -> pb.DropTubeResponse:
+        """Remove a tube; the leader alone knows of consumers that wait on it."""
+        check_tube_name(call.request.name, call.request.request_id)
+        waiting = self._waiters.waiting(call.request.name)
+        if waiting and not call.request.force and self._reading.applied.tube(call.request.name):
+            raise Refused(
+                error_pb2.Error.TUBE_BUSY,
+                f"{waiting} consumers wait on the tube",
+                {"tube": call.request.name, "waiting": str(waiting)},
+            )
+        outcome = await self._mutations.apply(forms.DROP_TUBE, call)
+        return pb.DropTubeResponse(
+            tasks=result_of(outcome, CountResult).count, revision=outcome.index
+        )
+
+    async def truncate_tube(self, call: Call[pb.TruncateTubeRequest]) -> pb.TruncateTubeResponse:
+        """Remove all tasks of a tube."""
+        check_tube_name(call.request.name, call.request.request_id)
+        outcome = await self._mutations.apply(forms.TRUNCATE_TUBE, call)
+        return pb.TruncateTubeResponse(
+            tasks=result_of(outcome, CountResult).count, revision=outcome.index
+        )
+
+    async def release_all(self, call: Call[pb.ReleaseAllRequest]) -> pb.ReleaseAllResponse:
+        """Release all taken tasks of a tube."""
+        check_tube_name(call.request.name, call.request.request_id)
+        outcome = await self._mutations.apply(forms.RELEASE_ALL, call)
+        return pb.ReleaseAllResponse(
+            tasks=result_of(outcome, CountResult).count, revision=outcome.index
+        )
+
+    async def list_tubes(self, call: Call[pb.ListTubesRequest]) -> pb.ListTubesResponse:
+        """List tubes by name."""
+        request = call.request
+        check_names("names", request.names, request.page_size)
+        queue = await self._reading.queue(request.consistency)
+        tubes = {tube.name: tube for tube in queue.tubes()}
+        page, next_token = page_of(
+            _chosen(list(tubes), request.names),
+            lambda name: name,
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+        )
+        return pb.ListTubesResponse(
+            tubes=[tube_message(tubes[name]) for name in page], next_page_token=next_token
+        )
+
+    async def get_statistics(self, call: Call[pb.GetStatisticsRequest]) -> pb.GetStatisticsResponse:
+        """Count tasks, calls and transitions."""
+        request = call.request
+        check_names("tubes", request.tubes)
+        queue = await self._reading.queue(request.consistency)
+        names = _chosen([tube.name for tube in queue.tubes()], request.tubes)
+        shown = [
+            statistics_message(
+                counts, self._waiters.waiting(counts.tube), transitions=request.transitions
+            )
+            for counts in queue.statistics(names)
+        ]
+        return pb.GetStatisticsResponse(
+            tubes=shown,
+            total=sum_of(shown),
+            now_ms=queue.now_ms,
+            revision=queue.applied_index,
+        )

@@ -1,0 +1,101 @@
+"""Let one call of TakeTasks wait for its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from service import forms
+from service.api.status import refused
+from service.codec import Recorded, record_own
+from service.outcome import Failure, NotProposed, Outcome
+from service.queue.commands import Refusal, TakeResult, TaskView
+from service.waiters import Claim
+from taskraft.v1 import task_service_pb2 as pb
+
+
+class WaitingTake:
+    """A consumer that leaves with its first tasks; satisfies ``waiters.Consumer``.
+
+    Args:
+        request: the call's request, checked.
+        hash_of_request: its hash, 0 without a request_id.
+        give_back: releases tasks that arrive when the caller has gone.
+    """
+
+    one_shot = True
+
+    def __init__(
+        self,
+        request: pb.TakeTasksRequest,
+        hash_of_request: int,
+        give_back: Callable[[Sequence[TaskView]], None],
+    ) -> None:
+        self._request = request
+        self._hash = hash_of_request
+        self._give_back = give_back
+        self._claimed = False
+        self._abandoned = False
+        self.sources = tuple(source.tube for source in request.sources)
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.idle = asyncio.Event()
+        """Set while no claim is without answer."""
+        self.idle.set()
+
+    def wants(self) -> int:
+        """Return how many tasks the call may take now."""
+        return 0 if self._claimed or self.outcome.done() else self._request.tasks_max or 1
+
+    def take(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
+        """Return the call's request, narrowed to tubes that have something."""
+        self._claimed = True
+        self.idle.clear()
+        return self.narrowed(tubes, tasks_max)
+
+    def narrowed(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
+        """Return the call's request for other tubes and another number of tasks."""
+        request = pb.TakeTasksRequest()
+        request.CopyFrom(self._request)
+        request.ClearField("wait_ms")
+        request.ClearField("sources")
+        for tube in tubes:
+            request.sources.add(tube=tube)
+        request.tasks_max = tasks_max
+        return record_own(forms.TAKE, request, self._hash)
+
+    def answered(self, claim: Claim, outcome: Outcome | Failure) -> None:
+        """Take the answer to the claim; a claim that found nothing leaves the call waiting."""
+        del claim
+        self._claimed = False
+        self.idle.set()
+        if not isinstance(outcome, Outcome):
+            self._fail(outcome)
+        elif isinstance(outcome.result, Refusal):
+            self._fail(refused(outcome.result))
+        elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
+            if not self.outcome.done():
+                self.outcome.set_result(outcome)
+            elif self._abandoned:
+                self._give_back(outcome.result.tasks)
+
+    def abandon(self) -> None:
+        """Take note that the caller has gone.
+
+        With a request_id the leases stay: a retry of the caller is answered with the same ones.
+        """
+        if self.outcome.done() and not self.outcome.cancelled():
+            if self.outcome.exception() is None and not self._request.request_id:
+                result = self.outcome.result().result
+                assert isinstance(result, TakeResult)
+                self._give_back(result.tasks)
+            return
+        self.outcome.cancel()
+        self._abandoned = not self._request.request_id
+
+    def end(self) -> None:
+        """Tell the call that this node leads no more; another node answers it."""
+        self._fail(NotProposed("leadership was lost"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)

@@ -1,0 +1,56 @@
+"""Show the queue to the waiters and to the proposer: what is ready, what an entry may make ready.
+
+The state machine's queue is replaced when a snapshot is installed, so it is asked for each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from service.queue.commands import Command, Kick, Put, Release, Settle, State
+from service.state_machine import QueueMachine
+
+
+class QueueBoard:
+    """Satisfies ``waiters.Board`` and ``proposer.Core``."""
+
+    def __init__(self, machine: QueueMachine) -> None:
+        self._machine = machine
+
+    def ready(self, tube: str) -> int:
+        """Return how many tasks of a tube could be taken now."""
+        queue = self._machine.queue
+        if not queue.has_ready(tube):
+            return 0
+        return queue.statistics((tube,))[0].states[State.READY]
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all tubes."""
+        return [tube.name for tube in self._machine.queue.tubes()]
+
+    def expect(self, data: bytes, now_ms: int, commands: Sequence[Command]) -> None:
+        """Keep the commands of an entry until it is applied."""
+        self._machine.expect(data, now_ms, commands)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when the clock must move next."""
+        return self._machine.queue.next_deadline_ms()
+
+    def feeds(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
+        """Return how many tasks an entry may make ready by tube: too many rather than too few."""
+        put: dict[str, int] = {}
+        others = 1
+        for command in commands:
+            if isinstance(command, Put):
+                put[command.tube] = put.get(command.tube, 0) + len(command.tasks)
+            elif isinstance(command, Kick):
+                others += max(command.count, len(command.ids))
+            elif isinstance(command, Settle):
+                others += sum(
+                    len(settlement.tokens)
+                    for settlement in command.settlements
+                    if isinstance(settlement, Release)
+                )
+        names = self._machine.queue.could_be_ready(commands, now_ms)
+        # In a fixed order: it decides the order of the takes.
+        return {name: put.get(name, 0) or others for name in sorted(names)}

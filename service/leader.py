@@ -1,0 +1,106 @@
+"""Do what a leader does beside answering calls: begin, end, keep the feed in bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from replication.core.types import MemberId
+from service import forms
+from service.api.subscribe import Streams
+from service.api.waiting import WaitingTake
+from service.codec import record_own
+from service.leadership import Leadership
+from service.outcome import NotProposed, OutcomeUnknown, Overloaded
+from service.proposer import Proposer
+from service.roles import Phase
+from service.state_machine import QueueMachine
+from service.waiters import Waiters
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import error_pb2
+
+log: Final = structlog.get_logger(__name__)
+
+RETENTION_CHECK_MS: Final = 10_000
+
+
+@dataclass(slots=True, frozen=True)
+class LeaderSettings:
+    """What a leader brings from its configuration into the log."""
+
+    member_id: MemberId
+    failover_grace_ms: int
+    feed_partitions: int
+    feed_retention_ms: int
+    feed_bytes_max: int
+
+
+class Leader:
+    """Begins and ends leaderships; satisfies ``leadership.Lead``."""
+
+    def __init__(
+        self,
+        settings: LeaderSettings,
+        proposer: Proposer,
+        machine: QueueMachine,
+        waiters: Waiters,
+        streams: Streams,
+    ) -> None:
+        self._settings = settings
+        self._proposer = proposer
+        self._machine = machine
+        self._waiters = waiters
+        self._streams = streams
+
+    async def begin(self) -> None:
+        """Commit and apply the Startup command; the first one of a cluster founds the feed."""
+        feed_id = self._machine.queue.feed.feed_id or str(uuid.uuid4())
+        startup = log_pb2.Startup(
+            member_id=self._settings.member_id,
+            feed_id=feed_id,
+            feed_partitions=self._settings.feed_partitions,
+            failover_grace_ms=self._settings.failover_grace_ms,
+        )
+        await self._proposer.lead(record_own(forms.STARTUP, startup))
+
+    def end(self) -> None:
+        """Drop what waits to be proposed, and stop the deadlines."""
+        self._proposer.rest()
+
+    def send_away(self, leadership: Leadership) -> None:
+        """Let the calls that wait go to the next leader, and close the streams."""
+        for consumer in self._waiters:
+            if isinstance(consumer, WaitingTake):
+                consumer.end()
+        address = "" if leadership.leads_here else leadership.address
+        reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
+        self._streams.depart(reason, "this node leads no more", address)
+
+    def phase_changed(self, phase: Phase, leadership: Leadership) -> None:
+        """React to a change of phase."""
+        if phase is Phase.ENDING:
+            self.send_away(leadership)
+
+    async def keep_feed(self, leadership: Leadership) -> None:
+        """Remove old events from the feed, for as long as the process runs."""
+        while True:
+            await asyncio.sleep(RETENTION_CHECK_MS / 1000)
+            if leadership.serves:
+                await self._trim_feed()
+
+    async def _trim_feed(self) -> None:
+        queue = self._machine.queue
+        low_seq = queue.feed.retention_due(
+            queue.now_ms, self._settings.feed_retention_ms, self._settings.feed_bytes_max
+        )
+        if not low_seq:
+            return
+        try:
+            message = log_pb2.TrimFeed(low_seq=dict(low_seq))
+            await self._proposer.submit(record_own(forms.TRIM_FEED, message))
+        except (NotProposed, OutcomeUnknown, Overloaded) as error:
+            log.info("the feed is trimmed later", reason=str(error))

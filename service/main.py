@@ -1,0 +1,85 @@
+"""Run one node as a process: read the settings, serve until told to stop, exit with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import sys
+from typing import Final
+
+import structlog
+
+from replication.errors import ReplicationError
+from service.api.server import PortTaken
+from service.assembly import Server
+from service.config import Config, ConfigInvalid, read_config
+from service.logs import set_up_logs
+from service.storage.directory import StateForeign
+from service.storage.rocks import StateDamaged
+
+log: Final = structlog.get_logger(__name__)
+
+EXIT_OK: Final = 0
+EXIT_REFUSED: Final = 1
+"""The node cannot or must not run as it is configured."""
+EXIT_USAGE: Final = 2
+EXIT_BROKEN: Final = 70
+"""The node stopped by itself: a broken disk or a defect."""
+
+_REFUSALS: Final = (ReplicationError, StateForeign, StateDamaged, PortTaken, OSError)
+
+
+async def serve_until_told(config: Config) -> int:
+    """Run a node until a signal comes or it breaks; return the exit status."""
+    told = asyncio.get_running_loop().create_future()
+
+    def tell(number: int) -> None:
+        if not told.done():
+            log.info("told to stop", signal=signal.Signals(number).name)
+            told.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, tell, number)
+    server = await Server.open(config)
+    await server.start()
+    # What was built lives until the end; the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
+    if server.node.failed.done():
+        # Nothing is known of the disk or of the state any more: end, and acknowledge nothing.
+        log.critical("the node is broken", reason=str(server.node.failed.result()))
+        print(f"taskraft: {server.node.failed.result()}", file=sys.stderr)
+        with contextlib.suppress(Exception):
+            await server.stop()
+        return EXIT_BROKEN
+    await server.stop()
+    return EXIT_OK
+
+
+def run() -> int:
+    """Run a node as the environment says; return the exit status.
+
+    Whatever prevents it is told in one line on stderr.
+    """
+    try:
+        config = read_config()
+    except ConfigInvalid as error:
+        return _refuse(error, EXIT_USAGE)
+    set_up_logs(config.log_format, config.log_level, config.node_name)
+    try:
+        return asyncio.run(serve_until_told(config))
+    except _REFUSALS as error:
+        return _refuse(error, EXIT_REFUSED)
+
+
+def _refuse(error: Exception, status: int) -> int:
+    line = " ".join(str(error).split())
+    print(f"taskraft: {line}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(run())

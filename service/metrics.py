@@ -1,0 +1,246 @@
+"""Show the node to Prometheus: names begin with taskraft_, units are base units.
+
+Counts are kept where they arise and read when they are scraped; only what needs a distribution is
+observed as it happens. No label names a task; tubes are labels up to a bound, the rest is one sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from replication.core.types import RaftRole
+from replication.node_status import NodeStatus
+from replication.observer import Counters
+from service.api.endpoint import CallCounts
+from service.disk import DiskWatch
+from service.leadership import Leadership
+from service.proposer import Proposer
+from service.queue.statistics import TubeStatistics
+from service.roles import Phase, Roles
+from service.state_machine import QueueMachine
+from service.waiters import Waiters
+
+TUBES_MAX: Final = 200
+"""Tubes with series of their own: those with most tasks. The others are summed as "other"."""
+_OTHERS: Final = "other"
+_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_COMMANDS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class RaftNode(Protocol):
+    """What the metrics need of the Raft driver."""
+
+    def status(self) -> NodeStatus:
+        """Return the member's state."""
+
+    @property
+    def counters(self) -> Counters:
+        """What the member has done since its start."""
+
+
+class Distributions:
+    """What is observed as it happens; satisfies ``proposer.EntryObserver``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "taskraft_entry_seconds",
+            "From the proposal of an entry to its result, on the leader.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._commands = Histogram(
+            "taskraft_entry_commands",
+            "Commands in an entry.",
+            buckets=_COMMANDS,
+            registry=registry,
+        )
+        self._bytes = Histogram(
+            "taskraft_entry_bytes",
+            "Size of an entry.",
+            buckets=tuple(64 * 4**power for power in range(9)),
+            registry=registry,
+        )
+        self._sync = Histogram(
+            "taskraft_log_sync_seconds",
+            "One append to the log with its sync.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._sync_us = 0
+
+    def entry_applied(self, commands: int, entry_bytes: int, seconds: float) -> None:
+        """Observe an entry of this leader."""
+        self._seconds.observe(seconds)
+        self._commands.observe(commands)
+        self._bytes.observe(entry_bytes)
+
+    def synced(self, sync_us: int) -> None:
+        """Observe a sync; ``sync_us`` is the sum over all of them so far."""
+        self._sync.observe((sync_us - self._sync_us) / 1e6)
+        self._sync_us = sync_us
+
+
+class NodeCollector(Collector):
+    """Reads the node when it is scraped."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - each is one thing that is shown
+        self,
+        raft: RaftNode,
+        machine: QueueMachine,
+        roles: Roles,
+        leadership: Leadership,
+        proposer: Proposer,
+        waiters: Waiters,
+        streams: Callable[[], int],
+        calls: CallCounts,
+        disk: DiskWatch,
+    ) -> None:
+        self._raft = raft
+        self._machine = machine
+        self._roles = roles
+        self._leadership = leadership
+        self._proposer = proposer
+        self._waiters = waiters
+        self._streams = streams
+        self._calls = calls
+        self._disk = disk
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics that are read."""
+        yield from self._of_raft()
+        yield from self._of_log()
+        yield from self._of_service()
+        yield from self._of_tubes()
+
+    def _of_raft(self) -> Iterator[Metric]:
+        status = self._raft.status()
+        is_leader = status.role is RaftRole.LEADER
+        has_leader = self._leadership.leader is not None
+        yield _gauge("taskraft_has_leader", "1 while a leader is known.", has_leader)
+        yield _gauge("taskraft_is_leader", "1 while this node leads.", is_leader)
+        yield _counter(
+            "taskraft_leader_changes", "Leaders found since the start.", self._leadership.changes
+        )
+        yield _gauge("taskraft_term", "The term.", status.term)
+        yield _gauge("taskraft_commit_index", "The last committed entry known.", status.commit)
+        yield _gauge("taskraft_applied_index", "The last applied entry.", status.applied)
+        yield _gauge("taskraft_durable_index", "The last entry kept without log.", status.durable)
+        yield _gauge("taskraft_first_index", "The first entry of the log.", status.first)
+        yield _gauge("taskraft_last_index", "The last entry of the log.", status.last)
+        lag = GaugeMetricFamily(
+            "taskraft_peer_lag_entries",
+            "Entries that a peer has not acknowledged; on the leader.",
+            labels=("peer",),
+        )
+        active = GaugeMetricFamily(
+            "taskraft_peer_active", "1 while a peer answers; on the leader.", labels=("peer",)
+        )
+        for member, peer in status.peers.items():
+            if member != status.member_id:
+                lag.add_metric((str(member),), peer.lag_entries)
+                active.add_metric((str(member),), peer.is_active)
+        yield lag
+        yield active
+
+    def _of_log(self) -> Iterator[Metric]:
+        counters = self._raft.counters
+        yield _counter("taskraft_log_entries", "Entries stored.", counters.entries)
+        yield _counter("taskraft_log_bytes", "Bytes written to the log.", counters.log_bytes)
+        yield _counter("taskraft_log_syncs", "Syncs of the log.", counters.batches)
+        yield _counter("taskraft_peer_messages_sent", "Messages to peers.", counters.sent)
+        yield _counter("taskraft_peer_messages_received", "Messages from peers.", counters.received)
+        yield _gauge("taskraft_disk_free_bytes", "Free on the volume.", self._disk.free_bytes)
+        yield _gauge("taskraft_disk_low", "1 while puts are refused.", self._disk.is_low)
+
+    def _of_service(self) -> Iterator[Metric]:
+        phase = GaugeMetricFamily(
+            "taskraft_phase", "1 for the phase of this node.", labels=("phase",)
+        )
+        for known in Phase:
+            phase.add_metric((known.name.lower(),), known is self._roles.phase)
+        yield phase
+        calls = CounterMetricFamily(
+            "taskraft_calls", "Calls by method and outcome.", labels=("method", "outcome")
+        )
+        for (method, outcome), count in sorted(self._calls.by_outcome.items()):
+            calls.add_metric((method.rpartition("/")[2], outcome), count)
+        yield calls
+        yield _gauge("taskraft_pending_commands", "Wait for an entry.", self._proposer.pending)
+        yield _counter(
+            "taskraft_dropped_commands", "Never reached the log.", self._proposer.dropped
+        )
+        yield _gauge("taskraft_waiting_consumers", "Consumers that wait.", len(self._waiters))
+        yield _gauge("taskraft_streams", "Open subscriptions.", self._streams())
+        queue = self._machine.queue
+        yield _gauge("taskraft_sessions", "Open sessions.", len(queue.sessions()))
+        high = GaugeMetricFamily(
+            "taskraft_feed_high_seq", "End of a partition of the feed.", labels=("partition",)
+        )
+        low = GaugeMetricFamily(
+            "taskraft_feed_low_seq", "Begin of a partition of the feed.", labels=("partition",)
+        )
+        for view in queue.feed.views():
+            high.add_metric((str(view.partition),), view.high_seq)
+            low.add_metric((str(view.partition),), view.low_seq)
+        yield high
+        yield low
+
+    def _of_tubes(self) -> Iterator[Metric]:
+        queue = self._machine.queue
+        names = [tube.name for tube in queue.tubes()]
+        counted = sorted(queue.statistics(names), key=lambda counts: -counts.total)
+        tasks = GaugeMetricFamily("taskraft_tasks", "Tasks by state.", labels=("tube", "state"))
+        calls = CounterMetricFamily(
+            "taskraft_operations", "Tasks by what happened to them.", labels=("tube", "operation")
+        )
+        held = GaugeMetricFamily("taskraft_payload_bytes", "Payload held.", labels=("tube",))
+        oldest = GaugeMetricFamily(
+            "taskraft_oldest_ready_age_seconds",
+            "Age of the task that is next to be taken.",
+            labels=("tube",),
+        )
+        for counts in counted[:TUBES_MAX]:
+            for state, number in counts.states.items():
+                tasks.add_metric((counts.tube, state.name.lower()), number)
+            for kind, number in counts.calls.items():
+                if number:
+                    calls.add_metric((counts.tube, kind.name.lower()), number)
+            held.add_metric((counts.tube,), counts.payload_bytes)
+            since_ms = counts.oldest_ready_ms
+            age_ms = max(queue.now_ms - since_ms, 0) if since_ms else 0
+            oldest.add_metric((counts.tube,), age_ms / 1000)
+        self._add_others(tasks, counted[TUBES_MAX:])
+        yield from (tasks, calls, held, oldest)
+
+    @staticmethod
+    def _add_others(tasks: GaugeMetricFamily, counted: list[TubeStatistics]) -> None:
+        sums: dict[str, int] = {}
+        for counts in counted:
+            for state, number in counts.states.items():
+                name = state.name.lower()
+                sums[name] = sums.get(name, 0) + number
+        for name, number in sums.items():
+            tasks.add_metric((_OTHERS, name), number)
+
+
+def _gauge(name: str, text: str, number: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=number)
+
+
+def _counter(name: str, text: str, number: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=number)
+
+
+def page(registry: CollectorRegistry) -> tuple[int, str, bytes]:
+    """Return everything in the text format of Prometheus."""
+    return 200, CONTENT_TYPE, generate_latest(registry)

@@ -1,0 +1,274 @@
+"""Match consumers that wait with tasks that can be taken, on the leader only.
+
+Nothing of this is replicated. When the proposer builds an entry it asks for claims: the takes of
+those consumers that the entry (or what is ready already) can feed. Tasks are estimated, not
+reserved: a take that finds nothing changes nothing, and the consumer goes on waiting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from service.codec import Recorded
+from service.limits import TAKE_TASKS_MAX
+from service.outcome import Failure, Outcome
+
+CLAIMS_PER_ENTRY_MAX: Final = 1_000
+"""Takes appended to one entry; the rest comes with the next."""
+
+
+class Board(Protocol):
+    """What the waiters see of the queue."""
+
+    def ready(self, tube: str) -> int:
+        """Return how many tasks of a tube could be taken now; 0 if there is no such tube."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all tubes."""
+
+
+class Consumer(Protocol):
+    """Somebody who waits: one call of TakeTasks, or a subscription with its credit."""
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """Names of tubes, or patterns, in order of preference."""
+
+    @property
+    def one_shot(self) -> bool:
+        """Tell whether it leaves after its first tasks; until then it keeps its place in line."""
+
+    def wants(self) -> int:
+        """Return how many tasks it could take now, beyond those of claims not answered yet."""
+
+    def take(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
+        """Return the command that takes for it from existing tubes; the claim counts from now."""
+
+    def answered(self, claim: Claim, outcome: Outcome | Failure) -> None:
+        """Take what became of a claim; tasks that nobody wants any more are given back."""
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A take proposed for a consumer; ``shares`` says how many tasks are hoped for by tube."""
+
+    consumer: Consumer
+    recorded: Recorded
+    tasks_max: int
+    shares: Mapping[str, int]
+    serials: Mapping[str, int]
+    """The tubes' serials when it was made."""
+
+
+def is_pattern(source: str) -> bool:
+    """Tell whether a source names tubes by a pattern."""
+    return "*" in source
+
+
+def matcher(pattern: str) -> re.Pattern[str]:
+    """Return the expression for a pattern in which "*" stands for any characters."""
+    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")))
+
+
+@dataclass(slots=True)
+class _Tube:
+    """What is known of one tube that consumers wait on.
+
+    ``line`` holds the consumers in order of their arrival; a subscription without credit is not in
+    it. ``promised`` counts the tasks hoped for by claims without answer, ``coming`` the tasks that
+    entries in flight may make ready.
+    """
+
+    line: dict[Consumer, None]
+    promised: int = 0
+    coming: int = 0
+    serial: int = 0
+    """Grows whenever tasks may have become ready."""
+
+
+class Waiters:
+    """The consumers that wait, in line per tube: first come, first served."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._tubes: dict[str, _Tube] = {}
+        self._consumers: dict[Consumer, list[str]] = {}
+        self._patterns: dict[Consumer, list[re.Pattern[str]]] = {}
+        self._dry: dict[tuple[Consumer, str], int] = {}
+        """Serial of the tube when a claim of the consumer found nothing in it."""
+        self._hot: dict[str, None] = {}
+        """Tubes to look at when the next entry is built, in a fixed order."""
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    def waiting(self, tube: str) -> int:
+        """Return how many consumers wait on a tube."""
+        known = self._tubes.get(tube)
+        return len(known.line) if known else 0
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(list(self._consumers))
+
+    # ------------------------------------------------------------------- consumers come and go
+
+    def add(self, consumer: Consumer) -> None:
+        """Let a consumer wait, behind those that wait already."""
+        assert consumer not in self._consumers
+        exact = [source for source in consumer.sources if not is_pattern(source)]
+        patterns = [matcher(source) for source in consumer.sources if is_pattern(source)]
+        self._consumers[consumer] = []
+        for name in exact:
+            self._join(consumer, name)
+        if patterns:
+            self._patterns[consumer] = patterns
+            for name in self._board.names():
+                if name not in exact and any(pattern.fullmatch(name) for pattern in patterns):
+                    self._join(consumer, name)
+
+    def _join(self, consumer: Consumer, name: str) -> None:
+        self._consumers[consumer].append(name)
+        self._tube(name).line[consumer] = None
+        self._hot[name] = None
+
+    def _tube(self, name: str) -> _Tube:
+        """Return what is known of a tube; a new one finds the consumers whose patterns match."""
+        known = self._tubes.get(name)
+        if known is None:
+            known = self._tubes[name] = _Tube({})
+            for consumer, patterns in self._patterns.items():
+                if any(pattern.fullmatch(name) for pattern in patterns):
+                    names = self._consumers[consumer]
+                    if name not in names:
+                        names.append(name)
+                        known.line[consumer] = None
+        return known
+
+    def remove(self, consumer: Consumer) -> None:
+        """Let a consumer go; claims without answer still have to be answered."""
+        for name in self._consumers.pop(consumer, ()):
+            known = self._tubes[name]
+            known.line.pop(consumer, None)
+            self._dry.pop((consumer, name), None)
+            self._forget_idle(name, known)
+        self._patterns.pop(consumer, None)
+
+    def _forget_idle(self, name: str, known: _Tube) -> None:
+        if not known.line and not known.promised and not known.coming and not self._patterns:
+            del self._tubes[name]
+            self._hot.pop(name, None)
+
+    def renew(self, consumer: Consumer) -> None:
+        """Let a consumer that wants more (it granted credit) back in line, at the end."""
+        for name in self._consumers.get(consumer, ()):
+            self._tubes[name].line.setdefault(consumer, None)
+            self._hot[name] = None
+
+    # --------------------------------------------------------------------------- tasks come
+
+    def feed(self, tube: str, tasks: int) -> None:
+        """Say that the entry being built may make so many tasks of a tube ready."""
+        if tube in self._tubes or self._patterns:
+            known = self._tube(tube)
+            known.coming += tasks
+            known.serial += 1
+            self._hot[tube] = None
+
+    def fed(self, tube: str, tasks: int) -> None:
+        """Say that an entry announced by ``feed`` was applied, or was lost."""
+        known = self._tubes.get(tube)
+        if known is not None:
+            # A tube may have been forgotten and met again in between.
+            known.coming = max(0, known.coming - tasks)
+            self._hot[tube] = None
+            self._forget_idle(tube, known)
+
+    # --------------------------------------------------------------------------- takes go
+
+    def claims(self) -> list[Claim]:
+        """Return the takes that belong into the entry being built."""
+        claims: list[Claim] = []
+        for name in list(self._hot):
+            known = self._tubes.get(name)
+            if known is None or not known.line or not self._claim_from(name, known, claims):
+                self._hot.pop(name, None)
+            if len(claims) >= CLAIMS_PER_ENTRY_MAX:
+                break
+        return claims
+
+    def _claim_from(self, name: str, known: _Tube, claims: list[Claim]) -> bool:
+        """Add claims on one tube; tell whether it has to be looked at again for the next entry."""
+        served: list[Consumer] = []
+        free = self._free(name, known)
+        for consumer in known.line:
+            if free <= 0 or len(claims) >= CLAIMS_PER_ENTRY_MAX:
+                break
+            if self._dry.get((consumer, name)) == known.serial:
+                continue
+            wanted = min(consumer.wants(), TAKE_TASKS_MAX)
+            if wanted > 0:
+                claim = self._claim(consumer, name, wanted)
+                claims.append(claim)
+                free -= claim.shares[name]
+            served.append(consumer)
+        for consumer in served:
+            self._move_back(consumer)
+        return free > 0 and len(claims) >= CLAIMS_PER_ENTRY_MAX
+
+    def _free(self, name: str, known: _Tube) -> int:
+        return self._board.ready(name) + known.coming - known.promised
+
+    def _claim(self, consumer: Consumer, first: str, wanted: int) -> Claim:
+        """Return a claim on ``first``, and on the consumer's other tubes if more is wanted."""
+        shares: dict[str, int] = {}
+        names = self._consumers[consumer]
+        hoped = 0
+        for name in names if len(names) > 1 else (first,):
+            known = self._tubes[name]
+            if name != first and self._dry.get((consumer, name)) == known.serial:
+                continue
+            share = min(wanted - hoped, self._free(name, known))
+            if name == first:
+                share = max(share, 1)
+            if share > 0:
+                shares[name] = share
+                hoped += share
+        serials = {}
+        for name, share in shares.items():
+            known = self._tubes[name]
+            known.promised += share
+            serials[name] = known.serial
+        tasks_max = min(hoped, wanted)
+        return Claim(consumer, consumer.take(list(shares), tasks_max), tasks_max, shares, serials)
+
+    def _move_back(self, consumer: Consumer) -> None:
+        """Put a subscription that was served at the end of its lines, or out of them."""
+        if consumer.one_shot:
+            return
+        wants = consumer.wants() > 0
+        for name in self._consumers[consumer]:
+            line = self._tubes[name].line
+            line.pop(consumer, None)
+            if wants:
+                line[consumer] = None
+
+    def answered(self, claim: Claim, tasks: int) -> None:
+        """Take note that a claim was answered with so many tasks, or was lost (0)."""
+        found_nothing = tasks == 0
+        alive = claim.consumer in self._consumers
+        for name, share in claim.shares.items():
+            known = self._tubes[name]
+            known.promised -= share
+            assert known.promised >= 0
+            self._hot[name] = None
+            if alive and found_nothing:
+                self._dry[claim.consumer, name] = claim.serials[name]
+            if not alive:
+                self._forget_idle(name, known)
+        if alive and claim.consumer.wants() > 0:
+            for name in self._consumers[claim.consumer]:
+                self._tubes[name].line.setdefault(claim.consumer, None)
+                self._hot[name] = None
