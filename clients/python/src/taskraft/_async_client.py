@@ -1,0 +1,235 @@
+"""The client for asyncio."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack
+
+from taskraft import _feed, _settlement
+from taskraft._async_tube import AsyncTube, TakeOptions, take_tasks
+from taskraft._calls import new_request_id
+from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connection
+from taskraft._durations import Duration
+from taskraft._joiner import only
+from taskraft._subscription import AsyncSubscription, SubscribeOptions
+from taskraft._tubes import Kind, TubeSettings, create_request
+from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+
+    import grpc
+
+    from taskraft._settlement import Settlement
+    from taskraft._sources import Sources
+    from taskraft._taken import AsyncTakenTask
+
+
+class AsyncClient:
+    """Put, take and settle tasks with asyncio.
+
+    It connects with the first call, follows the leader, repeats what was not answered with the same
+    request_id until the time of the call is over, and joins concurrent calls into one message. It
+    belongs to the event loop that uses it first. Use it as a context, or call `close`.
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        timeout: Duration = TIMEOUT_DEFAULT,
+        name: str | None = None,
+        session_ttr: Duration = SESSION_TTR_DEFAULT,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Describe the cluster; nothing is connected yet.
+
+        Args:
+            target: Addresses of some or all nodes, "host:port,host:port"; absent the variable
+                TASKRAFT_TARGET, or else 127.0.0.1:7401.
+            timeout: How long each call is tried.
+            name: Shown to people who look at sessions; host and process by default.
+            session_ttr: How long leases outlive this process or its connection.
+            credentials: For TLS.
+        """
+        self._connection = Connection(
+            target, timeout=timeout, name=name, session_ttr=session_ttr, credentials=credentials
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close subscriptions and the session; what they hold is handed out again."""
+        await self._connection.close()
+
+    # ----------------------------------------------------------------------------- tasks
+
+    def tube(self, name: str) -> AsyncTube:
+        """Return a handle of a tube; the server is not asked."""
+        return AsyncTube(name, self._connection)
+
+    def subscribe(self, tubes: Sources, **options: Unpack[SubscribeOptions]) -> AsyncSubscription:
+        """Return the tasks of one or several tubes as they become ready.
+
+        Args:
+            tubes: A name or pattern, several, or names with their shares.
+            **options: See `SubscribeOptions`.
+        """
+        return AsyncSubscription(self._connection, tubes, options)
+
+    async def take_many(
+        self,
+        tubes: Sources,
+        tasks_max: int = 1,
+        *,
+        wait: Duration | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[TakeOptions],
+    ) -> list[AsyncTakenTask]:
+        """Take up to `tasks_max` tasks from one or several tubes; wait only for the first."""
+        return await take_tasks(
+            self._connection, tubes, tasks_max, wait=wait, timeout=timeout, options=options
+        )
+
+    async def settle(
+        self, token: int, action: Settlement | None = None, *, timeout: Duration | None = None
+    ) -> None:
+        """Settle a lease by its token alone; without an action it is acknowledged.
+
+        Raises:
+            LeaseStale: The lease is over.
+        """
+        self._connection.use()
+        items = [(token, action or _settlement.PLAIN_ACK)]
+        only(await self._connection.leases.settle_items(items, timeout))
+
+    # ----------------------------------------------------------------------------- tubes
+
+    async def create_tube(
+        self,
+        name: str,
+        kind: Kind = "fifottl",
+        *,
+        if_not_exists: bool = False,
+        timeout: Duration | None = None,
+        **settings: Unpack[TubeSettings],
+    ) -> tube_service_pb2.Tube:
+        """Create a tube and return it as it is now.
+
+        Args:
+            name: 1 to 128 letters, digits, "_", "-", "." and ":".
+            kind: What it does besides strict order.
+            if_not_exists: Return the existing tube if there is one of this name.
+            timeout: How long to try.
+            **settings: See `TubeSettings`.
+
+        Raises:
+            TubeExists: There is one of this name.
+        """
+        request = create_request(name, kind, if_not_exists=if_not_exists, settings=settings)
+        response = await self._connection.call(
+            lambda node: node.tubes.CreateTube, request, timeout=timeout
+        )
+        return response.tube
+
+    async def drop_tube(
+        self, name: str, *, force: bool = False, timeout: Duration | None = None
+    ) -> int:
+        """Remove a tube and return how many tasks went with it.
+
+        Raises:
+            TubeBusy: Tasks are taken or consumers wait, and `force` is not set.
+        """
+        request = tube_service_pb2.DropTubeRequest(
+            request_id=new_request_id(), name=name, force=force
+        )
+        response = await self._connection.call(
+            lambda node: node.tubes.DropTube, request, timeout=timeout
+        )
+        return response.tasks
+
+    async def truncate_tube(self, name: str, *, timeout: Duration | None = None) -> int:
+        """Remove all tasks of a tube and return how many."""
+        request = tube_service_pb2.TruncateTubeRequest(request_id=new_request_id(), name=name)
+        response = await self._connection.call(
+            lambda node: node.tubes.TruncateTube, request, timeout=timeout
+        )
+        return response.tasks
+
+    async def list_tubes(
+        self, names: Sequence[str] = (), *, timeout: Duration | None = None
+    ) -> list[tube_service_pb2.Tube]:
+        """Return the tubes whose names fit one of the patterns, or all, by name."""
+        tubes: list[tube_service_pb2.Tube] = []
+        request = tube_service_pb2.ListTubesRequest(names=names)
+        while True:
+            page = await self._connection.call(
+                lambda node: node.tubes.ListTubes, request, timeout=timeout
+            )
+            tubes += page.tubes
+            if not page.next_page_token:
+                return tubes
+            request.page_token = page.next_page_token
+
+    async def stats(
+        self, tubes: Sequence[str] = (), *, timeout: Duration | None = None
+    ) -> tube_service_pb2.GetStatisticsResponse:
+        """Return how many tasks are in each state by tube, and their sum."""
+        request = tube_service_pb2.GetStatisticsRequest(tubes=tubes)
+        return await self._connection.call(
+            lambda node: node.tubes.GetStatistics, request, timeout=timeout
+        )
+
+    # --------------------------------------------------------------------------- cluster
+
+    async def cluster_state(
+        self, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.GetClusterStateResponse:
+        """Return the members, who leads, and how far each has come."""
+        request = cluster_service_pb2.GetClusterStateRequest()
+        return await self._connection.call(
+            lambda node: node.cluster.GetClusterState, request, timeout=timeout
+        )
+
+    async def server_info(
+        self, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.GetServerInfoResponse:
+        """Return version, limits and features of the node that is asked."""
+        request = cluster_service_pb2.GetServerInfoRequest()
+        return await self._connection.call(
+            lambda node: node.cluster.GetServerInfo, request, timeout=timeout
+        )
+
+    def changes(
+        self,
+        tubes: Sequence[str] = (),
+        *,
+        from_start: bool = False,
+        cursor: Mapping[int, int] | None = None,
+        follow: bool = True,
+    ) -> AsyncIterator[feed_service_pb2.ChangeEvent]:
+        """Yield one event for each transition of each task, in order within each partition.
+
+        Args:
+            tubes: Only of these; all by default.
+            from_start: From the oldest that is left instead of from now.
+            cursor: By partition: the next sequence number to read.
+            follow: Wait for more instead of ending with what there is.
+
+        Raises:
+            CursorTrimmed: Retention has removed what the cursor points to.
+        """
+        return _feed.tail(
+            self._connection, tubes=tubes, is_from_start=from_start, cursor=cursor, follow=follow
+        )

@@ -1,0 +1,442 @@
+"""Put into and take from one tube, with asyncio."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict, Unpack
+
+from taskraft import _settlement, errors
+from taskraft._calls import new_request_id
+from taskraft._connection import put_outcomes
+from taskraft._durations import Duration, milliseconds, seconds
+from taskraft._joiner import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX, only
+from taskraft._payload import Payload
+from taskraft._sources import Sources, sources_of
+from taskraft._spec import PutOptions, prototype, spec_of
+from taskraft._status import refused_items
+from taskraft._taken import AsyncTakenTask
+from taskraft._task import Task
+from taskraft.v1 import task_pb2, task_service_pb2, tube_service_pb2
+
+if TYPE_CHECKING:
+    from taskraft._connection import Connection
+    from taskraft._joiner import Outcome
+    from taskraft._settlement import Reason
+
+PUTS_IN_HAND: Final = 4
+"""Messages of one put_many that are built ahead of the one on its way."""
+WAIT_SECONDS_MAX: Final = 20.0
+"""A longer wait for a task is made of several calls, so that a lost node is noticed."""
+SPEC_BYTES: Final = 16
+"""What a task takes in a message beside its payload and headers, about."""
+
+Ids: TypeAlias = "int | Iterable[int]"
+
+
+class TakeOptions(TypedDict, total=False):
+    """Which tasks are taken, and how they are held."""
+
+    types: Sequence[str]
+    """Only tasks of these types."""
+    priority_bound: int
+    """Only tasks at least as urgent as this."""
+    ttr: Duration
+    """Time to run of the leases instead of the tasks' own."""
+    bytes_max: int
+    """At most so many bytes of payload, but always one task."""
+    task_id: int
+    """This task, if it is ready, delayed or buried."""
+    session: bool
+    """Hold the tasks by the client's session (default), or by their time to run alone, so that
+    another process may settle them by their tokens."""
+
+
+class AsyncTube:
+    """A handle of one tube; making one does not ask the server."""
+
+    def __init__(self, name: str, connection: Connection) -> None:
+        self.name: Final = name
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    # ----------------------------------------------------------------------------------- put
+
+    async def put(
+        self, payload: Payload, *, timeout: Duration | None = None, **options: Unpack[PutOptions]
+    ) -> int:
+        """Put a task and return its id once it is on the disks of a majority.
+
+        Concurrent calls are joined into one message. A failed attempt is repeated with the same
+        request_id until the time is over, so that the task is put once.
+
+        Args:
+            payload: Bytes as they are, a str as UTF-8, anything else as JSON.
+            timeout: How long to try; the client's timeout by default.
+            **options: See `PutOptions`.
+
+        Raises:
+            KeyTaken: An unfinished task has the unique key.
+            TaskraftError: Any other refusal.
+        """
+        spec = spec_of(payload, prototype(options) if options else None)
+        with self._traced_send([spec]) as task_ids:
+            outcomes = await self._submit([spec], timeout)
+            task_id = only(outcomes)
+            task_ids.append(task_id)
+            return task_id
+
+    async def put_many(
+        self,
+        payloads: Iterable[Payload] | AsyncIterable[Payload],
+        *,
+        timeout: Duration | None = None,
+        **options: Unpack[PutOptions],
+    ) -> list[int]:
+        """Put many tasks in order and return their ids; at most a few messages are in memory.
+
+        Args:
+            payloads: Read as fast as the server accepts them.
+            timeout: How long to try each message.
+            **options: The same for all tasks.
+
+        Raises:
+            ItemsRefused: Some were refused; all others were put.
+            TaskraftError: A message failed as a whole; what was read before it may have been put.
+        """
+        shared = prototype(options) if options else None
+        outcomes: list[Outcome[int]] = []
+        in_hand: deque[asyncio.Task[list[Outcome[int]]]] = deque()
+        try:
+            async for specs in _messages(payloads, shared):
+                in_hand.append(self._start_put(specs, timeout))
+                if len(in_hand) >= PUTS_IN_HAND:
+                    outcomes += await in_hand.popleft()
+            while in_hand:
+                outcomes += await in_hand.popleft()
+        finally:
+            for put in in_hand:
+                put.cancel()
+        return _ids_or_refusal(outcomes)
+
+    async def put_atomic(
+        self,
+        payloads: Iterable[Payload],
+        *,
+        room_wait: Duration = 0,
+        timeout: Duration | None = None,
+        **options: Unpack[PutOptions],
+    ) -> list[int]:
+        """Put tasks all or none, in one message.
+
+        Args:
+            payloads: At most 10 000.
+            room_wait: In a tube with a capacity: wait so long for room.
+            timeout: How long to try.
+            **options: The same for all tasks.
+        """
+        shared = prototype(options) if options else None
+        specs = [spec_of(payload, shared) for payload in payloads]
+        request = task_service_pb2.PutTasksRequest(
+            request_id=new_request_id(),
+            tube=self.name,
+            atomic=True,
+            room_wait_ms=milliseconds(room_wait),
+        )
+        with self._traced_send(specs) as task_ids:
+            request.tasks.extend(specs)
+            response = await self._connection.call(
+                lambda node: node.tasks.PutTasks,
+                request,
+                timeout=timeout,
+                wait_seconds=seconds(room_wait),
+            )
+            task_ids.extend(_ids_or_refusal(put_outcomes(response)))
+            return task_ids
+
+    def _start_put(
+        self, specs: list[task_pb2.TaskSpec], timeout: Duration | None
+    ) -> asyncio.Task[list[Outcome[int]]]:
+        async def put() -> list[Outcome[int]]:
+            with self._traced_send(specs):
+                return await self._submit(specs, timeout)
+
+        return asyncio.create_task(put())
+
+    async def _submit(
+        self, specs: Sequence[task_pb2.TaskSpec], timeout: Duration | None
+    ) -> list[Outcome[int]]:
+        connection = self._connection
+        connection.use()
+        size_bytes = sum(len(spec.payload) for spec in specs) + SPEC_BYTES * len(specs)
+        deadline = connection.deadline(timeout)
+        return await connection.puts(self.name).submit(specs, size_bytes, deadline)
+
+    def _traced_send(self, specs: Sequence[task_pb2.TaskSpec]) -> AbstractContextManager[list[int]]:
+        """Return the span of a put, which names the ids that are added to its value."""
+        spans = self._connection.spans
+        return nullcontext([]) if spans is None else spans.send(self.name, specs)
+
+    # ---------------------------------------------------------------------------------- take
+
+    async def take(
+        self,
+        *,
+        wait: Duration | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[TakeOptions],
+    ) -> AsyncTakenTask | None:
+        """Take the next task.
+
+        Args:
+            wait: How long to wait for one; absent without limit, 0 not at all.
+            timeout: How long to try to reach the cluster, beyond the wait.
+            **options: See `TakeOptions`.
+
+        Returns:
+            The task, or None if there was none in time.
+        """
+        tasks = await self.take_many(1, wait=wait, timeout=timeout, **options)
+        return tasks[0] if tasks else None
+
+    async def take_many(
+        self,
+        tasks_max: int,
+        *,
+        wait: Duration | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[TakeOptions],
+    ) -> list[AsyncTakenTask]:
+        """Take up to `tasks_max` tasks, at most 1 000; wait only for the first."""
+        return await take_tasks(
+            self._connection, self.name, tasks_max, wait=wait, timeout=timeout, options=options
+        )
+
+    # ------------------------------------------------------------------------ single tasks
+
+    async def peek(self, task_id: int, *, timeout: Duration | None = None) -> Task:
+        """Return a task without changing it.
+
+        Raises:
+            TaskNotFound: There is none with this id, or not any more.
+        """
+        request = task_service_pb2.GetTasksRequest(
+            tube=self.name, selector=task_pb2.TaskSelector(ids=[task_id])
+        )
+        response = await self._connection.call(
+            lambda node: node.tasks.GetTasks, request, timeout=timeout
+        )
+        for error in refused_items(response.errors).values():
+            raise error
+        return Task(response.tasks[0])
+
+    async def list(
+        self,
+        filter: str = "",
+        *,
+        order_by: str = "",
+        timeout: Duration | None = None,
+    ) -> AsyncIterator[Task]:
+        """Yield the tasks that a filter chooses, page by page, as they were at the first page."""
+        request = task_service_pb2.ListTasksRequest(
+            tube=self.name, filter=filter, order_by=order_by
+        )
+        while True:
+            page = await self._connection.call(
+                lambda node: node.tasks.ListTasks, request, timeout=timeout
+            )
+            for message in page.tasks:
+                yield Task(message)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def kick(
+        self,
+        count: int = 1,
+        *,
+        ids: Ids | None = None,
+        delay: Duration = 0,
+        timeout: Duration | None = None,
+    ) -> int:
+        """Make buried tasks ready again and return how many: the first `count`, or chosen ones."""
+        request = task_service_pb2.KickTasksRequest(
+            request_id=new_request_id(), tube=self.name, delay_ms=milliseconds(delay)
+        )
+        if ids is None:
+            request.count = count
+        else:
+            request.selector.CopyFrom(_selector(ids))
+        response = await self._connection.call(
+            lambda node: node.tasks.KickTasks, request, timeout=timeout
+        )
+        return _count_or_refusal(response, request.selector)
+
+    async def bury(self, ids: Ids, *, reason: Reason = "", timeout: Duration | None = None) -> int:
+        """Take tasks that nobody holds out of circulation; return how many."""
+        request = task_service_pb2.BuryTasksRequest(
+            request_id=new_request_id(),
+            tube=self.name,
+            selector=_selector(ids),
+            failure=_settlement.failure_of(reason),
+        )
+        response = await self._connection.call(
+            lambda node: node.tasks.BuryTasks, request, timeout=timeout
+        )
+        return _count_or_refusal(response, request.selector)
+
+    async def delete(self, ids: Ids, *, timeout: Duration | None = None) -> int:
+        """Remove tasks in any state and return how many."""
+        request = task_service_pb2.DeleteTasksRequest(
+            request_id=new_request_id(), tube=self.name, selector=_selector(ids)
+        )
+        response = await self._connection.call(
+            lambda node: node.tasks.DeleteTasks, request, timeout=timeout
+        )
+        return _count_or_refusal(response, request.selector)
+
+    async def stats(self, *, timeout: Duration | None = None) -> tube_service_pb2.TubeStatistics:
+        """Return how many tasks are in each state, and how many calls there were.
+
+        Raises:
+            TubeNotFound: There is no such tube.
+        """
+        request = tube_service_pb2.GetStatisticsRequest(tubes=[self.name])
+        response = await self._connection.call(
+            lambda node: node.tubes.GetStatistics, request, timeout=timeout
+        )
+        for statistics in response.tubes:
+            return statistics
+        raise errors.TubeNotFound(f'no tube has the name "{self.name}"')
+
+
+async def take_tasks(
+    connection: Connection,
+    sources: Sources,
+    tasks_max: int,
+    *,
+    wait: Duration | None,
+    timeout: Duration | None,
+    options: TakeOptions,
+) -> list[AsyncTakenTask]:
+    """Take up to `tasks_max` tasks from one or several tubes."""
+    connection.use()
+    wait_end = None if wait is None else time.monotonic() + seconds(wait)
+    while True:
+        left = WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
+        wait_seconds = min(left, WAIT_SECONDS_MAX)
+        request = _take_request(sources, tasks_max, wait_seconds, options)
+        tasks = await _take_once(connection, request, wait_seconds, timeout, options)
+        if tasks or (wait_end is not None and time.monotonic() >= wait_end):
+            return [AsyncTakenTask(message, connection.leases) for message in tasks]
+
+
+def _take_request(
+    sources: Sources, tasks_max: int, wait_seconds: float, options: TakeOptions
+) -> task_service_pb2.TakeTasksRequest:
+    request = task_service_pb2.TakeTasksRequest(
+        sources=sources_of(sources),
+        tasks_max=tasks_max,
+        wait_ms=round(wait_seconds * 1_000),
+        types=options.get("types", ()),
+        bytes_max=options.get("bytes_max", 0),
+    )
+    if "priority_bound" in options:
+        request.priority_bound = options["priority_bound"]
+    if "task_id" in options:
+        request.task_id = options["task_id"]
+    if "ttr" in options:
+        request.ttr_ms = milliseconds(options["ttr"])
+    return request
+
+
+async def _take_once(
+    connection: Connection,
+    request: task_service_pb2.TakeTasksRequest,
+    wait_seconds: float,
+    timeout: Duration | None,
+    options: TakeOptions,
+) -> Sequence[task_pb2.Task]:
+    """Make one call; open another session when the server does not know ours any more."""
+    started_ns = time.time_ns()
+    deadline = connection.deadline(timeout, wait_seconds)
+    while True:
+        request.request_id = new_request_id()
+        if options.get("session", True):
+            request.session_id = await connection.take_session.session_id(deadline)
+        try:
+            response = await connection.caller.call(
+                lambda node: node.tasks.TakeTasks,
+                request,
+                deadline=deadline,
+                wait_seconds=wait_seconds,
+            )
+        except errors.SessionNotFound:
+            if not request.session_id or time.monotonic() >= deadline:
+                raise
+            connection.take_session.lost(request.session_id)
+            continue
+        if response.tasks and connection.spans is not None:
+            connection.spans.received(response.tasks, started_ns)
+        return response.tasks
+
+
+async def _messages(
+    payloads: Iterable[Payload] | AsyncIterable[Payload], shared: task_pb2.TaskSpec | None
+) -> AsyncIterator[list[task_pb2.TaskSpec]]:
+    """Yield lists of specs, each as large as one message may be."""
+    specs: list[task_pb2.TaskSpec] = []
+    size_bytes = 0
+    if isinstance(payloads, AsyncIterable):
+        async for payload in payloads:
+            specs.append(spec_of(payload, shared))
+            size_bytes += len(specs[-1].payload) + SPEC_BYTES
+            if len(specs) >= MESSAGE_ITEMS_MAX or size_bytes >= MESSAGE_BYTES_MAX:
+                yield specs
+                specs, size_bytes = [], 0
+    else:
+        for payload in payloads:
+            specs.append(spec_of(payload, shared))
+            size_bytes += len(specs[-1].payload) + SPEC_BYTES
+            if len(specs) >= MESSAGE_ITEMS_MAX or size_bytes >= MESSAGE_BYTES_MAX:
+                yield specs
+                specs, size_bytes = [], 0
+    if specs:
+        yield specs
+
+
+def _ids_or_refusal(outcomes: Sequence[Outcome[int]]) -> list[int]:
+    refused = {
+        position: outcome
+        for position, outcome in enumerate(outcomes)
+        if isinstance(outcome, errors.TaskraftError)
+    }
+    task_ids = [0 if isinstance(each, errors.TaskraftError) else each for each in outcomes]
+    if refused:
+        raise errors.ItemsRefused(refused, task_ids=task_ids, items=len(outcomes))
+    return task_ids
+
+
+def _selector(ids: Ids) -> task_pb2.TaskSelector:
+    return task_pb2.TaskSelector(ids=[ids] if isinstance(ids, int) else ids)
+
+
+def _count_or_refusal(
+    response: task_service_pb2.KickTasksResponse
+    | task_service_pb2.BuryTasksResponse
+    | task_service_pb2.DeleteTasksResponse,
+    selector: task_pb2.TaskSelector,
+) -> int:
+    refused = refused_items(response.errors)
+    if len(refused) == 1 == len(selector.ids):
+        raise next(iter(refused.values()))
+    if refused:
+        raise errors.ItemsRefused(refused, items=len(selector.ids))
+    return response.count

@@ -1,0 +1,142 @@
+"""Carry one call to the leader and repeat it until it is answered or its time is over.
+
+A repetition is the same message, request_id included, so that the server answers a call that
+already had its effect instead of doing it again. Only failures that say "not done, or not known"
+are repeated (`taskraft.catalogue`); a node that does not answer in time counts as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import grpc
+
+from taskraft import catalogue, errors
+from taskraft._route import LEADER_KEY
+from taskraft._status import from_rpc_error, metadata_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from taskraft._nodes import Node, Nodes
+
+log = logging.getLogger("taskraft")
+
+ATTEMPT_SECONDS_MAX: Final = 5.0
+"""A node that has not answered for so long is left for another; nobody waits here on purpose."""
+WAIT_MARGIN_SECONDS: Final = 1.0
+"""What a call that waits in the server may take beyond its wait."""
+BACKOFF_SECONDS: Final = 0.05
+BACKOFF_SECONDS_MAX: Final = 1.0
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class Method(Protocol[Request, Response]):
+    """A unary method of a stub of grpc.aio."""
+
+    def __call__(
+        self, request: Request, /, *, timeout: float | None = None
+    ) -> grpc.aio.UnaryUnaryCall[Request, Response]:
+        """Start the call."""
+        ...
+
+
+def new_request_id() -> str:
+    """Return a fresh request_id: 128 random bits, safe after a fork."""
+    return os.urandom(16).hex()
+
+
+class Caller:
+    """Call methods on whichever node leads."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    async def call(
+        self,
+        method: Callable[[Node], Method[Request, Response]],
+        request: Request,
+        *,
+        deadline: float,
+        wait_seconds: float = 0.0,
+    ) -> Response:
+        """Return the answer to `request`.
+
+        Args:
+            method: Picks the method from a node's services.
+            request: Sent unchanged with every attempt.
+            deadline: When to give up, by `time.monotonic`.
+            wait_seconds: How long the server is asked to wait before it answers.
+
+        Raises:
+            TaskraftError: The last failure, when it is final or the time is over.
+        """
+        attempts = 0
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise errors.DeadlinePassed("the time for the call was over before it was sent")
+            node = self._nodes.next_node()
+            allowed = min(
+                remaining,
+                wait_seconds + (WAIT_MARGIN_SECONDS if wait_seconds else ATTEMPT_SECONDS_MAX),
+            )
+            error = None
+            call = method(node)(request, timeout=allowed)
+            try:
+                response = await call
+            except grpc.aio.AioRpcError as raised:
+                error = self._failure(node, raised)
+            else:
+                self._heard(await call.initial_metadata())
+                self._heard(await call.trailing_metadata())
+                return response
+            attempts += 1
+            pause = pause_seconds(error, attempts, len(self._nodes.route.addresses))
+            if pause is None or time.monotonic() + pause >= deadline:
+                raise error
+            log.debug("attempt %d at %s failed: %s", attempts, node.address, error)
+            await asyncio.sleep(pause)
+
+    def _failure(self, node: Node, raised: grpc.aio.AioRpcError) -> errors.TaskraftError:
+        """Learn from a failed attempt who leads, and return what is wrong."""
+        error = from_rpc_error(raised)
+        if isinstance(error, errors.RetryableError | errors.DeadlinePassed):
+            is_unreachable = isinstance(error, errors.Unavailable | errors.DeadlinePassed)
+            self._nodes.route.failed(node.address, is_unreachable=is_unreachable)
+        leader = metadata_of(raised).get(LEADER_KEY) or error.metadata.get("leader", "")
+        if isinstance(leader, str) and leader != node.address:
+            self._nodes.route.heard_of_leader(leader)
+        return error
+
+    def _heard(self, metadata: grpc.aio.Metadata | None) -> None:
+        leader = metadata.get(LEADER_KEY) if metadata else None
+        if isinstance(leader, str):
+            self._nodes.route.heard_of_leader(leader)
+
+
+def pause_seconds(error: errors.TaskraftError, attempts: int, nodes: int) -> float | None:
+    """Return how long to wait before the next attempt, or None when there should be none.
+
+    As the server says where it says so. Nodes that could not be reached are passed over at once
+    until each has been tried; then the pauses double, with jitter, so that the clients of a cluster
+    that comes back do not all come at the same moment.
+    """
+    is_silent = isinstance(error, errors.DeadlinePassed)
+    if not is_silent and not catalogue.is_retried(error):
+        return None
+    if error.retry_ms is not None:
+        return error.retry_ms / 1_000 * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+    if error.metadata.get("leader"):
+        return 0.0 if attempts == 1 else BACKOFF_SECONDS
+    if attempts < nodes and isinstance(error, errors.Unavailable | errors.DeadlinePassed):
+        return 0.0
+    longest: float = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2 ** min(attempts, 8))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

@@ -1,0 +1,207 @@
+"""The client for threads and scripts.
+
+It is a facade of the client for asyncio, which runs on one event loop in a background thread. The
+other ways were weighed: a second implementation over gRPC's synchronous API would double the parts
+that are hard to get right (joining, retries, streams that resume) and could not join the calls of
+several threads into one message without a thread in the background either; generated code would be
+twice the code to read. The price of the facade is the way to another thread and back, about 60 us a
+call, which a call to a synced majority does not feel; lists and subscriptions pay it once for each
+list. A stream that is kept going in the background is also what keeps a slow handler from losing
+it.
+
+Any number of threads may share one client. Fork before the first call, or after `close`; in a child
+that was forked in between every call raises `ClientForked`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Final, Self, Unpack
+
+from taskraft._async_client import AsyncClient
+from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT
+from taskraft._portal import Portal
+from taskraft._sync_subscription import Subscription
+from taskraft._sync_taken import TakenTask
+from taskraft._sync_tube import Tube, iterate
+from taskraft.errors import TaskraftError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    import grpc
+
+    from taskraft._async_tube import TakeOptions
+    from taskraft._durations import Duration
+    from taskraft._settlement import Settlement
+    from taskraft._sources import Sources
+    from taskraft._subscription import SubscribeOptions
+    from taskraft._tubes import Kind, TubeSettings
+    from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
+
+EXIT_SECONDS_MAX: Final = 2.0
+"""How long a client that was forgotten may hold up the end of the process."""
+
+
+class Client:
+    """Put, take and settle tasks from threads and scripts.
+
+        with Client() as client:
+            task_id = client.tube("emails").put({"to": "a@b.c"})
+
+    It connects with the first call, follows the leader, and repeats what was not answered with the
+    same request_id until the time of the call is over.
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        timeout: Duration = TIMEOUT_DEFAULT,
+        name: str | None = None,
+        session_ttr: Duration = SESSION_TTR_DEFAULT,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Describe the cluster as `AsyncClient` does; nothing is connected yet."""
+        self._client = AsyncClient(
+            target, timeout=timeout, name=name, session_ttr=session_ttr, credentials=credentials
+        )
+        self._portal = Portal()
+        self._forgotten = weakref.finalize(self, _close_forgotten, self._client, self._portal)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close subscriptions and the session; what they hold is handed out again."""
+        self._forgotten.detach()
+        if self._portal.is_used:
+            self._portal.run(self._client.close())
+        self._portal.close()
+
+    # ----------------------------------------------------------------------------- tasks
+
+    def tube(self, name: str) -> Tube:
+        """Return a handle of a tube; the server is not asked."""
+        return Tube(self._client.tube(name), self._portal)
+
+    def subscribe(self, tubes: Sources, **options: Unpack[SubscribeOptions]) -> Subscription:
+        """Return the tasks of one or several tubes as they become ready.
+
+        Args:
+            tubes: A name or pattern, several, or names with their shares.
+            **options: See `SubscribeOptions`.
+        """
+        return Subscription(self._client.subscribe(tubes, **options), self._portal)
+
+    def take_many(
+        self,
+        tubes: Sources,
+        tasks_max: int = 1,
+        *,
+        wait: Duration | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[TakeOptions],
+    ) -> list[TakenTask]:
+        """Take up to `tasks_max` tasks from one or several tubes; wait only for the first."""
+        taken = self._portal.run(
+            self._client.take_many(tubes, tasks_max, wait=wait, timeout=timeout, **options)
+        )
+        return [TakenTask(task, self._portal) for task in taken]
+
+    def settle(
+        self, token: int, action: Settlement | None = None, *, timeout: Duration | None = None
+    ) -> None:
+        """Settle a lease by its token alone; without an action it is acknowledged.
+
+        Raises:
+            LeaseStale: The lease is over.
+        """
+        self._portal.run(self._client.settle(token, action, timeout=timeout))
+
+    # ----------------------------------------------------------------------------- tubes
+
+    def create_tube(
+        self,
+        name: str,
+        kind: Kind = "fifottl",
+        *,
+        if_not_exists: bool = False,
+        timeout: Duration | None = None,
+        **settings: Unpack[TubeSettings],
+    ) -> tube_service_pb2.Tube:
+        """Create a tube and return it as it is now; see `AsyncClient.create_tube`."""
+        return self._portal.run(
+            self._client.create_tube(
+                name, kind, if_not_exists=if_not_exists, timeout=timeout, **settings
+            )
+        )
+
+    def drop_tube(self, name: str, *, force: bool = False, timeout: Duration | None = None) -> int:
+        """Remove a tube and return how many tasks went with it.
+
+        Raises:
+            TubeBusy: Tasks are taken or consumers wait, and `force` is not set.
+        """
+        return self._portal.run(self._client.drop_tube(name, force=force, timeout=timeout))
+
+    def truncate_tube(self, name: str, *, timeout: Duration | None = None) -> int:
+        """Remove all tasks of a tube and return how many."""
+        return self._portal.run(self._client.truncate_tube(name, timeout=timeout))
+
+    def list_tubes(
+        self, names: Sequence[str] = (), *, timeout: Duration | None = None
+    ) -> list[tube_service_pb2.Tube]:
+        """Return the tubes whose names fit one of the patterns, or all, by name."""
+        return self._portal.run(self._client.list_tubes(names, timeout=timeout))
+
+    def stats(
+        self, tubes: Sequence[str] = (), *, timeout: Duration | None = None
+    ) -> tube_service_pb2.GetStatisticsResponse:
+        """Return how many tasks are in each state by tube, and their sum."""
+        return self._portal.run(self._client.stats(tubes, timeout=timeout))
+
+    # --------------------------------------------------------------------------- cluster
+
+    def cluster_state(
+        self, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.GetClusterStateResponse:
+        """Return the members, who leads, and how far each has come."""
+        return self._portal.run(self._client.cluster_state(timeout=timeout))
+
+    def server_info(
+        self, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.GetServerInfoResponse:
+        """Return version, limits and features of the node that is asked."""
+        return self._portal.run(self._client.server_info(timeout=timeout))
+
+    def changes(
+        self,
+        tubes: Sequence[str] = (),
+        *,
+        from_start: bool = False,
+        cursor: Mapping[int, int] | None = None,
+        follow: bool = True,
+    ) -> Iterator[feed_service_pb2.ChangeEvent]:
+        """Yield one event for each transition of each task; see `AsyncClient.changes`."""
+        events = self._client.changes(tubes, from_start=from_start, cursor=cursor, follow=follow)
+        yield from iterate(self._portal, events)
+
+
+def _close_forgotten(client: AsyncClient, portal: Portal) -> None:
+    """Close a client that nobody closed, at the end of the process or of its last reference."""
+    with contextlib.suppress(TaskraftError, TimeoutError, CancelledError):
+        if portal.is_used:
+            portal.run(client.close(), EXIT_SECONDS_MAX)
+        portal.close()

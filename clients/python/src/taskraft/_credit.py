@@ -1,0 +1,101 @@
+"""Count how many tasks the server may still send; pure arithmetic.
+
+The limit holds for everything that has been sent and is not settled. Invariant: the tasks held and
+those still granted are together never more than the limit; the server never sends above the grant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from taskraft._task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CREDIT_TASKS_MAX: Final = 100_000
+"""The contract's limit of open credit."""
+
+Held = TypeVar("Held", bound=Task)
+
+
+class Credit(Generic[Held]):
+    """Hold the tasks that are not settled, and say what to grant next."""
+
+    def __init__(self, tasks_max: int, bytes_max: int = 0) -> None:
+        """Take the limits.
+
+        Args:
+            tasks_max: So many tasks may be held at once.
+            bytes_max: So many bytes of payload may be held at once; 0 without limit.
+        """
+        if not 1 <= tasks_max <= CREDIT_TASKS_MAX:
+            raise ValueError(f"credit is a number from 1 to {CREDIT_TASKS_MAX}, not {tasks_max}")
+        if bytes_max < 0:
+            raise ValueError(f"credit in bytes is not negative, like {bytes_max}")
+        self._tasks_max = tasks_max
+        self._bytes_max = bytes_max
+        self._granted_tasks = 0
+        self._granted_bytes = 0
+        self._held_bytes = 0
+        self._is_granted = False
+        self.held: Final[dict[int, Held]] = {}
+        """The tasks by their lease tokens, in order of their arrival."""
+
+    def hold(self, task: Held, *, is_granted: bool = True) -> None:
+        """Note a task that came; `is_granted` tells whether it used up credit."""
+        payload_bytes = len(task.payload)
+        self.held[task.token] = task
+        self._held_bytes += payload_bytes
+        if is_granted:
+            self._granted_tasks -= 1
+            self._granted_bytes -= payload_bytes
+
+    def drop(self, token: int) -> Held | None:
+        """Note that a task is settled or lost; return it if it was held."""
+        task = self.held.pop(token, None)
+        if task is not None:
+            self._held_bytes -= len(task.payload)
+        return task
+
+    def expired(self, now_ms: int) -> list[Held]:
+        """Drop and return the tasks whose leases ended by themselves before `now_ms`."""
+        over = [task for task in self.held.values() if 0 < task.lease_until_ms < now_ms]
+        for task in over:
+            self.drop(task.token)
+        return over
+
+    def missing_from(self, tokens: Iterable[int]) -> list[Held]:
+        """Drop and return the held tasks whose leases are not among `tokens`."""
+        known = set(tokens)
+        gone = [task for token, task in self.held.items() if token not in known]
+        for task in gone:
+            self.drop(task.token)
+        return gone
+
+    def restart(self) -> None:
+        """Note that a new stream begins, on which nothing is granted."""
+        self._granted_tasks = 0
+        self._granted_bytes = 0
+        self._is_granted = False
+
+    def grant(self, *, is_convenient: bool) -> tuple[int, int] | None:
+        """Return what to grant now, tasks and bytes, or None when it can wait.
+
+        Args:
+            is_convenient: A message leaves anyhow. Otherwise a grant is worth a message of its own
+                when half of the limit is open.
+        """
+        tasks = self._tasks_max - len(self.held) - self._granted_tasks
+        size_bytes = max(self._bytes_max - self._held_bytes - self._granted_bytes, 0)
+        least_tasks = 1 if is_convenient else (self._tasks_max + 1) // 2
+        least_bytes = (self._bytes_max + 1) // 2
+        if tasks < least_tasks and not (self._bytes_max and size_bytes >= least_bytes):
+            return None
+        if self._bytes_max and not size_bytes and not self._is_granted:
+            return None  # without bytes in the first grant of a stream they would not be limited
+        self._is_granted = True
+        tasks = max(tasks, 0)
+        self._granted_tasks += tasks
+        self._granted_bytes += size_bytes
+        return tasks, size_bytes if self._bytes_max else 0

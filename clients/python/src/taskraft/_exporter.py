@@ -1,0 +1,42 @@
+"""Set up OpenTelemetry's SDK for the programs of this package; imported only when asked for."""
+
+from __future__ import annotations
+
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    ConsoleSpanExporter,
+    SimpleSpanProcessor,
+)
+
+
+def install(service_name: str, exporter: str) -> bool:
+    """Set the tracer provider of the process unless there is one; return whether it was set."""
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return False
+    detected = Resource.create()  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+    if str(detected.attributes.get("service.name", "")).startswith("unknown_service"):
+        detected = detected.merge(Resource({"service.name": service_name}))
+    provider = TracerProvider(resource=detected)  # OTEL_TRACES_SAMPLER is read by the SDK
+    for name in exporter.split(","):
+        provider.add_span_processor(_processor(name.strip()))
+    trace.set_tracer_provider(provider)
+    return True
+
+
+def _processor(exporter: str) -> SpanProcessor:
+    match exporter:
+        case "otlp":
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+                OTLPSpanExporter,
+            )
+
+            return BatchSpanProcessor(OTLPSpanExporter())
+        case "console":
+            return SimpleSpanProcessor(ConsoleSpanExporter())
+        case _:
+            raise RuntimeError(
+                f'OTEL_TRACES_EXPORTER is "{exporter}"; this program knows otlp, console and none'
+            )

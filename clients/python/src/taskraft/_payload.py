@@ -1,0 +1,31 @@
+"""Turn what users put into bytes with a media type, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
+"""What JSON can say."""
+
+Payload: TypeAlias = "bytes | Json"
+"""Bytes are stored as they are, a str as UTF-8 text, everything else as JSON."""
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+BYTES: Final = ""
+"""Bytes say nothing about themselves; name their type with the option content_type."""
+
+
+def encode(payload: Payload) -> tuple[bytes, str]:
+    """Return the bytes of a payload and their media type.
+
+    Raises:
+        TypeError: JSON cannot say it.
+    """
+    if isinstance(payload, bytes):
+        return payload, BYTES
+    if isinstance(payload, str):
+        return payload.encode(), TEXT
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode(), JSON

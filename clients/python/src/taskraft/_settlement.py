@@ -1,0 +1,141 @@
+"""Build what the contract calls a Settlement, and read the answers to a list of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from taskraft._durations import Duration, milliseconds
+from taskraft._payload import Payload, encode
+from taskraft._status import refused_items
+from taskraft.v1 import task_pb2, task_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from taskraft._joiner import Outcome
+    from taskraft.v1 import error_pb2
+
+Settlement: TypeAlias = task_service_pb2.Settlement
+TouchedLease: TypeAlias = task_service_pb2.TouchedLease
+SettleItem: TypeAlias = tuple[int, Settlement]
+"""A lease and what to do with it. Items that share the second object share one Settlement."""
+
+FAILURE_TEXT_BYTES_MAX: Final = 4 * 1024
+"""The contract's limit; longer texts are cut here, since the end of a traceback is what counts
+least."""
+FAILURE_TYPE_BYTES_MAX: Final = 255
+
+Keep: TypeAlias = Literal["remove", "done", "zombie"]
+Reason: TypeAlias = "str | BaseException"
+"""Why a task failed: a text, or the exception itself."""
+
+PLAIN_ACK: Final = Settlement(ack=Settlement.Ack())
+"""Shared by all acknowledgements without a result, so that they are joined into one Settlement."""
+
+
+def failure_of(reason: Reason, *, fatal: bool = False) -> task_pb2.Failure:
+    """Return the record of a failure."""
+    name = "" if isinstance(reason, str) else type(reason).__name__
+    return task_pb2.Failure(
+        type=_cut(name, FAILURE_TYPE_BYTES_MAX),
+        message=_cut(str(reason), FAILURE_TEXT_BYTES_MAX),
+        fatal=fatal,
+    )
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
+
+
+def ack(
+    result: Payload = None, *, keep: Keep | None = None, retain: Duration | None = None
+) -> Settlement:
+    """Return the settlement that finishes a task."""
+    if result is None and keep is None and retain is None:
+        return PLAIN_ACK
+    message = Settlement.Ack()
+    if result is not None:
+        message.result, message.result_content_type = encode(result)
+    if keep is not None:
+        message.keep = Settlement.Ack.Keep.Value(keep.upper())
+    if retain is not None:
+        message.retain_ms = milliseconds(retain)
+    return Settlement(ack=message)
+
+
+def release(
+    delay: Duration | None = None,
+    *,
+    reason: Reason | None = None,
+    uncounted: bool = False,
+    move_to: str = "",
+) -> Settlement:
+    """Return the settlement that gives a task back."""
+    message = Settlement.Release(uncounted=uncounted, move_to=move_to)
+    if delay is not None:
+        message.delay_ms = milliseconds(delay)
+    if reason is not None:
+        message.failure.CopyFrom(failure_of(reason))
+    return Settlement(release=message)
+
+
+def bury(reason: Reason = "") -> Settlement:
+    """Return the settlement that takes a task out of circulation."""
+    return Settlement(bury=Settlement.Bury(failure=failure_of(reason)))
+
+
+def reject(reason: Reason = "") -> Settlement:
+    """Return the settlement that gives a task up, to the dead-letter tube if there is one."""
+    return Settlement(reject=Settlement.Reject(failure=failure_of(reason, fatal=True)))
+
+
+def touch(
+    increment: Duration | None = None, *, progress: float | None = None, note: str = ""
+) -> Settlement:
+    """Return the settlement that prolongs a lease; without an increment its time starts anew."""
+    message = Settlement.Touch()
+    if increment is None:
+        message.restart = True
+    else:
+        message.increment_ms = milliseconds(increment)
+    if progress is not None or note:
+        message.progress.CopyFrom(
+            task_pb2.Progress(basis_points=round((progress or 0.0) * 10_000), note=note)
+        )
+    return Settlement(touch=message)
+
+
+def settlements_of(items: Iterable[SettleItem]) -> list[Settlement]:
+    """Return the items as the contract writes them: runs of one action become one Settlement."""
+    packed: list[Settlement] = []
+    tokens: list[int] = []
+    running: Settlement | None = None
+    for token, action in items:
+        if action is not running:
+            if running is not None:
+                packed[-1].tokens.extend(tokens)
+            message = Settlement()
+            message.CopyFrom(action)
+            packed.append(message)
+            tokens, running = [], action
+        tokens.append(token)
+    if running is not None:
+        packed[-1].tokens.extend(tokens)
+    return packed
+
+
+def outcomes_of(
+    items: Sequence[SettleItem],
+    refused: Iterable[error_pb2.ItemError],
+    touched: Iterable[TouchedLease],
+) -> list[Outcome[TouchedLease | None]]:
+    """Return one outcome for each item; a TouchedLease where it was touched."""
+    outcomes: list[Outcome[TouchedLease | None]] = [None] * len(items)
+    by_token = {lease.token: lease for lease in touched}
+    if by_token:
+        for position, (token, _) in enumerate(items):
+            outcomes[position] = by_token.get(token)
+    for position, error in refused_items(refused).items():
+        if 0 <= position < len(outcomes):
+            outcomes[position] = error
+    return outcomes

@@ -1,0 +1,202 @@
+"""Make the spans of put, take, processing and settling; imported only when tracing is on.
+
+Source: OpenTelemetry semantic conventions for messaging, version 1.37 (status: development). All
+their names are in this module.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from taskraft import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from opentelemetry.context import Context
+
+    from taskraft._task import Task
+    from taskraft.v1 import task_pb2
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
+W3C: Final = TraceContextTextMapPropagator()
+LINKS_MAX: Final = 128
+"""The SDK's own limit of links of one span; more tasks of a batch are counted but not linked."""
+
+SYSTEM: Final = "messaging.system"
+DESTINATION: Final = "messaging.destination.name"
+OPERATION_NAME: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+MESSAGE_ID: Final = "messaging.message.id"
+BATCH_COUNT: Final = "messaging.batch.message_count"
+CLIENT_ID: Final = "messaging.client.id"
+BODY_SIZE: Final = "messaging.message.body.size"
+ERROR_TYPE: Final = "error.type"
+ATTEMPT: Final = "messaging.taskraft.attempt"
+WAIT_MS: Final = "messaging.taskraft.wait_ms"
+LEASE: Final = "messaging.taskraft.lease_token"
+
+
+class Spans:
+    """The spans of one client."""
+
+    def __init__(
+        self, provider: trace.TracerProvider, client_id: str, *, is_parent: bool = False
+    ) -> None:
+        """Take where the spans go.
+
+        Args:
+            provider: Of the process.
+            client_id: Name of the client.
+            is_parent: The put is the parent of the processing, instead of linked to it only.
+        """
+        self._tracer = provider.get_tracer("taskraft", schema_url=SCHEMA_URL)
+        self._client_id = client_id
+        self._is_parent = is_parent
+
+    @contextmanager
+    def send(self, tube: str, specs: Sequence[task_pb2.TaskSpec]) -> Iterator[list[int]]:
+        """Trace a put: write its context into the headers of the tasks.
+
+        Yields:
+            A list for the ids of the tasks; the id of a single one becomes an attribute.
+        """
+        attributes = self._attributes(tube, "send", "send")
+        if len(specs) == 1:
+            attributes[BODY_SIZE] = len(specs[0].payload)
+        else:
+            attributes[BATCH_COUNT] = len(specs)
+        with self._span(f"send {tube}", SpanKind.PRODUCER, attributes) as span:
+            carrier: dict[str, str] = {}
+            W3C.inject(carrier)
+            for spec in specs:
+                for name, value in carrier.items():
+                    if name not in spec.headers:
+                        spec.headers[name] = value.encode()
+            task_ids: list[int] = []
+            yield task_ids
+            if len(specs) == 1 and task_ids:
+                span.set_attribute(MESSAGE_ID, str(task_ids[0]))
+
+    def received(self, messages: Sequence[task_pb2.Task], started_ns: int) -> None:
+        """Trace tasks that came, one span for each tube; a wait that brought nothing has none."""
+        by_tube: dict[str, list[task_pb2.Task]] = {}
+        for message in messages:
+            by_tube.setdefault(message.tube, []).append(message)
+        for tube, tasks in by_tube.items():
+            attributes = self._attributes(tube, "receive", "receive")
+            attributes[BATCH_COUNT] = len(tasks)
+            if len(tasks) == 1:
+                attributes[MESSAGE_ID] = str(tasks[0].id)
+            span = self._tracer.start_span(
+                f"receive {tube}",
+                kind=SpanKind.CLIENT,
+                attributes=attributes,
+                links=[link for task in tasks[:LINKS_MAX] for link in _links(task)],
+                start_time=started_ns,
+            )
+            span.end(max(started_ns, time.time_ns()))
+
+    @contextmanager
+    def process(self, task: Task) -> Iterator[None]:
+        """Trace the processing of a task, linked to the put."""
+        message = task.message
+        attributes = self._attributes(task.tube, "process", "process") | {
+            MESSAGE_ID: str(task.id),
+            BODY_SIZE: len(task.payload),
+            ATTEMPT: task.attempt,
+            LEASE: str(task.token),
+            WAIT_MS: max(message.since_ms - message.created_ms, 0),
+        }
+        creation = _creation(message)
+        parent = creation if self._is_parent else None
+        with self._span(
+            f"process {task.tube}", SpanKind.CONSUMER, attributes, _links(message), parent
+        ):
+            yield
+
+    @contextmanager
+    def settle(self, operation: str, tasks: Sequence[Task]) -> Iterator[None]:
+        """Trace a settlement; `operation` is ack, release, bury, reject or touch."""
+        if not tasks:
+            yield
+            return
+        tubes = {task.tube for task in tasks}
+        tube = tubes.pop() if len(tubes) == 1 else ""
+        attributes = self._attributes(tube, operation, "settle")
+        if len(tasks) == 1:
+            attributes[MESSAGE_ID] = str(tasks[0].id)
+        else:
+            attributes[BATCH_COUNT] = len(tasks)
+        links = [link for task in tasks[:LINKS_MAX] for link in _links(task.message)]
+        with self._span(f"{operation} {tube}".rstrip(), SpanKind.CLIENT, attributes, links):
+            yield
+
+    def _attributes(self, tube: str, name: str, kind: str) -> dict[str, str | int]:
+        attributes: dict[str, str | int] = {
+            SYSTEM: "taskraft",
+            OPERATION_NAME: name,
+            OPERATION_TYPE: kind,
+            CLIENT_ID: self._client_id,
+        }
+        if tube:
+            attributes[DESTINATION] = tube
+        return attributes
+
+    @contextmanager
+    def _span(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Mapping[str, str | int],
+        links: Sequence[Link] = (),
+        parent: Context | None = None,
+    ) -> Iterator[trace.Span]:
+        """Run a block in a span; a failure is told by its stable reason."""
+        with self._tracer.start_as_current_span(
+            name,
+            context=parent,
+            kind=kind,
+            attributes=attributes,
+            links=links,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                span.set_attribute(ERROR_TYPE, _error_type(error))
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+                raise
+
+
+def _creation(message: task_pb2.Task) -> Context | None:
+    """Return the context that the put left in the headers, if there is one."""
+    headers = message.spec.headers
+    if "traceparent" not in headers:
+        return None
+    carrier = {
+        name: headers[name].decode("ascii", "replace")
+        for name in ("traceparent", "tracestate")
+        if name in headers
+    }
+    return W3C.extract(carrier, context=otel_context.Context())
+
+
+def _links(message: task_pb2.Task) -> list[Link]:
+    creation = _creation(message)
+    if creation is None:
+        return []
+    context = trace.get_current_span(creation).get_span_context()
+    return [Link(context)] if context.is_valid else []
+
+
+def _error_type(error: BaseException) -> str:
+    return error.reason if isinstance(error, errors.TaskraftError) else type(error).__qualname__

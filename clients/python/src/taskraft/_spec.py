@@ -1,0 +1,138 @@
+"""Build what the contract calls a TaskSpec from the options of `put`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, TypedDict
+
+from taskraft._durations import Duration, milliseconds
+from taskraft._payload import Payload, encode
+from taskraft.v1 import task_pb2
+
+OnConflict: TypeAlias = Literal[
+    "fail", "return_existing", "restart_if_finished", "replace_if_waiting"
+]
+Position: TypeAlias = Literal["front", "back"]
+Headers: TypeAlias = Mapping[str, "str | bytes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Say how often and how late a task is tried again after a failure or a lost lease.
+
+    The server does this, so that a task that kills its consumers ends too.
+    """
+
+    attempts_max: int = 0
+    """How often the task may be taken; 0 without limit."""
+    backoff: Duration = 0
+    """Delay before the second attempt."""
+    factor: float = 2.0
+    """What the delay is multiplied by from attempt to attempt."""
+    backoff_max: Duration = 0
+    """Upper limit of the delay; 0 one day."""
+    jitter: float = 0.0
+    """By which share, 0 to 1, a delay may be shortened."""
+    exhausted: Literal["bury", "dead_letter", "remove"] = "bury"
+    """What happens when the attempts are used up."""
+
+    def message(self) -> task_pb2.RetryPolicy:
+        """Return the policy as the contract writes it."""
+        return task_pb2.RetryPolicy(
+            attempts_max=self.attempts_max,
+            backoff_ms=milliseconds(self.backoff),
+            factor_percent=round(self.factor * 100),
+            backoff_ms_max=milliseconds(self.backoff_max),
+            jitter_percent=round(self.jitter * 100),
+            exhausted=task_pb2.RetryPolicy.Exhausted.Value(self.exhausted.upper()),
+        )
+
+
+class PutOptions(TypedDict, total=False):
+    """The options of a task; what is absent is taken from the tube."""
+
+    priority: int
+    """Lower is more urgent, unless the tube says otherwise."""
+    delay: Duration
+    """The task is not handed out before this long after the put."""
+    ttl: Duration
+    """The task is removed when it is not finished this long after the put, plus the delay."""
+    ttr: Duration
+    """Time to run: a taken task that is not settled in this time becomes ready again."""
+    headers: Headers
+    """Carried beside the payload."""
+    key: str | Sequence[str]
+    """Unique among the unfinished tasks of the tube; may have several parts."""
+    on_conflict: OnConflict
+    """What to do when the key is in use."""
+    subqueue: str
+    """Tasks of one sub-queue are taken in order, by default one at a time."""
+    type: str
+    """Kind of work, for consumers that handle only some kinds."""
+    group: str
+    """The task is held until this group is started."""
+    position: Position
+    """Before or behind all ready tasks instead of in order of priority."""
+    content_type: str
+    """Media type of the payload instead of the one found by its Python type."""
+    visible_at_ms: int
+    """An absolute alternative to the delay: milliseconds since the Unix epoch."""
+    retry: Retry
+    """Overrides the tube's policy."""
+
+
+_PLAIN: Final = ("priority", "subqueue", "type", "group", "visible_at_ms", "content_type")
+_DURATIONS: Final = (("delay", "delay_ms"), ("ttl", "ttl_ms"), ("ttr", "ttr_ms"))
+
+
+def prototype(options: PutOptions) -> task_pb2.TaskSpec:
+    """Return a spec with everything but the payload; tasks of one list share it.
+
+    Raises:
+        TypeError: There is no such option, or its value is of the wrong type.
+        ValueError: A duration or a name is malformed.
+    """
+    given: Mapping[str, object] = options
+    unknown = given.keys() - PutOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"put has no option {', '.join(sorted(unknown))}")
+    spec = task_pb2.TaskSpec()
+    for name in _PLAIN:
+        if name in given:
+            setattr(spec, name, given[name])
+    for name, field in _DURATIONS:
+        if name in given:
+            setattr(spec, field, milliseconds(given[name]))  # type: ignore[arg-type]  # checked by the keys' types
+    for name, value in options.get("headers", {}).items():
+        spec.headers[name] = value.encode() if isinstance(value, str) else value
+    key = options.get("key", ())
+    spec.unique_key.extend([key] if isinstance(key, str) else key)
+    spec.on_conflict = _on_conflict(options.get("on_conflict", "on_conflict_unspecified"))
+    spec.position = _position(options.get("position", "position_unspecified"))
+    if "retry" in options:
+        spec.retry.CopyFrom(options["retry"].message())
+    return spec
+
+
+def _on_conflict(name: str) -> task_pb2.TaskSpec.OnConflict.ValueType:
+    return task_pb2.TaskSpec.OnConflict.Value(name.upper())
+
+
+def _position(name: str) -> task_pb2.TaskSpec.Position.ValueType:
+    return task_pb2.TaskSpec.Position.Value(name.upper())
+
+
+def spec_of(payload: Payload, shared: task_pb2.TaskSpec | None) -> task_pb2.TaskSpec:
+    """Return the spec of one task; `shared` is from `prototype`, None when there are no options."""
+    content, content_type = encode(payload)
+    if shared is None:
+        if content_type:
+            return task_pb2.TaskSpec(payload=content, content_type=content_type)
+        return task_pb2.TaskSpec(payload=content)
+    spec = task_pb2.TaskSpec()
+    spec.CopyFrom(shared)
+    spec.payload = content
+    if content_type and not spec.content_type:
+        spec.content_type = content_type
+    return spec

@@ -1,0 +1,305 @@
+"""Keep one subscription going over any number of connections.
+
+One `TaskStream` speaks the Subscribe call of the contract: it opens the stream on the leader,
+grants credit, hands received tasks on, carries settlements, sends heartbeats, and after a lost
+connection, a `go_away` or a change of leader opens the next stream with the same session. A
+settlement that has no answer yet is sent again with the same request_id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+import grpc
+
+from taskraft import catalogue, errors
+from taskraft._calls import BACKOFF_SECONDS, new_request_id, pause_seconds
+from taskraft._settlement import outcomes_of, settlements_of
+from taskraft._status import from_item, from_rpc_error
+from taskraft.v1 import task_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft._joiner import Outcome
+    from taskraft._nodes import Nodes
+    from taskraft._settlement import SettleItem, TouchedLease
+    from taskraft.v1 import task_pb2
+
+log = logging.getLogger("taskraft")
+
+OPEN_SECONDS_MAX: Final = 5.0
+"""A node that has not opened the stream for so long is left for another."""
+BEAT_SECONDS: Final = 5.0
+"""A heartbeat is asked for when the server was silent for so long."""
+SILENT_BEATS_MAX: Final = 3
+"""So many unanswered heartbeats mean a broken link. A blocked event loop misses none: beats are
+counted when they are sent, and nothing is sent while the loop is blocked."""
+
+SubscribeRequest: TypeAlias = task_service_pb2.SubscribeRequest
+SubscribeResponse: TypeAlias = task_service_pb2.SubscribeResponse
+Stream: TypeAlias = "grpc.aio.StreamStreamCall[SubscribeRequest, SubscribeResponse]"
+
+
+class Consumer(Protocol):
+    """Receives what the stream brings."""
+
+    def grant(self, *, is_convenient: bool) -> tuple[int, int] | None:
+        """Return tasks and bytes to grant now, or None."""
+        ...
+
+    def received(self, tasks: Sequence[task_pb2.Task]) -> None:
+        """Take tasks that used up credit."""
+        ...
+
+    async def opened(self, session_id: str, held: Sequence[task_pb2.Task]) -> None:
+        """Note that a stream begins without credit, and which leases the session has."""
+        ...
+
+    def clock(self, now_ms: int) -> None:
+        """Note the cluster's clock."""
+        ...
+
+    def failed(self, error: errors.TaskraftError) -> None:
+        """Note that the subscription is over."""
+        ...
+
+
+class GoneAway(Exception):
+    """The server ends the stream; the next is opened after `pause` seconds."""
+
+    def __init__(self, error: errors.TaskraftError, pause: float) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.pause = pause
+
+
+class TaskStream:
+    """The client's end of a subscription."""
+
+    def __init__(
+        self, nodes: Nodes, opening: task_service_pb2.SubscribeRequest.Open, consumer: Consumer
+    ) -> None:
+        """Take what to subscribe to.
+
+        Args:
+            nodes: Where to.
+            opening: The first message; its session_id is filled in when the server tells it.
+            consumer: Gets the tasks.
+        """
+        self._nodes = nodes
+        self._opening = opening
+        self._consumer = consumer
+        self._wake = asyncio.Event()
+        self._unanswered: dict[str, tuple[SubscribeRequest, asyncio.Future[_Settled]]] = {}
+        self._unsent: list[SubscribeRequest] = []
+        self._silent_beats = 0
+        self._failures = 0
+        self._over: errors.TaskraftError | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session that holds the leases; empty before the stream is open."""
+        return self._opening.session_id
+
+    def wake(self) -> None:
+        """Look at the credit again."""
+        self._wake.set()
+
+    async def settle(
+        self, items: Sequence[SettleItem], deadline: float
+    ) -> list[Outcome[TouchedLease | None]]:
+        """Settle leases on the stream, over as many connections as it takes.
+
+        Raises:
+            DeadlinePassed: No answer came in time.
+            TaskraftError: The whole message was refused, or the subscription is over.
+        """
+        request = SubscribeRequest(request_id=new_request_id(), settlements=settlements_of(items))
+        attempts = 0
+        while True:
+            settled = await self._answer_to(request, deadline)
+            if not settled.HasField("error"):
+                return outcomes_of(items, settled.errors, settled.touched)
+            attempts += 1
+            error = from_item(settled.error)
+            pause = pause_seconds(error, attempts, nodes=1)
+            if pause is None or time.monotonic() + pause >= deadline:
+                raise error
+            await asyncio.sleep(pause)
+
+    async def _answer_to(self, request: SubscribeRequest, deadline: float) -> _Settled:
+        if self._over is not None:
+            raise self._over
+        answer: asyncio.Future[_Settled] = asyncio.get_running_loop().create_future()
+        self._unanswered[request.request_id] = (request, answer)
+        self._unsent.append(request)
+        self._wake.set()
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await answer
+        except TimeoutError:
+            raise errors.DeadlinePassed(
+                "the settlements were not confirmed in time; they may still take effect"
+            ) from None
+        finally:
+            self._unanswered.pop(request.request_id, None)
+
+    async def run(self) -> None:
+        """Open one stream after another until cancelled or refused for good."""
+        while self._over is None:
+            address = self._nodes.route.next_address()
+            try:
+                await self._one_stream(address)
+                error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
+                pause: float | None = BACKOFF_SECONDS
+            except GoneAway as gone:
+                error, pause = gone.error, gone.pause
+            except grpc.aio.AioRpcError as raised:
+                error = from_rpc_error(raised)
+                pause = self._pause_after(error)
+            except errors.TaskraftError as raised_here:
+                error, pause = raised_here, self._pause_after(raised_here)
+            self._next_node_after(error, address)
+            if pause is None:
+                self._fail(error)
+                return
+            log.info("subscription left %s (%s); resuming in %.2f s", address, error, pause)
+            await asyncio.sleep(pause)
+
+    def _pause_after(self, error: errors.TaskraftError) -> float | None:
+        """Return when to open the next stream; None when that cannot help."""
+        self._failures += 1
+        if isinstance(error, errors.SessionNotFound) and self._opening.session_id:
+            self._opening.session_id = ""
+            return 0.0
+        return pause_seconds(error, self._failures, len(self._nodes.route.addresses))
+
+    def _next_node_after(self, error: errors.TaskraftError, address: str) -> None:
+        is_unreachable = isinstance(error, errors.Unavailable | errors.DeadlinePassed)
+        self._nodes.route.failed(address, is_unreachable=is_unreachable)
+        self._nodes.route.heard_of_leader(error.metadata.get("leader", ""))
+
+    def _fail(self, error: errors.TaskraftError) -> None:
+        self._over = error
+        for _, answer in self._unanswered.values():
+            if not answer.done():
+                answer.set_exception(error)
+        self._consumer.failed(error)
+
+    async def _one_stream(self, address: str) -> None:
+        """Speak one stream to its end."""
+        call = self._nodes.at(address).tasks.Subscribe()
+        try:
+            await self._open(call)
+            log.debug("subscribed at %s, session %s...", address, self.session_id[:8])
+            reader = asyncio.create_task(self._read(call))
+            writer = asyncio.create_task(self._write(call))
+            try:
+                await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+                if writer.done() and writer.exception() is None:  # the reader learns why
+                    await asyncio.wait({reader}, timeout=OPEN_SECONDS_MAX)
+            finally:
+                reader.cancel()
+                writer.cancel()
+                ends = await asyncio.gather(reader, writer, return_exceptions=True)
+            for end in ends:
+                if isinstance(end, Exception):
+                    raise end
+        finally:
+            call.cancel()
+
+    async def _open(self, call: Stream) -> None:
+        """Send the first message, await the answer, and send again what was not answered before."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS_MAX):
+                await call.write(SubscribeRequest(open=self._opening))
+                response = await call.read()
+        except TimeoutError:
+            raise errors.DeadlinePassed("the node did not open the stream in time") from None
+        if not isinstance(response, SubscribeResponse):
+            raise errors.Unavailable("the server ended the stream")
+        if response.HasField("go_away"):
+            self._go_away(response.go_away)
+        assert response.HasField("opened"), "the first answer opens the stream"
+        self._opening.session_id = response.opened.session_id
+        self._failures = self._silent_beats = 0
+        await self._consumer.opened(self.session_id, response.opened.held)
+        self._unsent = [request for request, _ in self._unanswered.values()]
+        self._wake.set()
+        self._hear(response)
+
+    async def _read(self, call: Stream) -> None:
+        while True:
+            response = await call.read()
+            if not isinstance(response, SubscribeResponse):
+                return  # the end of the stream
+            self._silent_beats = 0
+            self._hear(response)
+
+    def _hear(self, response: SubscribeResponse) -> None:
+        if response.tasks:
+            self._consumer.received(response.tasks)
+        for settled in response.settled:
+            _, answer = self._unanswered.get(settled.request_id, (None, None))
+            if answer is not None and not answer.done():
+                answer.set_result(settled)
+        if response.HasField("heartbeat"):
+            self._nodes.route.heard_of_leader(response.heartbeat.leader)
+            self._consumer.clock(response.heartbeat.now_ms)
+        if response.HasField("go_away"):
+            self._go_away(response.go_away)
+
+    def _go_away(self, go_away: SubscribeResponse.GoAway) -> None:
+        error = from_item(go_away.error)
+        if go_away.leader:
+            error.metadata = {**error.metadata, "leader": go_away.leader}
+        pause = go_away.retry_ms / 1_000
+        if isinstance(error, errors.SessionNotFound):
+            self._opening.session_id = ""
+        elif not catalogue.is_retried(error):
+            raise error
+        raise GoneAway(error, max(pause, 0.0 if go_away.leader else BACKOFF_SECONDS))
+
+    async def _write(self, call: Stream) -> None:
+        """Send whatever there is to say, and a heartbeat when there is nothing for long."""
+        loop = asyncio.get_running_loop()
+        beat_due = loop.time() + BEAT_SECONDS
+        while True:
+            wait = loop.call_at(beat_due, self._wake.set)
+            await self._wake.wait()
+            wait.cancel()
+            self._wake.clear()
+            is_beat = loop.time() >= beat_due
+            if is_beat:
+                beat_due = loop.time() + BEAT_SECONDS
+                if self._silent_beats >= SILENT_BEATS_MAX:
+                    raise errors.Unavailable("the server has been silent for three heartbeats")
+                self._silent_beats += 1
+            unsent, self._unsent = self._unsent, []
+            for request in self._next_messages(unsent, is_beat=is_beat):
+                try:
+                    await call.write(request)
+                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    return  # the stream has ended, and the reader learns why
+
+    def _next_messages(
+        self, unsent: list[SubscribeRequest], *, is_beat: bool
+    ) -> list[SubscribeRequest]:
+        """Return the settlements, with credit and heartbeat on the first or on their own."""
+        messages = [request for request in unsent if request.request_id in self._unanswered]
+        grant = self._consumer.grant(is_convenient=bool(messages))
+        if grant is None and not is_beat:
+            return messages
+        first = SubscribeRequest(heartbeat=is_beat)
+        if grant is not None:
+            first.credit.tasks, first.credit.bytes = grant
+        if messages:
+            first.MergeFrom(messages[0])
+        return [first, *messages[1:]]
+
+
+_Settled: TypeAlias = SubscribeResponse.Settled

@@ -1,0 +1,279 @@
+"""Receive tasks as they become ready, without asking for each."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Final, Self, TypedDict
+
+from taskraft import _settlement, errors
+from taskraft._credit import Credit
+from taskraft._durations import Duration, milliseconds
+from taskraft._joiner import Joiner
+from taskraft._sessions import close_session
+from taskraft._sources import Sources, sources_of
+from taskraft._stream import TaskStream
+from taskraft._taken import AsyncTakenTask, Leases
+from taskraft.v1 import task_pb2, task_service_pb2
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from taskraft._connection import Connection
+    from taskraft._joiner import Outcome
+    from taskraft._payload import Payload
+    from taskraft._settlement import SettleItem, Settlement, TouchedLease
+
+log = logging.getLogger("taskraft")
+
+CREDIT_DEFAULT: Final = 32
+"""Tasks in hand by default: few enough not to hoard, enough to hide the way to the server."""
+RECOVER_SECONDS_MAX: Final = 5.0
+TASKS_PER_GET: Final = 1_000
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """How tasks are handed out."""
+
+    credit: int
+    """So many tasks may be unsettled at once, 32 by default."""
+    credit_bytes: int
+    """So many bytes of payload may be unsettled at once; without limit by default."""
+    session: str
+    """A session to resume: its tasks come again. It is left open at the end."""
+    session_ttr: Duration
+    """How long a new session outlives a broken connection; the client's by default."""
+    types: Sequence[str]
+    """Only tasks of these types."""
+    priority_bound: int
+    """Only tasks at least as urgent as this."""
+    ttr: Duration
+    """Time to run of the leases instead of the tasks' own."""
+
+
+class AsyncSubscription:
+    """Tasks as they become ready, one by one or in batches.
+
+        async with client.subscribe("emails") as tasks:
+            async for task in tasks:
+                async with task:
+                    await send(task.json())
+
+    The session and the leases live on through a lost connection and through a change of leader. At
+    the end of the context unsettled tasks are handed back at once, and their attempts do not count.
+    """
+
+    def __init__(self, connection: Connection, sources: Sources, options: SubscribeOptions) -> None:
+        self._connection = connection
+        self._is_own_session = not options.get("session")
+        self._ttr_ms = connection.session_ttr_ms
+        if "session_ttr" in options:
+            self._ttr_ms = milliseconds(options["session_ttr"])
+        self._credit: Credit[AsyncTakenTask] = Credit(
+            options.get("credit", CREDIT_DEFAULT), options.get("credit_bytes", 0)
+        )
+        opening = task_service_pb2.SubscribeRequest.Open(
+            sources=sources_of(sources),
+            session_id=options.get("session", ""),
+            session_ttr_ms=self._ttr_ms,
+            session_name=connection.name,
+            types=options.get("types", ()),
+        )
+        if "priority_bound" in options:
+            opening.priority_bound = options["priority_bound"]
+        if "ttr" in options:
+            opening.ttr_ms = milliseconds(options["ttr"])
+        self._stream = TaskStream(connection.nodes, opening, self)
+        self._joiner: Joiner[SettleItem, TouchedLease | None] = Joiner(self._stream.settle)
+        self._leases = Leases(self._settle, connection.timeout_seconds, connection.spans)
+        self._ready: deque[AsyncTakenTask] = deque()
+        self._changed = asyncio.Event()
+        self._error: errors.TaskraftError | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    # ------------------------------------------------------------------------- for its user
+
+    @property
+    def session_id(self) -> str:
+        """The session that holds the leases; empty before the first connection."""
+        return self._stream.session_id
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncTakenTask:
+        await self._some_ready()
+        if not self._ready:
+            raise StopAsyncIteration
+        return self._ready.popleft()
+
+    async def batches(self, tasks_max: int = 1_000) -> AsyncIterator[list[AsyncTakenTask]]:
+        """Yield lists of the tasks that are there, never empty ones.
+
+        Acknowledging lists costs far less than tasks one by one (bench/client_batches.py).
+        """
+        while batch := await self.next_batch(tasks_max):
+            yield batch
+
+    async def next_batch(self, tasks_max: int = 1_000) -> list[AsyncTakenTask]:
+        """Wait for tasks and return them; an empty list means that the subscription was closed."""
+        await self._some_ready()
+        return [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
+
+    async def ack(
+        self,
+        tasks: Sequence[AsyncTakenTask],
+        result: Payload = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Finish several tasks at once.
+
+        Raises:
+            ItemsRefused: Some leases were over; all other tasks are finished.
+        """
+        await self._leases.settle(tasks, _settlement.ack(result), timeout)
+        for task in tasks:
+            task.is_settled = True
+
+    async def close(self) -> None:
+        """Hand back what is not settled, and end the stream."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._changed.set()
+        self._ready.clear()
+        await self._joiner.close()
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
+        self._connection.forget(self)
+        if self.session_id:
+            self._connection.keep_alive.remove(self.session_id)
+            if self._is_own_session and self._error is None:
+                await self._close_session()
+
+    async def _close_session(self) -> None:
+        deadline = time.monotonic() + self._connection.timeout_seconds
+        try:
+            await close_session(self._connection.caller, self.session_id, deadline)
+        except errors.TaskraftError as error:
+            log.warning("the session was not closed and ends by itself: %s", error)
+
+    async def _some_ready(self) -> None:
+        """Return when a task is ready or the subscription is closed."""
+        self._start()
+        while not self._ready and not self._is_closed:
+            if self._error is not None:
+                raise self._error
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _start(self) -> None:
+        if self._is_closed:
+            raise errors.ClientClosed("the subscription was closed")
+        if self._runner is None:
+            self._connection.remember(self)
+            self._runner = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._stream.run()
+        except Exception as error:
+            self.failed(errors.InternalError(f"the client has a defect: {error!r}"))
+            raise
+
+    async def _settle(
+        self, items: Sequence[SettleItem], size_bytes: int, deadline: float
+    ) -> list[Outcome[TouchedLease | None]]:
+        outcomes = await self._joiner.submit(items, size_bytes, deadline)
+        for (token, action), outcome in zip(items, outcomes, strict=True):
+            if not action.HasField("touch") or isinstance(outcome, errors.TaskraftError):
+                self._credit.drop(token)
+        self._stream.wake()
+        return outcomes
+
+    # ----------------------------------------------------------------------- for the stream
+
+    def grant(self, *, is_convenient: bool) -> tuple[int, int] | None:
+        """Return tasks and bytes to grant now, or None."""
+        return self._credit.grant(is_convenient=is_convenient)
+
+    def received(self, tasks: Sequence[task_pb2.Task], *, is_granted: bool = True) -> None:
+        """Take tasks that used up credit."""
+        if self._connection.spans is not None:
+            self._connection.spans.received(tasks, time.time_ns())
+        for message in tasks:
+            task = AsyncTakenTask(message, self._leases)
+            self._credit.hold(task, is_granted=is_granted)
+            self._ready.append(task)
+        self._changed.set()
+
+    async def opened(self, session_id: str, held: Sequence[task_pb2.Task]) -> None:
+        """Compare the session's leases with ours, and fetch what was lost on the way."""
+        self._connection.keep_alive.add(session_id, max(self._ttr_ms, 1_000), lambda: None)
+        self._credit.restart()
+        self._lost(self._credit.missing_from(message.token for message in held))
+        unknown = [message for message in held if message.token not in self._credit.held]
+        if unknown:
+            await self._recover(unknown)
+
+    def clock(self, now_ms: int) -> None:
+        """Give credit for tasks whose leases ended by themselves."""
+        self._lost(self._credit.expired(now_ms))
+
+    def failed(self, error: errors.TaskraftError) -> None:
+        """Note that the subscription is over."""
+        self._error = error
+        self._changed.set()
+
+    def _lost(self, tasks: Sequence[AsyncTakenTask]) -> None:
+        for task in tasks:
+            task.is_lost = True
+        if tasks:
+            log.warning("%d leases are over; their tasks are handed out again", len(tasks))
+            self._ready = deque(task for task in self._ready if not task.is_lost)
+            self._stream.wake()
+
+    async def _recover(self, messages: Sequence[task_pb2.Task]) -> None:
+        """Fetch tasks that the session holds and we never received; else give them back."""
+        deadline = time.monotonic() + RECOVER_SECONDS_MAX
+        by_tube: dict[str, dict[int, task_pb2.Task]] = {}
+        for message in messages[:TASKS_PER_GET]:
+            by_tube.setdefault(message.tube, {})[message.id] = message
+        for tube, held in by_tube.items():
+            request = task_service_pb2.GetTasksRequest(
+                tube=tube, selector=task_pb2.TaskSelector(ids=list(held))
+            )
+            try:
+                response = await self._connection.caller.call(
+                    lambda node: node.tasks.GetTasks, request, deadline=deadline
+                )
+            except errors.TaskraftError as error:
+                log.warning("tasks held by the session could not be read again: %s", error)
+                action: Settlement = _settlement.release(0, uncounted=True)
+                await self._connection.leases.settle_items(
+                    [(message.token, action) for message in held.values()], RECOVER_SECONDS_MAX
+                )
+                continue
+            for message in response.tasks:
+                held[message.id].spec.CopyFrom(message.spec)
+            self.received(list(held.values()), is_granted=False)

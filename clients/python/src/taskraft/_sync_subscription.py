@@ -1,0 +1,94 @@
+"""Receive tasks as they become ready, for threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from taskraft._sync_taken import TakenTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from taskraft._durations import Duration
+    from taskraft._payload import Payload
+    from taskraft._portal import Portal
+    from taskraft._subscription import AsyncSubscription
+
+
+class Subscription:
+    """Tasks as they become ready, one by one or in batches; use it from one thread.
+
+        with client.subscribe("emails") as tasks:
+            for task in tasks:
+                with task:
+                    send(task.json())
+
+    The stream is kept going in the background, so that a slow handler loses nothing. At the end of
+    the context unsettled tasks are handed back at once, and their attempts do not count.
+    """
+
+    def __init__(self, subscription: AsyncSubscription, portal: Portal) -> None:
+        self._subscription = subscription
+        self._portal = portal
+        self._ready: deque[TakenTask] = deque()
+
+    @property
+    def session_id(self) -> str:
+        """The session that holds the leases; empty before the first connection."""
+        return self._subscription.session_id
+
+    def __enter__(self) -> Self:
+        self._portal.run(self._subscription.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> TakenTask:
+        while True:
+            if not self._ready:
+                self._ready.extend(self.next_batch())
+            if not self._ready:
+                raise StopIteration
+            task = self._ready.popleft()
+            if not task.is_lost:
+                return task
+
+    def batches(self, tasks_max: int = 1_000) -> Iterator[list[TakenTask]]:
+        """Yield lists of the tasks that are there, never empty ones."""
+        while batch := self.next_batch(tasks_max):
+            yield batch
+
+    def next_batch(self, tasks_max: int = 1_000) -> list[TakenTask]:
+        """Wait for tasks and return them; an empty list means that the subscription was closed."""
+        taken = self._portal.run(self._subscription.next_batch(tasks_max))
+        return [TakenTask(task, self._portal) for task in taken]
+
+    def ack(
+        self,
+        tasks: Sequence[TakenTask],
+        result: Payload = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Finish several tasks at once.
+
+        Raises:
+            ItemsRefused: Some leases were over; all other tasks are finished.
+        """
+        inner = [task.taken for task in tasks]
+        self._portal.run(self._subscription.ack(inner, result, timeout=timeout))
+
+    def close(self) -> None:
+        """Hand back what is not settled, and end the stream."""
+        self._portal.run(self._subscription.close())

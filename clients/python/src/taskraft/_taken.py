@@ -1,0 +1,222 @@
+"""A task that is leased to this client, and what can be done with it."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from taskraft import _settlement, errors
+from taskraft._durations import Duration, seconds
+from taskraft._joiner import MESSAGE_ITEMS_MAX
+from taskraft._task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from taskraft._joiner import Outcome
+    from taskraft._payload import Payload
+    from taskraft._settlement import Keep, Reason, SettleItem, Settlement, TouchedLease
+    from taskraft._spans import Spans
+    from taskraft.v1 import task_pb2
+
+SETTLEMENT_BYTES: Final = 16
+"""What a lease token without a result takes in a message, about."""
+
+
+class Submit(Protocol):
+    """Settles leases: on their own, or on the stream that they came by."""
+
+    async def __call__(
+        self, items: Sequence[SettleItem], size_bytes: int, deadline: float
+    ) -> list[Outcome[TouchedLease | None]]:
+        """Return one outcome for each item, in order."""
+        ...
+
+
+class Leases:
+    """Settle tasks that came from one place: joined into messages, and traced."""
+
+    def __init__(self, submit: Submit, timeout_seconds: float, spans: Spans | None) -> None:
+        self._submit = submit
+        self._timeout_seconds = timeout_seconds
+        self._spans = spans
+
+    def process(self, task: Task) -> AbstractContextManager[None]:
+        """Return the span of a task's processing, or nothing when tracing is off."""
+        return nullcontext() if self._spans is None else self._spans.process(task)
+
+    async def settle(
+        self, tasks: Sequence[Task], action: Settlement, timeout: Duration | None
+    ) -> None:
+        """Do the same with all tasks.
+
+        Raises:
+            ItemsRefused: Some of several were refused.
+            TaskraftError: A single one was refused, or the call failed as a whole.
+        """
+        if self._spans is None:
+            await self._settle(tasks, action, timeout)
+            return
+        with self._spans.settle(str(action.WhichOneof("action")), tasks):
+            await self._settle(tasks, action, timeout)
+
+    async def _settle(
+        self, tasks: Sequence[Task], action: Settlement, timeout: Duration | None
+    ) -> None:
+        items = [(task.message.token, action) for task in tasks]
+        outcomes = await self.settle_items(items, timeout)
+        refused: dict[int, errors.TaskraftError] = {}
+        for position, outcome in enumerate(outcomes):
+            if isinstance(outcome, errors.TaskraftError):
+                refused[position] = outcome
+            elif outcome is not None:
+                message = tasks[position].message
+                message.lease_until_ms = outcome.lease_until_ms
+                message.cancel_requested = outcome.cancel_requested
+        if len(items) == 1 and refused:
+            raise refused[0]
+        if refused:
+            raise errors.ItemsRefused(refused, items=len(items))
+
+    async def settle_items(
+        self, items: Sequence[SettleItem], timeout: Duration | None
+    ) -> list[Outcome[TouchedLease | None]]:
+        """Send the items in as few messages as the limits allow."""
+        allowed = self._timeout_seconds if timeout is None else seconds(timeout)
+        deadline = time.monotonic() + allowed
+        outcomes: list[Outcome[TouchedLease | None]] = []
+        for start in range(0, len(items), MESSAGE_ITEMS_MAX):
+            part = items[start : start + MESSAGE_ITEMS_MAX]
+            shared = part[0][1].ByteSize()
+            outcomes += await self._submit(part, shared + SETTLEMENT_BYTES * len(part), deadline)
+        return outcomes
+
+
+class AsyncTakenTask(Task):
+    """A task that this client holds; settle it, or use it as a context.
+
+    ``async with task:`` acknowledges on success and releases with the failure when the block
+    raises, so that the tube's retry policy decides what comes next; the exception goes on to the
+    caller. A task that was settled inside the block is left alone.
+
+    Every operation raises `LeaseStale` once the lease is over, and takes `timeout`, which defaults
+    to the client's.
+    """
+
+    __slots__ = ("_leases", "_process", "is_lost", "is_settled")
+
+    def __init__(self, message: task_pb2.Task, leases: Leases) -> None:
+        super().__init__(message)
+        self._leases = leases
+        self._process: AbstractContextManager[None] | None = None
+        self.is_settled = False
+        """It was acknowledged, released, buried or rejected by this object."""
+        self.is_lost = False
+        """The lease is known to be over: its session was lost."""
+
+    async def ack(
+        self,
+        result: Payload = None,
+        *,
+        keep: Keep | None = None,
+        retain: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Finish the task.
+
+        Args:
+            result: Stored with the task where it is kept, and told to those who wait for it.
+            keep: What becomes of the task instead of what the tube says.
+            retain: How long a kept task stays.
+            timeout: How long to try.
+        """
+        await self._end(_settlement.ack(result, keep=keep, retain=retain), timeout)
+
+    async def release(
+        self,
+        delay: Duration | None = None,
+        *,
+        reason: Reason | None = None,
+        uncounted: bool = False,
+        move_to: str = "",
+        timeout: Duration | None = None,
+    ) -> None:
+        """Give the task back.
+
+        Args:
+            delay: Hide it for so long; absent as the retry policy says.
+            reason: Why, for people and for the retry policy.
+            uncounted: Take the attempt back: the task was not worked on.
+            move_to: Another tube to move it to.
+            timeout: How long to try.
+        """
+        action = _settlement.release(delay, reason=reason, uncounted=uncounted, move_to=move_to)
+        await self._end(action, timeout)
+
+    async def bury(self, reason: Reason = "", *, timeout: Duration | None = None) -> None:
+        """Take the task out of circulation until it is kicked."""
+        await self._end(_settlement.bury(reason), timeout)
+
+    async def reject(self, reason: Reason = "", *, timeout: Duration | None = None) -> None:
+        """Give the task up: to the tube's dead-letter tube if it has one, else like `bury`."""
+        await self._end(_settlement.reject(reason), timeout)
+
+    async def touch(
+        self,
+        increment: Duration | None = None,
+        *,
+        progress: float | None = None,
+        note: str = "",
+        timeout: Duration | None = None,
+    ) -> None:
+        """Prolong the lease by `increment`, or start its time anew; tell the progress, 0 to 1."""
+        action = _settlement.touch(increment, progress=progress, note=note)
+        await self._leases.settle([self], action, timeout)
+
+    @property
+    def is_cancel_requested(self) -> bool:
+        """Somebody asked the holder to stop; known from the take and from each touch."""
+        return self.message.cancel_requested
+
+    def process(self) -> AbstractContextManager[None]:
+        """Return a context that traces the processing and settles nothing."""
+        return self._leases.process(self)
+
+    async def release_after(self, error: BaseException) -> None:
+        """Give the task back because of an exception; an interruption costs it no attempt."""
+        if isinstance(error, Exception):
+            await self.release(reason=error)
+        else:
+            await self.release(0, uncounted=True)
+
+    async def _end(self, action: Settlement, timeout: Duration | None) -> None:
+        await self._leases.settle([self], action, timeout)
+        self.is_settled = True
+
+    async def __aenter__(self) -> Self:
+        self._process = self._leases.process(self)
+        self._process.__enter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._process is not None
+        self._process.__exit__(kind, error, traceback)
+        self._process = None
+        if self.is_settled:
+            return
+        if error is None:
+            await self.ack()
+            return
+        try:
+            await self.release_after(error)
+        except errors.TaskraftError as refused:
+            error.add_note(f"taskraft: {self} was not released: {refused.reason}: {refused}")

@@ -1,0 +1,110 @@
+"""Show a task as the server knows it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from taskraft.v1 import task_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from taskraft._payload import Json
+
+STATES: Final[Mapping[int, str]] = {
+    number: name for name, number in task_pb2.Task.State.items() if number
+}
+
+
+class Task:
+    """A task as it was when it was read or taken; all times are milliseconds of the cluster."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: task_pb2.Task) -> None:
+        self.message: Final = message
+        """The task as the contract writes it, for what has no property here."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self} {self.state}>"
+
+    def __str__(self) -> str:
+        return f"{self.message.tube}/{self.message.id}"
+
+    @property
+    def tube(self) -> str:
+        """Name of the tube."""
+        return self.message.tube
+
+    @property
+    def id(self) -> int:
+        """Number of the task, unique in the tube for ever."""
+        return self.message.id
+
+    @property
+    def payload(self) -> bytes:
+        """The work itself."""
+        return self.message.spec.payload
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the payload."""
+        return self.message.spec.content_type
+
+    @property
+    def headers(self) -> Mapping[str, bytes]:
+        """What travels beside the payload."""
+        return self.message.spec.headers
+
+    def text(self) -> str:
+        """Return the payload as text.
+
+        Raises:
+            UnicodeDecodeError: It is not UTF-8.
+        """
+        return self.message.spec.payload.decode()
+
+    def json(self) -> Json:
+        """Return the payload as the JSON value that it holds.
+
+        Raises:
+            ValueError: It is not JSON.
+        """
+        value: Json = json.loads(self.message.spec.payload)
+        return value
+
+    @property
+    def state(self) -> str:
+        """READY, DELAYED, TAKEN, BURIED, DONE, ZOMBIE or HELD; empty if it does not exist."""
+        return STATES.get(self.message.state, "")
+
+    @property
+    def token(self) -> int:
+        """The lease; it grows with every take in the cluster, so it fences other systems too."""
+        return self.message.token
+
+    @property
+    def attempt(self) -> int:
+        """How often the task has been taken, this time included."""
+        return self.message.attempt
+
+    @property
+    def priority(self) -> int:
+        """The priority in force."""
+        return self.message.priority
+
+    @property
+    def created_ms(self) -> int:
+        """When it was put."""
+        return self.message.created_ms
+
+    @property
+    def lease_until_ms(self) -> int:
+        """When the lease ends by itself; 0 with its session."""
+        return self.message.lease_until_ms
+
+    @property
+    def result(self) -> bytes:
+        """What was stored with the acknowledgement of a kept task."""
+        return self.message.result

@@ -1,0 +1,284 @@
+"""Explain every reason of the contract: one table from which all that concerns errors follows.
+
+`CATALOGUE` has one row for each value of `taskraft.v1.Error.Reason`. The exceptions raised, the
+client's retries, the exit codes of the command line, `taskraft explain` and `docs/errors.md` are
+made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from taskraft.errors import (
+    CommitUnknown,
+    CursorTrimmed,
+    DiskLow,
+    Draining,
+    DriverMissing,
+    FeedMismatch,
+    GroupExists,
+    GroupNotFound,
+    InternalError,
+    InvalidField,
+    KeyTaken,
+    KindUnsuitable,
+    LeaseStale,
+    LimitReached,
+    MemberNotFound,
+    NoCredentials,
+    NodeBehind,
+    NoLeader,
+    NotAllowed,
+    NotLeader,
+    NotSupported,
+    Overloaded,
+    PayloadTooLarge,
+    RateLimited,
+    RequestIdReused,
+    ScheduleExists,
+    ScheduleNotFound,
+    SessionNotFound,
+    TaskNotFound,
+    TaskraftError,
+    TubeBusy,
+    TubeExists,
+    TubeFull,
+    TubeNotFound,
+    TubePaused,
+    Unavailable,
+    WrongState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DOMAIN: Final = "taskraft.v1"
+"""The domain of every ErrorInfo that a taskraft node sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Everything that there is to know about one reason of the contract."""
+
+    exception: type[TaskraftError]
+    """What the client raises."""
+    meaning: str
+    """What happened, in one sentence."""
+    advice: str
+    """What to do, in one sentence."""
+    is_retried: bool = False
+    """The client repeats the call by itself, with the same request_id, until its deadline."""
+    reason: str = field(init=False)
+    """The stable name."""
+    code: str = field(init=False)
+    """Name of the gRPC status code."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", self.exception.reason)
+        object.__setattr__(self, "code", self.exception.code)
+
+
+CATALOGUE: Final[Mapping[str, Refusal]] = {
+    row.reason: row
+    for row in (
+        Refusal(
+            TubeNotFound,
+            "No tube has this name.",
+            "Check the name with `taskraft tube list`, or create it with `taskraft tube create`.",
+        ),
+        Refusal(
+            TaskNotFound,
+            "No task has this id or key in this tube, or not any more.",
+            "Finished tasks leave the tube unless it keeps them (option on_ack).",
+        ),
+        Refusal(
+            SessionNotFound,
+            "The session was never opened, was closed, or has expired.",
+            "Open another; the tasks of the lost one were released and come again.",
+        ),
+        Refusal(GroupNotFound, "No group has this name.", "Check the name, or create the group."),
+        Refusal(
+            ScheduleNotFound, "No schedule has this name.", "Check the name with ListSchedules."
+        ),
+        Refusal(
+            MemberNotFound,
+            "No member of the cluster has this name or id.",
+            "Check the name with `taskraft cluster status`.",
+        ),
+        Refusal(
+            TubeExists,
+            "A tube of this name exists already.",
+            "Go on, or set if_not_exists when any options will do.",
+        ),
+        Refusal(
+            KeyTaken,
+            "An unfinished task of the tube has this unique key; metadata task_id names it.",
+            "Nothing, if once is enough; other values of on_conflict return it or replace it.",
+        ),
+        Refusal(
+            RequestIdReused,
+            "This request_id was used before with another request.",
+            "Make a new request_id (a UUID) for every new request; repeat it only for retries.",
+        ),
+        Refusal(GroupExists, "A group of this name exists already.", "Choose another name."),
+        Refusal(ScheduleExists, "A schedule of this name exists already.", "Update it instead."),
+        Refusal(
+            LeaseStale,
+            "The lease is over: the time to run ended, the session was lost, or another holds it.",
+            "Stop working on the task and never retry; use Touch or a longer ttr next time.",
+        ),
+        Refusal(
+            WrongState,
+            "The task is in a state that does not allow the operation; metadata state names it.",
+            "Look at the task with `taskraft peek TUBE ID`, then choose the operation that fits.",
+        ),
+        Refusal(
+            TubeBusy,
+            "The tube has taken tasks, or consumers wait on it.",
+            "Stop its consumers first, or set force.",
+        ),
+        Refusal(
+            KindUnsuitable,
+            "Tubes of this kind do not know the operation or the option.",
+            "Use a tube of another kind, for example fifottl for delay, ttl, ttr and priority.",
+        ),
+        Refusal(
+            DriverMissing,
+            "The driver of this tube kind is not installed on the node.",
+            "Install the driver's distribution on every node and restart them one by one.",
+        ),
+        Refusal(
+            TubeFull,
+            "The tube holds as many tasks or bytes as it may.",
+            "Wait for its consumers, wait in the server with room_wait, or raise its capacity.",
+        ),
+        Refusal(
+            RateLimited,
+            "A rate limit was reached.",
+            "Slow down; RetryInfo says when.",
+            is_retried=True,
+        ),
+        Refusal(
+            LimitReached,
+            "The cluster holds as many tubes, sessions, groups or schedules as it may.",
+            "Remove some that are not needed.",
+        ),
+        Refusal(
+            Overloaded,
+            "The node has more requests in hand than it may.",
+            "Send fewer and larger requests; the client waits as RetryInfo says.",
+            is_retried=True,
+        ),
+        Refusal(
+            DiskLow,
+            "The disk is below its low-water mark: puts are refused, acks and deletes still work.",
+            "Finish or delete tasks, or give the nodes more disk.",
+        ),
+        Refusal(
+            PayloadTooLarge,
+            "A payload, the headers or the message is larger than allowed; metadata limit, actual.",
+            "Store large content elsewhere and put a reference to it.",
+        ),
+        Refusal(
+            InvalidField,
+            "Fields are missing, malformed or out of range.",
+            "Correct the fields; all violations are listed at once.",
+        ),
+        Refusal(
+            TubePaused,
+            "An operator has paused the tube.",
+            "Wait until it is resumed.",
+        ),
+        Refusal(
+            Draining,
+            "The node is stopping.",
+            "Nothing: the client asks another node.",
+            is_retried=True,
+        ),
+        Refusal(
+            NoLeader,
+            "There is no leader at present: an election runs, or a majority of nodes is down.",
+            "Wait a second; if it lasts, look at `taskraft cluster status` on every node.",
+            is_retried=True,
+        ),
+        Refusal(
+            NotLeader,
+            "The node does not lead and could not forward; metadata leader names who does.",
+            "Nothing: the client asks the leader.",
+            is_retried=True,
+        ),
+        Refusal(
+            CommitUnknown,
+            "The outcome is not known: leader or time was lost between writing and confirming.",
+            "Ask again with the same request_id, which has no second effect.",
+            is_retried=True,
+        ),
+        Refusal(
+            NodeBehind,
+            "The replica has not applied what was asked for in time.",
+            "Ask again, ask another node, or read without a bound on staleness.",
+            is_retried=True,
+        ),
+        Refusal(
+            CursorTrimmed,
+            "The position was trimmed by retention; metadata low names the oldest that is left.",
+            "Start from low and note the gap, or keep the feed longer (feed_retention_ms).",
+        ),
+        Refusal(
+            FeedMismatch,
+            "The position belongs to another feed: history was broken by a restore.",
+            "Start over from the new feed's beginning.",
+        ),
+        Refusal(
+            NotSupported,
+            "The server does not implement this part of the contract yet.",
+            "Use a newer server; `taskraft cluster status` shows versions.",
+        ),
+        Refusal(
+            NoCredentials,
+            "There were no, or no valid, credentials.",
+            "Give the client a certificate or a token.",
+        ),
+        Refusal(
+            NotAllowed,
+            "The caller may not do this; metadata verb and tube say what.",
+            "Ask the cluster's operator for the permission.",
+        ),
+        Refusal(
+            InternalError,
+            "The server has a defect.",
+            "Report it with the server's log around this time.",
+        ),
+    )
+}
+"""One row for each value of `taskraft.v1.Error.Reason`, by name."""
+
+
+def from_reason(
+    reason: str,
+    message: str,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    retry_ms: int | None = None,
+    code: str | None = None,
+) -> TaskraftError:
+    """Make the exception for a reason that a server gave.
+
+    A reason that this version does not know, from a newer server, becomes a plain `TaskraftError`
+    that carries it.
+    """
+    row = CATALOGUE.get(reason)
+    if row is not None:
+        return row.exception(message, metadata=metadata, retry_ms=retry_ms, code=code)
+    error = TaskraftError(message, metadata=metadata, retry_ms=retry_ms, code=code)
+    error.reason = reason
+    return error
+
+
+def is_retried(error: TaskraftError) -> bool:
+    """Return whether the client repeats a call that failed so, with the same request_id."""
+    if isinstance(error, Unavailable):
+        return True
+    row = CATALOGUE.get(error.reason)
+    return row is not None and row.is_retried
