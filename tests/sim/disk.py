@@ -1,0 +1,217 @@
+"""A disk in memory that forgets, in a crash, what was not synced; satisfies ``FileSystem``.
+
+Content becomes durable with a sync of the file, names with a sync of the directory. A power loss
+keeps a random part of the rest: of each file's writes any subset of sectors, of a directory's
+changes any prefix. A kill of the process alone keeps everything: the page cache survives it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+SECTOR_BYTES = 512
+
+
+class Crashed(Exception):
+    """The process ended in the middle of a disk operation."""
+
+
+class Inode:
+    """The content of a file: as it is on the disk, and as programs see it."""
+
+    def __init__(self) -> None:
+        self.durable = bytearray()
+        self.current = bytearray()
+        self.writes: list[tuple[int, bytes]] = []
+        self.sizes: list[int] = []
+        """Sizes set since the last sync, by truncating or growing."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        if len(self.current) < offset + len(data):
+            self.resize(offset + len(data))
+        self.current[offset : offset + len(data)] = data
+        self.writes.append((offset, data))
+
+    def resize(self, size: int) -> None:
+        _resize(self.current, size)
+        self.sizes.append(size)
+
+    def sync(self) -> None:
+        self.durable = bytearray(self.current)
+        self.writes.clear()
+        self.sizes.clear()
+
+    def fail_sync(self) -> None:
+        """Do what Linux does when a sync fails: pages are clean, and the disk does not have them."""
+        self.writes.clear()
+        self.sizes.clear()
+
+    def lose_power(self, rng: Random) -> None:
+        """Keep what was synced and a random part of the rest."""
+        kept = self.durable
+        luck = rng.choice((0.0, 0.5, 0.9, 1.0))
+        for size in self.sizes[: rng.randrange(len(self.sizes) + 1)]:
+            _resize(kept, size)
+        for offset, data in self.writes:
+            for begin, end in _sectors(offset, len(data)):
+                if rng.random() < luck and end <= len(kept):
+                    kept[begin:end] = data[begin - offset : end - offset]
+        self.current = bytearray(kept)
+        self.writes.clear()
+        self.sizes.clear()
+
+
+class SimFile:
+    """A ``File`` on a ``SimDisk``."""
+
+    def __init__(self, disk: SimDisk, inode: Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+
+    def read(self, offset: int, size: int) -> bytes:
+        return bytes(self._inode.current[offset : offset + size])
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._disk.operate()
+        self._inode.write(offset, data)
+
+    def sync(self) -> None:
+        self._disk.operate()
+        if self._disk.sync_fails:
+            self._inode.fail_sync()
+            raise OSError(errno.EIO, "the simulated disk failed to sync")
+        self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        self._disk.operate()
+        self._inode.resize(size)
+
+    def allocate(self, size: int) -> None:
+        self._disk.operate()
+        if len(self._inode.current) < size:
+            self._inode.resize(size)
+
+    def close(self) -> None:
+        pass
+
+
+class SimDisk:
+    """One member's disk."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._names: dict[str, Inode] = {}
+        self._durable_names: dict[str, Inode] = {}
+        self._changes: dict[str, list[Callable[[dict[str, Inode]], None]]] = {}
+        self._directories: set[str] = {""}
+        self.operations = 0
+        self.crash_at: int | None = None
+        """Number of the operation at which the process ends instead."""
+        self.sync_fails = False
+
+    def operate(self) -> None:
+        """Count an operation that changes something; the process may end here."""
+        self.operations += 1
+        if self.crash_at is not None and self.operations >= self.crash_at:
+            raise Crashed
+
+    def lose_power(self) -> None:
+        """Keep only what is durable, and a random part of the rest."""
+        for inode in dict.fromkeys([*self._names.values(), *self._durable_names.values()]):
+            inode.lose_power(self._rng)
+        for changes in self._changes.values():
+            for change in changes[: self._rng.randrange(len(changes) + 1)]:
+                change(self._durable_names)
+        self._changes.clear()
+        self._names = dict(self._durable_names)
+
+    def recover(self) -> None:
+        """Let a new process use the disk."""
+        self.crash_at = None
+        self.sync_fails = False
+
+    def flip_bit(self, suffix: str) -> str | None:
+        """Flip a bit of the written part of a file whose name ends in ``suffix``."""
+        names = sorted(name for name in self._names if name.endswith(suffix))
+        if not names:
+            return None
+        inode = self._names[self._rng.choice(names)]
+        written = len(inode.current.rstrip(b"\0"))
+        place = self._rng.randrange(written)
+        bit = 1 << self._rng.randrange(8)
+        inode.current[place] ^= bit
+        if place < len(inode.durable):
+            inode.durable[place] ^= bit
+        return f"byte {place} of {written}"
+
+    # FileSystem
+
+    def exists(self, name: str) -> bool:
+        return name in self._names or name in self._directories
+
+    def names(self, directory: str) -> list[str]:
+        prefix = f"{directory}/"
+        rest = (name[len(prefix) :] for name in self._names if name.startswith(prefix))
+        return sorted(name for name in rest if "/" not in name)
+
+    def make_directory(self, directory: str) -> None:
+        self._directories.add(directory)
+
+    def create(self, name: str) -> SimFile:
+        self.operate()
+        inode = Inode()
+        self._change(name, lambda names: names.__setitem__(name, inode))
+        return SimFile(self, inode)
+
+    def open(self, name: str) -> SimFile:
+        if name not in self._names:
+            raise FileNotFoundError(name)
+        return SimFile(self, self._names[name])
+
+    def read(self, name: str) -> bytes:
+        if name not in self._names:
+            raise FileNotFoundError(name)
+        return bytes(self._names[name].current)
+
+    def rename(self, old: str, new: str) -> None:
+        self.operate()
+        inode = self._names[old]
+
+        def change(names: dict[str, Inode]) -> None:
+            names.pop(old, None)
+            names[new] = inode
+
+        self._change(new, change)
+
+    def remove(self, name: str) -> None:
+        self.operate()
+        if name not in self._names:
+            raise FileNotFoundError(name)
+        self._change(name, lambda names: names.pop(name, None))
+
+    def sync_directory(self, directory: str) -> None:
+        self.operate()
+        for change in self._changes.pop(directory, []):
+            change(self._durable_names)
+
+    def _change(self, name: str, change: Callable[[dict[str, Inode]], object]) -> None:
+        change(self._names)
+        self._changes.setdefault(name.rpartition("/")[0], []).append(change)
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def _sectors(offset: int, size: int) -> list[tuple[int, int]]:
+    """Return the pieces of a write that a disk writes each as a whole."""
+    first = offset // SECTOR_BYTES * SECTOR_BYTES
+    return [
+        (max(begin, offset), min(begin + SECTOR_BYTES, offset + size))
+        for begin in range(first, offset + size, SECTOR_BYTES)
+    ]
