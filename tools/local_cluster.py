@@ -1,8 +1,8 @@
 """Run a cluster of real node processes on loopback: for the demo, the bench and the cluster tests.
 
 Every node has a folder of its own below the given one: ``data`` and what it printed, ``node.log``.
-Ports are chosen by the kernel. Nothing here knows the server: it starts ``taskraft serve`` and asks
-over the contract.
+Ports are chosen by the kernel. Nothing here knows the inside of the server: it starts the program
+behind ``taskraft serve`` and asks over the contract.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Node:
         """Start the process; it keeps its data between lives."""
         assert not self.is_running, f"{self.name} runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [str(Path(sys.executable).parent / "taskraft"), "serve"]
+        command = [sys.executable, "-m", "service.main"]
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal reaches us, and we stop the nodes.
             self._process = subprocess.Popen(

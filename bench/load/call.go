@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -47,15 +48,16 @@ var runName = func() string {
 // worker is one client: it has one request in flight, its own counters, and a place among the connections.
 type worker struct {
 	*recorder
-	run      *run
-	slot     int
-	requests int
+	run  *run
+	slot int
 }
+
+// requests counts the requests of all workers.
+var requests atomic.Int64
 
 // requestID names a request; a repetition of the request carries the same one.
 func (w *worker) requestID() string {
-	w.requests++
-	return runName + "-" + strconv.Itoa(w.slot) + "-" + strconv.Itoa(w.requests)
+	return runName + "-" + strconv.FormatInt(requests.Add(1), 36)
 }
 
 // call makes one unary call and repeats it, with the request it was given, while a retry is safe and useful.
