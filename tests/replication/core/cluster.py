@@ -1,0 +1,264 @@
+"""Drive several cores by hand: their disks, the messages between them, crashes.
+
+Everything happens only when told. A disk keeps what its append worker has done; a crash loses the
+rest. After each action the invariants of the protocol are checked.
+"""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from replication.core.confchange import of_entry
+from replication.core.config import Config
+from replication.core.memory_log import MemoryLog
+from replication.core.raft import RaftCore
+from replication.core.trace import Fact
+from replication.core.types import (
+    APPEND_WORKER,
+    APPLY_WORKER,
+    ConfState,
+    Entry,
+    EntryKind,
+    LogIndex,
+    MemberId,
+    Message,
+    MessageKind,
+    RaftRole,
+    ReadState,
+    Snapshot,
+    SnapshotMeta,
+    Term,
+)
+
+Filter = Callable[[Message], bool]
+
+
+def everything(_message: Message) -> bool:
+    return True
+
+
+class Disk(MemoryLog):
+    """What survives a crash of one member: the log, and the state that entries were applied to."""
+
+    def __init__(self, configuration: ConfState) -> None:
+        super().__init__(configuration)
+        self.configuration = configuration
+        self.applied: list[Entry] = []
+
+    def initial_state(self):
+        hard_state, _ = super().initial_state()
+        return hard_state, self.configuration
+
+    @property
+    def applied_index(self) -> LogIndex:
+        return self.applied[-1].index if self.applied else LogIndex(0)
+
+    def snapshot(self) -> Snapshot:
+        last = self.applied[-1]
+        items = [(entry.term, entry.index, entry.data, entry.kind.name) for entry in self.applied]
+        return Snapshot(
+            SnapshotMeta(last.index, last.term, self.configuration), repr(items).encode()
+        )
+
+    def install(self, snapshot: Snapshot) -> None:
+        super().install(snapshot)
+        self.configuration = snapshot.meta.conf_state
+        # The state machine is the list of what was applied.
+        self.applied = [
+            Entry(term, index, data, EntryKind[kind])
+            for term, index, data, kind in literal_eval(snapshot.data.decode())
+        ]
+
+
+class Peer:
+    """One member with its disk and its two workers."""
+
+    def __init__(self, config: Config, disk: Disk, draw: Callable[[int], int]) -> None:
+        self.disk = disk
+        self.draw = draw
+        self.facts: list[Fact] = []
+        self.config = replace(config, applied=disk.applied_index)
+        self.core = RaftCore(self.config, disk, draw, self.facts.append)
+        self.append_work: deque[Message] = deque()
+        self.apply_work: deque[Message] = deque()
+        self.reads: list[ReadState] = []
+
+    def take_ready(self) -> list[Message]:
+        """Give the workers their work; return what leaves at once."""
+        leaving = []
+        while self.core.has_ready():
+            ready = self.core.ready()
+            self.reads += ready.read_states
+            for message in ready.messages:
+                if message.to == APPEND_WORKER:
+                    self.append_work.append(message)
+                elif message.to == APPLY_WORKER:
+                    self.apply_work.append(message)
+                else:
+                    leaving.append(message)
+        return leaving
+
+    def sync(self) -> list[Message]:
+        """Let the append worker do one piece of work; return what may leave now."""
+        work = self.append_work.popleft()
+        self.disk.store(work.hard_state, work.entries, work.snapshot)
+        return self._released(work)
+
+    def apply(self) -> list[Message]:
+        """Let the apply worker do one piece of work."""
+        work = self.apply_work.popleft()
+        for entry in work.entries:
+            if entry.index <= self.disk.applied_index:
+                continue  # a snapshot was installed meanwhile
+            assert entry.index == self.disk.applied_index + 1
+            change = of_entry(entry)
+            if change is not None:
+                self.disk.configuration = self.core.apply_conf_change(change)
+            self.disk.applied.append(entry)
+        return self._released(work)
+
+    def _released(self, work: Message) -> list[Message]:
+        own = [reply for reply in work.replies if reply.to == self.config.member_id]
+        for reply in own:
+            self.core.step(reply)
+        return [reply for reply in work.replies if reply.to != self.config.member_id]
+
+    def log(self) -> list[tuple[Term, LogIndex, bytes]]:
+        """Return the whole log, synced or not."""
+        log = self.core._member.log
+        first, end = log.first_index(), LogIndex(log.last_index + 1)
+        entries = log.entries(first, end, 1 << 62) if first < end else ()
+        return [(entry.term, entry.index, entry.data) for entry in entries]
+
+
+class Cluster:
+    """Members 1 to ``count``, who vote unless named as learners."""
+
+    def __init__(
+        self, count: int, *, learners: Sequence[int] = (), draw=lambda n: n - 1, **settings
+    ) -> None:
+        ids = [MemberId(number) for number in range(1, count + 1)]
+        voters = tuple(member for member in ids if member not in learners)
+        self.configuration = ConfState(voters, tuple(MemberId(each) for each in learners))
+        self.settings = {"pre_vote": False, "check_quorum": False, **settings}
+        self.draw = draw
+        self.peers: dict[MemberId, Peer] = {}
+        self.network: list[Message] = []
+        self.leaders: dict[Term, MemberId] = {}
+        self.committed: dict[LogIndex, tuple[Term, bytes]] = {}
+        for member in ids:
+            self.start(member, Disk(self.configuration))
+
+    def __getitem__(self, member: int) -> RaftCore:
+        return self.peers[MemberId(member)].core
+
+    def start(self, member: int, disk: Disk) -> None:
+        config = Config(MemberId(member), **self.settings)
+        self.peers[MemberId(member)] = Peer(config, disk, self.draw)
+
+    def add_empty(self, member: int) -> None:
+        """Start a member that knows nothing, not even the configuration."""
+        self.start(member, Disk(ConfState()))
+
+    def crash(self, member: int) -> None:
+        """Restart ``member`` with what its disk has; messages to its earlier life are lost."""
+        self.start(member, self.peers[MemberId(member)].disk)
+        self.network = [message for message in self.network if message.to != member]
+
+    # Steps
+
+    def flush(self, *members: int) -> None:
+        """Let ``members``, or all, store and apply what they have; messages wait in the network."""
+        for member in members or tuple(self.peers):
+            peer = self.peers[MemberId(member)]
+            self.network += peer.take_ready()
+            while peer.append_work or peer.apply_work:
+                if peer.append_work:
+                    self.network += peer.sync()
+                if peer.apply_work:
+                    self.network += peer.apply()
+                self.network += peer.take_ready()
+            self.check(peer)
+
+    def deliver(self, wanted: Filter = everything) -> int:
+        """Deliver what is on its way now and ``wanted``; return how many messages that were."""
+        chosen = [message for message in self.network if wanted(message)]
+        self.network = [message for message in self.network if not wanted(message)]
+        for message in chosen:
+            if message.to in self.peers:
+                self[message.to].step(message)
+                self.check(self.peers[message.to])
+        return len(chosen)
+
+    def drop(self, wanted: Filter = everything) -> list[Message]:
+        """Lose what is on its way and ``wanted``; return it, for it may turn up again."""
+        lost = [message for message in self.network if wanted(message)]
+        self.network = [message for message in self.network if not wanted(message)]
+        return lost
+
+    def settle(self, *, among: Iterable[int] = ()) -> None:
+        """Go on until nothing moves; messages to and from others than ``among`` are lost."""
+        inside = set(among) or set(self.peers)
+        while True:
+            self.flush(*inside)
+            self.drop(lambda m: not {m.to, m.sender} <= inside)
+            if not self.deliver():
+                return
+
+    def elect(self, member: int, *, among: Iterable[int] = ()) -> None:
+        """Make ``member`` the leader."""
+        self[member].campaign()
+        self.settle(among=among)
+        assert self[member].role is RaftRole.LEADER
+
+    def tick(self, member: int, ticks: int = 1) -> None:
+        for _ in range(ticks):
+            self[member].tick()
+
+    def report_lost_snapshots(self) -> None:
+        """Tell the leaders that no snapshot is on its way any more, as the driver must."""
+        for peer in self.peers.values():
+            for member, progress in peer.core.status().progress.items():
+                if progress.pending_snapshot:
+                    peer.core.report_snapshot(member, ok=False)
+
+    # Checks
+
+    def check(self, peer: Peer) -> None:
+        """Check what must hold in every state of every run."""
+        core, disk = peer.core, peer.disk
+        own_id = peer.config.member_id
+        status = core.status()
+        assert status.applied <= status.hard_state.commit <= status.last
+        if core.role is RaftRole.LEADER:
+            assert self.leaders.setdefault(core.term, own_id) == own_id, "two leaders in a term"
+            for progress in status.progress.values():
+                assert progress.match < progress.next
+        for entry in disk.applied[-8:]:
+            known = self.committed.setdefault(entry.index, (entry.term, entry.data))
+            assert known == (entry.term, entry.data), "two members applied different entries"
+        hard_state, _ = disk.initial_state()
+        assert hard_state.term <= core.term
+
+    def logs(self) -> list[list[tuple[Term, LogIndex, bytes]]]:
+        return [peer.log() for peer in self.peers.values()]
+
+    def applied(self, member: int) -> list[bytes]:
+        """Return the payloads that ``member`` has applied, without no-ops and changes."""
+        entries = self.peers[MemberId(member)].disk.applied
+        return [entry.data for entry in entries if entry.data and of_entry(entry) is None]
+
+
+def to(*members: int) -> Filter:
+    return lambda message: message.to in members
+
+
+def between(sender: int, receiver: int) -> Filter:
+    return lambda message: message.sender == sender and message.to == receiver
+
+
+def of_kind(*kinds: MessageKind) -> Filter:
+    return lambda message: message.kind in kinds

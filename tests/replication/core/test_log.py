@@ -1,0 +1,207 @@
+"""The log joins what is synced and what is not; what is committed is never replaced."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replication.core.config import UNLIMITED
+from replication.core.errors import Compacted
+from replication.core.log import RaftLog, within
+from replication.core.memory_log import MemoryLog
+from replication.core.types import ConfState, Entry, Snapshot, SnapshotMeta
+from replication.core.unstable import Unstable
+
+
+def entries(*terms, first=1, data=b""):
+    return [Entry(term, first + place, data) for place, term in enumerate(terms)]
+
+
+def snapshot(index, term):
+    return Snapshot(SnapshotMeta(index, term, ConfState((1,))), b"")
+
+
+def log(stored=(), unstable=()):
+    disk = MemoryLog(ConfState((1,)))
+    disk.store(None, entries(*stored), None)
+    result = RaftLog(disk, UNLIMITED, applies_unstable=False)
+    if unstable:
+        result.append(entries(*unstable, first=len(stored) + 1))
+    return result, disk
+
+
+def terms_of(raft_log):
+    return [raft_log.term(index) for index in range(1, raft_log.last_index + 1)]
+
+
+@pytest.mark.parametrize(
+    ("previous", "sent", "result", "matched"),
+    [
+        ((3, 2), (), (1, 1, 2, 3), 3),
+        ((3, 2), (3,), (1, 1, 2, 3), 4),
+        ((3, 2), (3, 3), (1, 1, 2, 3, 3), 5),
+        ((4, 3), (4,), (1, 1, 2, 3, 4), 5),
+        ((1, 1), (1,), (1, 1, 2, 3), 2),
+        ((1, 1), (1, 4), (1, 1, 4), 3),
+        ((0, 0), (1, 1, 2, 3), (1, 1, 2, 3), 4),
+        ((4, 2), (4,), (1, 1, 2, 3), None),
+        ((7, 3), (4,), (1, 1, 2, 3), None),
+    ],
+)
+@pytest.mark.parametrize("synced", range(5))
+def test_append_replaces_only_from_the_first_conflict_on(previous, sent, result, matched, synced):
+    """Raft paper, figure 2: an entry that conflicts goes, with all that follow; nothing else."""
+    own = (1, 1, 2, 3)
+    raft_log, _ = log(own[:synced], own[synced:])
+    index, term = previous
+    assert raft_log.append_after(index, term, entries(*sent, first=index + 1)) == matched
+    assert terms_of(raft_log) == list(result)
+    assert raft_log.last_index == len(result)
+    assert raft_log.last_term == result[-1]
+
+
+def test_committed_entry_is_never_replaced():
+    raft_log, _ = log((1, 1, 2))
+    raft_log.commit_to(2)
+    with pytest.raises(AssertionError, match="committed"):
+        raft_log.append_after(1, 1, entries(5, first=2))
+    assert raft_log.append_after(2, 1, entries(5, first=3)) == 3
+
+
+def test_commit_index_does_not_go_back():
+    raft_log, _ = log((1, 1, 2))
+    assert raft_log.commit_to(2)
+    assert not raft_log.commit_to(1)
+    assert raft_log.commit_index == 2
+    with pytest.raises(AssertionError, match="must be here"):
+        raft_log.commit_to(4)
+
+
+@pytest.mark.parametrize(
+    ("term", "index", "up_to_date"),
+    [(2, 3, True), (2, 2, False), (2, 9, True), (3, 1, True), (1, 9, False)],
+)
+def test_later_term_wins_then_the_longer_log(term, index, up_to_date):
+    """Raft paper, 5.4.1."""
+    raft_log, _ = log((1, 1, 2))
+    assert raft_log.is_up_to_date(term, index) is up_to_date
+
+
+@pytest.mark.parametrize(
+    ("index", "term", "found"),
+    [(6, 9, (6, 5)), (6, 4, (5, 4)), (6, 3, (3, 2)), (2, 2, (2, 1)), (6, 0, (0, 0))],
+)
+def test_hint_skips_terms_that_cannot_match(index, term, found):
+    raft_log, _ = log((1, 1, 2, 4, 4, 5))
+    assert raft_log.last_not_above(index, term) == found
+
+
+def test_entries_come_from_disk_and_memory_within_the_limit():
+    disk = MemoryLog(ConfState((1,)))
+    disk.store(None, entries(1, 1, data=b"xxx"), None)
+    raft_log = RaftLog(disk, UNLIMITED, applies_unstable=False)
+    raft_log.append(entries(1, 1, first=3, data=b"xxx"))
+    for limit, count in ((1, 1), (3, 1), (5, 1), (6, 2), (8, 2), (9, 3), (12, 4)):
+        assert [e.index for e in raft_log.entries(1, 5, limit)] == list(range(1, count + 1))
+
+
+def test_compacted_entries_are_gone_but_the_term_before_the_first_is_known():
+    raft_log, disk = log((1, 2, 3, 4))
+    disk.compact(2)
+    assert raft_log.term(1) is None
+    assert raft_log.term(2) == 2
+    assert raft_log.term(5) is None
+    with pytest.raises(Compacted):
+        raft_log.entries(2, 4, UNLIMITED)
+
+
+def test_only_synced_entries_are_applied():
+    raft_log, disk = log((1,), (1, 1))
+    raft_log.commit_to(3)
+    assert [entry.index for entry in raft_log.take_committed()] == [1]
+    disk.store(None, raft_log.unstable.take_entries(), None)
+    assert not raft_log.has_committed
+    raft_log.unstable.entries_synced(3, 1)
+    raft_log.applied_to(1, 0)
+    assert [entry.index for entry in raft_log.take_committed()] == [2, 3]
+
+
+def test_applying_pauses_at_its_limit_until_something_is_applied():
+    disk = MemoryLog(ConfState((1,)))
+    disk.store(None, entries(1, 1, 1, 1, data=b"xxx"), None)
+    raft_log = RaftLog(disk, 7, applies_unstable=False)
+    raft_log.commit_to(4)
+    assert [entry.index for entry in raft_log.take_committed()] == [1, 2]
+    assert not raft_log.has_committed
+    raft_log.applied_to(2, 6)
+    assert [entry.index for entry in raft_log.take_committed()] == [3, 4]
+
+
+def test_nothing_is_applied_while_a_snapshot_is_being_installed():
+    raft_log, _ = log((1,))
+    raft_log.restore(snapshot(5, 2))
+    raft_log.append(entries(2, first=6))
+    raft_log.commit_to(6)
+    assert not raft_log.has_committed
+    assert raft_log.take_committed() == ()
+    assert raft_log.first_index() == 6
+    assert raft_log.term(5) == 2
+    assert raft_log.term(4) is None
+
+
+def test_snapshot_never_takes_anything_back():
+    raft_log, _ = log((1, 1, 1))
+    raft_log.commit_to(2)
+    with pytest.raises(AssertionError, match="takes anything back"):
+        raft_log.restore(snapshot(2, 1))
+
+
+def test_report_of_replaced_entries_is_ignored():
+    tail = Unstable(1)
+    tail.append(entries(1, 1))
+    tail.take_entries()
+    tail.append(entries(2, first=2))
+    tail.entries_synced(2, 1)
+    assert len(tail.entries) == 2, "the entry of term 1 is synced, the one of term 2 is not"
+    tail.entries_synced(1, 1)
+    assert [entry.term for entry in tail.entries] == [2]
+    tail.entries_synced(7, 1)
+    assert len(tail.entries) == 1
+
+
+def test_replaced_entries_go_to_the_worker_again():
+    tail = Unstable(1)
+    tail.append(entries(1, 1, 1))
+    assert len(tail.take_entries()) == 3
+    assert not tail.has_next_entries
+    tail.append(entries(2, first=2))
+    assert [(entry.term, entry.index) for entry in tail.take_entries()] == [(2, 2)]
+    tail.append(entries(3, 3, first=1))
+    assert [(entry.term, entry.index) for entry in tail.take_entries()] == [(3, 1), (3, 2)]
+
+
+def test_log_has_no_holes():
+    tail = Unstable(5)
+    with pytest.raises(AssertionError, match="holes"):
+        tail.append(entries(1, first=6))
+
+
+def test_snapshot_leaves_when_that_very_one_is_synced():
+    tail = Unstable(1)
+    tail.restore(snapshot(5, 1))
+    assert tail.take_snapshot() is not None
+    assert not tail.has_next_snapshot
+    tail.restore(snapshot(9, 1))
+    tail.snapshot_synced(5)
+    assert tail.has_next_snapshot
+    tail.take_snapshot()
+    tail.snapshot_synced(9)
+    assert tail.snapshot is None
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 40))
+def test_prefix_is_the_longest_within_the_limit_but_never_empty(sizes, limit):
+    items = [Entry(1, place, b"x" * size) for place, size in enumerate(sizes)]
+    prefix = within(items, limit)
+    assert list(prefix) == items[: len(prefix)]
+    assert len(prefix) == 1 or sum(len(entry.data) for entry in prefix) <= limit
+    assert len(prefix) == len(items) or sum(sizes[: len(prefix) + 1]) > limit
