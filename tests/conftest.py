@@ -8,6 +8,11 @@ REQUIRED_BY = {"spark": "TASKRAFT_REQUIRE_SPARK", "foreign": "TASKRAFT_REQUIRE_F
 """The variable, set by .ci/run, under which tests with a marker may not be skipped."""
 
 
+def pytest_addoption(parser):
+    """Add what writes the actual answers into scenario files, to be reviewed as a difference."""
+    parser.addoption("--rewrite", action="store_true", help="rewrite the scenario files")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     """Turn the skip of a required test into a failure that keeps the skip's reason."""

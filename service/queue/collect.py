@@ -118,7 +118,7 @@ def _collect_sessions(ledger: Ledger, writes: list[Write]) -> None:
                 writes.append((session.written, None))
     for session in ledger.dirty_sessions:
         session.dirty = False
-        if session.id not in ledger.sessions:
+        if session.number not in ledger.sessions_by_number:
             continue
         timer = timer_key(session.timer) if session.timer is not None else b""
         if timer != session.written:

@@ -129,7 +129,7 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
         for task in tasks:
             ledger.touch_task(task)
             session = task.session
-            label = session.label if session and session.id in ledger.sessions else ""
+            label = session.label if session and session.number in ledger.sessions_by_number else ""
             ledger.emit(task, EventKind.TRUNCATE, task.state, GONE, label, "")
             if task.timer is not None:
                 ledger.timers.discard(task.timer)

@@ -325,14 +325,13 @@ class NaiveQueue:
                 self.move(task, EventKind.TTL_EXPIRED, State.GONE)
                 return Reason.TASK_NOT_FOUND
             return TakeResult([self.lease(task, session, command)])
-        views, room = [], command.bytes_max
-        passed = []
-        while len(views) < command.tasks_max:
+        chosen, passed, room = [], [], command.bytes_max
+        while len(chosen) < command.tasks_max:
             ready = [
                 task
                 for tube in tubes
                 for task in self.of(tube, State.READY)
-                if id(task) not in passed
+                if not any(task is other for other in (*chosen, *passed))
             ]
             if not ready:
                 break
@@ -355,13 +354,13 @@ class NaiveQueue:
             if (command.types and task["type"] not in command.types) or (
                 bound is not None and task["rank"] > bound
             ):
-                passed.append(id(task))
+                passed.append(task)
                 continue
-            if len(task["body"]) > room and views:
+            if len(task["body"]) > room and chosen:
                 break
             room -= len(task["body"])
-            views.append(self.lease(task, session, command))
-        return TakeResult(views)
+            chosen.append(task)
+        return TakeResult([self.lease(task, session, command) for task in chosen])
 
     def lease(self, task, session, command):
         ttr = task["ttr"] if command.ttr_ms is None else command.ttr_ms

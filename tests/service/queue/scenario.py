@@ -1,0 +1,373 @@
+"""Play scenario files: text in, what the queue says out.
+
+A file is a row of blocks. A block is lines of commands, a line ``----`` and the answers, ended by an empty
+line; lines that begin with ``#`` are for people. Commands of a block that follow each other
+are one entry of the log:
+
+    at +20                       the block's time, from the block before; without it no time passes
+    create mail kind=fifottl ttr=30
+    put mail body=a,b pri=1      one task per body; other options: delay, ttl, ttr, at, type, front, back
+    take mail,news by=anna max=2
+    ack 1,2                      tokens; also release, bury-taken, touch
+    kick mail count=2            also by ids=1,2; bury and delete take ids
+    open anna ttr=100            also keep, attach, detach, close
+
+Words after the time that ask and change nothing: ``show TUBE``, ``task TUBE ID``, ``sessions``, ``events``
+(since they were last asked for), ``deadline``. They are answered in their place.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from service.queue.commands import (
+    Ack,
+    AttachSession,
+    Bury,
+    BuryTaken,
+    CloseSession,
+    CountResult,
+    CreateTube,
+    Delete,
+    DropTube,
+    Failure,
+    KeepResult,
+    KeepSessions,
+    Kick,
+    NewTask,
+    OpenSession,
+    Position,
+    Put,
+    PutResult,
+    Refusal,
+    Release,
+    ReleaseAll,
+    SessionResult,
+    Settle,
+    SettleResult,
+    Startup,
+    StartupResult,
+    State,
+    Take,
+    TakeResult,
+    Touch,
+    TruncateTube,
+    TtlPolicy,
+    TubeKind,
+    TubeOptions,
+    TubeResult,
+)
+from service.queue.life_cycle import EventKind
+
+EPOCH_MS = 1_000_000
+"""The clock's time at the beginning; instants are shown relative to it."""
+QUESTIONS = ("show", "task", "sessions", "events", "deadline")
+FLAGS = ("front", "back", "atomic", "restart", "uncounted", "force", "fatal", "if_not_exists")
+
+
+class Player:
+    """Plays blocks on a queue. ``between`` gets the queue after each block and returns the one to go on with."""
+
+    def __init__(self, queue, between):
+        self.queue = queue
+        self.between = between
+        self.index = 1
+        self.now_ms = EPOCH_MS
+        self.told = 0
+        self.queue.apply(1, EPOCH_MS, [Startup(1, 0, "feed", 3)])
+
+    def play(self, lines):
+        """Apply the commands of a block; return the answers as lines."""
+        lines = [line for line in lines if not line.startswith("#")]
+        if lines and lines[0].startswith("at "):
+            self.now_ms += int(lines.pop(0).split("+")[1])
+            if not lines or asks(lines[0]):
+                self.apply([])
+        answers = []
+        for is_question, run in groupby(lines, asks):
+            if is_question:
+                answers += [answer for line in run for answer in self.ask(line)]
+            else:
+                for result in self.apply([command(line) for line in run]):
+                    answers += told(result)
+        self.queue = self.between(self.queue)
+        return answers
+
+    def apply(self, commands):
+        self.index += 1
+        return self.queue.apply(self.index, self.now_ms, commands)
+
+    def ask(self, line):
+        """Answer a question."""
+        word, *rest = line.split()
+        if word == "deadline":
+            due = self.queue.next_deadline_ms()
+            return ["none" if due is None else instant(due)]
+        if word == "sessions":
+            return [session(view) for view in self.queue.sessions()] or ["none"]
+        if word == "show":
+            (counts,) = self.queue.statistics([rest[0]])
+            states = [f"{state.name.lower()} {n}" for state, n in counts.states.items() if n]
+            calls = [f"{kind.name.lower()} {n}" for kind, n in counts.calls.items() if n]
+            extra = [f"finished {counts.finished}"] if counts.finished else []
+            return [", ".join(states) or "empty", "calls: " + ", ".join(calls + extra)]
+        if word == "task":
+            (view,) = self.queue.get_tasks(rest[0], [int(rest[1])])
+            return ["gone" if view is None else whole(view)]
+        assert word == "events", line
+        return self.events()
+
+    def events(self):
+        """Answer with the events since the last question."""
+        feed = self.queue.feed
+        rows = [
+            event
+            for part in feed.views()
+            for _, event in feed.events(part.partition, part.low_seq, part.high_seq)
+        ]
+        rows.sort(key=lambda event: (event.revision, event.place))
+        fresh, self.told = rows[self.told :], len(rows)
+        return [
+            f"{EventKind(event.kind).name} {event.tube}/{event.task_id}"
+            f" {State(event.from_state).name} > {State(event.to_state).name}"
+            f" at {instant(event.at_ms)} after {event.at_ms - event.since_ms}"
+            f" attempt {event.attempt}" + word(event.session, "by") + word(event.reason, "because")
+            for event in fresh
+        ] or ["none"]
+
+
+def asks(line):
+    """Tell whether a line changes nothing."""
+    return line.split()[0] in QUESTIONS
+
+
+def options(parts):
+    """Read ``name=value`` and flags."""
+    found = {}
+    for part in parts:
+        name, _, text = part.partition("=")
+        assert text or name in FLAGS, part
+        found[name] = text or True
+    return found
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",")] if text else []
+
+
+def span(found, name):
+    return int(found[name]) if name in found else None
+
+
+def failure(found):
+    return Failure(found["because"], "", "fatal" in found) if "because" in found else None
+
+
+def position(found):
+    if "front" in found:
+        return Position.FRONT
+    return Position.BACK if "back" in found else Position.IN_ORDER
+
+
+def command(line):  # noqa: PLR0911, PLR0912, C901 - one line per command
+    """Read a command."""
+    word, *rest = line.split()
+    if word in ("ack", "release", "bury-taken", "touch"):
+        *parts, last = line.removesuffix(" atomic").split(";")
+        return Settle([settlement(part) for part in (*parts, last)], line.endswith(" atomic"))
+    target = rest.pop(0) if rest and "=" not in rest[0] else ""
+    found = options(rest)
+    ids = numbers(found.get("ids", ""))
+    match word:
+        case "create":
+            return create(target, found)
+        case "put":
+            return Put(target, tasks(found), "atomic" in found, found.get("request", ""))
+        case "take":
+            return take(target, found)
+        case "kick":
+            return Kick(target, int(found.get("count", 1)), ids, int(found.get("delay", 0)))
+        case "bury":
+            return Bury(target, ids, failure(found))
+        case "delete":
+            return Delete(target, ids)
+        case "release-all":
+            return ReleaseAll(target)
+        case "truncate":
+            return TruncateTube(target)
+        case "drop":
+            return DropTube(target, "force" in found)
+        case "open":
+            return OpenSession(target, target, int(found.get("ttr", 15_000)))
+        case "keep":
+            return KeepSessions(target.split(","))
+        case "attach" | "detach":
+            return AttachSession(target, word == "attach")
+        case "close":
+            return CloseSession(target, "uncounted" in found)
+        case "startup":
+            return Startup(1, int(found["grace"]))
+        case _:
+            raise AssertionError(line)
+
+
+def create(name, found):
+    defaults = TubeOptions()
+    names = {"pri": "priority", "delay": "delay_ms", "ttl": "ttl_ms", "ttr": "ttr_ms"}
+    wishes = {to: int(found[name]) for name, to in names.items() if name in found}
+    paused = found.get("paused", "")
+    chosen = TubeOptions(
+        higher_first=found.get("order") == "higher",
+        **{name: wishes.get(name, getattr(defaults, name)) for name in names.values()},
+        put_paused="put" in paused,
+        take_paused="take" in paused,
+    )
+    kind = TubeKind[found.get("kind", "fifottl").upper()]
+    return CreateTube(name, kind, chosen, if_not_exists="if_not_exists" in found)
+
+
+def tasks(found):
+    return [
+        NewTask(
+            body.encode(),
+            len(body),
+            priority=span(found, "pri"),
+            delay_ms=span(found, "delay"),
+            ttl_ms=span(found, "ttl"),
+            ttr_ms=span(found, "ttr"),
+            visible_at_ms=EPOCH_MS + int(found["at"]) if "at" in found else None,
+            type=found.get("type", ""),
+            subqueue=found.get("subqueue", ""),
+            position=position(found),
+        )
+        for body in found["body"].split(",")
+    ]
+
+
+def take(target, found):
+    return Take(
+        target.split(","),
+        found.get("by", ""),
+        int(found.get("max", 1)),
+        int(found.get("bytes", 4_000_000)),
+        ttr_ms=span(found, "ttr"),
+        types=found["types"].split(",") if "types" in found else (),
+        priority_bound=span(found, "bound"),
+        task_id=span(found, "id"),
+        request_id=found.get("request", ""),
+    )
+
+
+def settlement(line):
+    word, target, *rest = line.split()
+    found = options(rest)
+    tokens = numbers(target)
+    match word:
+        case "ack":
+            return Ack(tokens)
+        case "bury-taken":
+            return BuryTaken(tokens, failure(found))
+        case "touch":
+            return Touch(tokens, int(found.get("by", 0)), "restart" in found)
+        case "release":
+            policy = TtlPolicy[found.get("policy", "add_delay").upper()]
+            delay, ttl = int(found.get("delay", 0)), span(found, "ttl")
+            uncounted = "uncounted" in found
+            return Release(tokens, delay, policy, ttl, position(found), uncounted, failure(found))
+        case _:
+            raise AssertionError(line)
+
+
+def instant(at_ms):
+    return f"+{at_ms - EPOCH_MS}"
+
+
+def word(text, before):
+    return f" {before} {text}" if text else ""
+
+
+def session(view):
+    end = f"until {instant(view.expires_ms)}" if view.expires_ms else "attached"
+    return f"{view.session_id} {end} holds {view.taken}"
+
+
+def leased(view):
+    until = f" until {instant(view.lease_until_ms)}" if view.lease_until_ms else ""
+    text = f"{view.tube}/{view.id} {view.body.decode()} token {view.token} attempt {view.attempt}"
+    return text + until
+
+
+def whole(view):
+    parts = [f"{view.state.name} pri {view.priority} attempt {view.attempt}"]
+    named = {
+        "visible": view.visible_at_ms,
+        "expires": view.expire_at_ms,
+        "lease until": view.lease_until_ms,
+    }
+    parts += [f"{name} {instant(at_ms)}" for name, at_ms in named.items() if at_ms]
+    parts += [f"ttr {view.ttr_ms}"] if view.ttr_ms else []
+    parts += [f"ttl {view.ttl_ms}"] if view.ttl_ms else []
+    parts += [f"failure {view.failure.type}"] if view.failure else []
+    parts += [f"buried {view.times_buried}"] if view.times_buried else []
+    return ", ".join(parts)
+
+
+def refusal(refused):
+    details = "".join(f" {name}={text}" for name, text in refused.metadata.items())
+    return f"{refused.reason.name}{details}"
+
+
+def told(result):  # noqa: PLR0911 - one line per result
+    """Return the answer to a command as lines."""
+    items = [
+        f"  item {item.item} {refusal(item.refusal)}" for item in getattr(result, "refused", ())
+    ]
+    match result:
+        case Refusal():
+            return [refusal(result)]
+        case PutResult(ids):
+            return ["put " + " ".join(str(task_id) for task_id in ids), *items]
+        case TakeResult(tasks):
+            return [leased(view) for view in tasks] or ["nothing"]
+        case SettleResult(_, touched):
+            ends = [
+                f"  touched {lease.token}"
+                + (f" until {instant(lease.lease_until_ms)}" if lease.lease_until_ms else "")
+                for lease in touched
+            ]
+            return ["settled", *items, *ends]
+        case CountResult(count):
+            return [f"count {count}", *items]
+        case TubeResult(tube, existed):
+            return [f"{'existing' if existed else 'created'} {tube.name} {tube.kind.name.lower()}"]
+        case SessionResult(view):
+            return [session(view)]
+        case KeepResult(views):
+            return [session(view) for view in views] + items or ["no session"]
+        case StartupResult(released):
+            return [f"released {released}"]
+        case _:
+            raise AssertionError(result)
+
+
+def blocks(text):
+    """Split a file into (comments and commands, answers)."""
+    for part in text.strip().split("\n\n"):
+        lines = part.split("\n")
+        if "----" in lines:
+            cut = lines.index("----")
+            yield lines[:cut], lines[cut + 1 :]
+        else:
+            yield lines, None
+
+
+def rewritten(text, queue, between):
+    """Return the text with the answers that the queue gives."""
+    player = Player(queue, between)
+    parts = []
+    for lines, _ in blocks(text):
+        answers = None
+        if any(not line.startswith("#") for line in lines):
+            answers = player.play(lines)
+        parts.append("\n".join(lines if answers is None else [*lines, "----", *answers]))
+    return "\n\n".join(parts) + "\n"

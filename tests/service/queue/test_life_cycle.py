@@ -1,0 +1,183 @@
+"""Every operation in every state does what the life-cycle table says, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.queue.commands import (
+    Ack,
+    Bury,
+    BuryTaken,
+    CloseSession,
+    CreateTube,
+    Delete,
+    Kick,
+    NewTask,
+    OpenSession,
+    Put,
+    Reason,
+    Refusal,
+    Release,
+    ReleaseAll,
+    Settle,
+    Startup,
+    State,
+    Take,
+    Touch,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.life_cycle import LIFE_CYCLE, STATES, EventKind, Operation
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+IMPLEMENTED = (State.GONE, State.READY, State.DELAYED, State.TAKEN, State.BURIED)
+TOKEN = 1
+SESSION = "session-of-the-holder"
+COMMANDS = {
+    Operation.TAKE: Take(["tube"]),
+    Operation.TAKE_CHOSEN: Take(["tube"], task_id=1),
+    Operation.ACK: Settle([Ack([TOKEN])]),
+    Operation.RELEASE: Settle([Release([TOKEN])]),
+    Operation.RELEASE_DELAYED: Settle([Release([TOKEN], delay_ms=10)]),
+    Operation.BURY_TAKEN: Settle([BuryTaken([TOKEN])]),
+    Operation.TOUCH: Settle([Touch([TOKEN], increment_ms=10)]),
+    Operation.BURY: Bury("tube", [1]),
+    Operation.KICK: Kick("tube", ids=[1]),
+    Operation.KICK_DELAYED: Kick("tube", ids=[1], delay_ms=10),
+    Operation.DELETE: Delete("tube", [1]),
+    Operation.SESSION_END: CloseSession(SESSION),
+    Operation.RELEASE_ALL: ReleaseAll("tube"),
+    Operation.TRUNCATE: TruncateTube("tube"),
+}
+CLOCK = {
+    Operation.DELAY_END: "delay_ms",
+    Operation.LEASE_END: "ttr_ms",
+    Operation.TTL_END: "ttl_ms",
+}
+
+
+class Stage:
+    """A queue with one tube and, at most, one task in a chosen state."""
+
+    def __init__(self, state, **wishes):
+        self.queue = Queue(MemoryStore(), Limits())
+        self.index = 0
+        options = TubeOptions()
+        self.do(
+            Startup(1, 60_000, "feed", 1),
+            CreateTube("tube", TubeKind.FIFOTTL, options),
+            OpenSession(SESSION, ttr_ms=60_000),
+        )
+        if state is State.GONE:
+            return
+        if state is State.DELAYED:
+            wishes.setdefault("delay_ms", 50)
+        self.do(Put("tube", [NewTask(b"", 0, **wishes)]))
+        if state is State.TAKEN:
+            self.do(Take(["tube"], SESSION))
+        elif state is State.BURIED:
+            self.do(Bury("tube", [1]))
+        assert self.state() is state
+
+    def do(self, *commands, now_ms=1_000):
+        self.index += 1
+        return self.queue.apply(self.index, now_ms, commands)
+
+    def state(self):
+        (task,) = self.queue.get_tasks("tube", [1])
+        return State.GONE if task is None else task.state
+
+
+def test_table_has_no_states_that_are_not_implemented():
+    """What the contract has beyond them comes with its own operations."""
+    for (state, _), to_state in LIFE_CYCLE.items():
+        assert state in IMPLEMENTED
+        assert to_state in IMPLEMENTED
+
+
+@pytest.mark.parametrize("operation", COMMANDS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize("state", IMPLEMENTED, ids=lambda state: state.name)
+def test_operation_follows_the_table(state, operation):
+    """An operation that the table does not list is refused, or finds nothing, and changes nothing."""
+    stage = Stage(state)
+    before = stage.queue.feed.views()[0].high_seq
+    (result,) = stage.do(COMMANDS[operation])
+    assert stage.state() is LIFE_CYCLE.get((state, operation), state)
+    events = stage.queue.feed.views()[0].high_seq - before
+    if (state, operation) not in LIFE_CYCLE:
+        assert events == 0
+        assert isinstance(result, Refusal) or getattr(result, "refused", ()) or is_empty(result)
+    elif (state, operation) != (State.BURIED, Operation.BURY):
+        assert events == 1
+        assert not isinstance(result, Refusal)
+
+
+def is_empty(result):
+    return getattr(result, "count", None) == 0 or getattr(result, "tasks", None) == []
+
+
+CLOCK_WALK = [
+    (State.DELAYED, Operation.DELAY_END),
+    (State.READY, Operation.LEASE_END),
+    (State.TAKEN, Operation.LEASE_END),
+    (State.BURIED, Operation.LEASE_END),
+    (State.READY, Operation.TTL_END),
+    (State.BURIED, Operation.TTL_END),
+]
+
+
+@pytest.mark.parametrize(("state", "operation"), CLOCK_WALK)
+def test_clock_follows_the_table(state, operation):
+    """Each deadline ends only the states that it is for, and not a millisecond early."""
+    stage = Stage(state, **{CLOCK[operation]: 50})
+    stage.do(now_ms=1_049)
+    assert stage.state() is state
+    stage.do(now_ms=1_050)
+    assert stage.state() is LIFE_CYCLE.get((state, operation), state)
+
+
+def test_lease_ends_with_the_time_to_live():
+    """tarantool/queue, fifottl: events `ttr`, then `ttl`."""
+    stage = Stage(State.TAKEN, ttl_ms=50)
+    stage.do(now_ms=1_050)
+    assert stage.state() is State.GONE
+    kinds = [event.kind for _, event in stage.queue.feed.events(0, 0, 10)]
+    assert kinds == [EventKind.PUT, EventKind.TAKE, EventKind.TTR_EXPIRED, EventKind.TTL_EXPIRED]
+
+
+def test_delayed_task_outlives_its_time_to_live():
+    """A delay prolongs the life, so that the two never meet."""
+    stage = Stage(State.DELAYED, ttl_ms=10)
+    stage.do(now_ms=1_050)
+    assert stage.state() is State.READY
+    stage.do(now_ms=1_060)
+    assert stage.state() is State.GONE
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "operation"), [(0, Operation.PUT), (10, Operation.PUT_DELAYED)]
+)
+def test_put_follows_the_table(delay_ms, operation):
+    """A put makes a task that was not there."""
+    stage = Stage(State.GONE)
+    stage.do(Put("tube", [NewTask(b"", 0, delay_ms=delay_ms)]))
+    assert stage.state() is LIFE_CYCLE[State.GONE, operation]
+
+
+def test_every_operation_is_walked():
+    """No operation was forgotten here."""
+    walked = {*COMMANDS, *CLOCK, Operation.PUT, Operation.PUT_DELAYED}
+    assert walked == set(Operation)
+    assert STATES[State.HELD] is State.HELD
+
+
+def test_wrong_state_is_named():
+    """A refusal says what state the task is in."""
+    stage = Stage(State.TAKEN)
+    (result,) = stage.do(Bury("tube", [1]))
+    (item,) = result.refused
+    assert item.refusal.reason is Reason.WRONG_STATE
+    assert item.refusal.metadata["state"] == "TAKEN"

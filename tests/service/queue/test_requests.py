@@ -1,0 +1,231 @@
+"""A repeated request has one effect and gets the first answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.queue.answer_codec import decode, encode
+from service.queue.commands import (
+    Ack,
+    CountResult,
+    CreateTube,
+    Delete,
+    DropTube,
+    ItemRefusal,
+    NewTask,
+    OpenSession,
+    Put,
+    PutResult,
+    Reason,
+    Refusal,
+    Release,
+    Settle,
+    SettleResult,
+    Startup,
+    State,
+    Take,
+    TakeResult,
+    Touch,
+    TouchedLease,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+WINDOW_MS = 600_000
+
+
+class Node:
+    """A queue with a tube; ``reopen`` says that each entry is collected and opened again."""
+
+    def __init__(self, *, reopen, limits=None):
+        self.limits = limits or Limits()
+        self.store = MemoryStore()
+        self.queue = Queue(self.store, self.limits)
+        self.reopen = reopen
+        self.index = 0
+        self.now_ms = 1_000_000
+        self.do(Startup(1, 60_000, "feed", 1), CreateTube("tube", TubeKind.FIFOTTL, TubeOptions()))
+
+    def do(self, command, *more):
+        self.index += 1
+        results = self.queue.apply(self.index, self.now_ms, [command, *more])
+        if self.reopen:
+            self.store.write(self.queue.collect_writes())
+            self.queue = Queue(self.store, self.limits)
+        return results[0]
+
+    def total(self):
+        return self.queue.total_statistics().total
+
+
+@pytest.fixture(params=[False, True], ids=["in-memory", "from-the-store"])
+def node(request):
+    return Node(reopen=request.param)
+
+
+def put(request_id, request_hash=7, tasks=1):
+    new_tasks = [NewTask(b"body", 4) for _ in range(tasks)]
+    return Put("tube", new_tasks, request_id=request_id, request_hash=request_hash)
+
+
+def test_repeated_put_answers_the_same_ids(node):
+    first = node.do(put("a", tasks=3))
+    assert list(node.do(put("a", tasks=3)).ids) == list(first.ids) == [1, 2, 3]
+    assert node.total() == 3
+
+
+def test_reused_request_id_is_refused(node):
+    node.do(put("a"))
+    result = node.do(put("a", request_hash=8))
+    assert isinstance(result, Refusal)
+    assert result.reason is Reason.REQUEST_ID_REUSED
+    assert node.total() == 1
+
+
+def test_repetition_within_one_entry_is_seen(node):
+    first = put("a")
+    node.do(first, first)
+    assert node.total() == 1
+
+
+def test_repeated_take_answers_the_same_leases(node):
+    node.do(put("p", tasks=2))
+    take = Take(["tube"], tasks_max=2, request_id="t")
+    first = node.do(take)
+    assert node.do(take) == first
+    node.do(Settle([Ack([first.tasks[0].token])]))
+    assert node.do(take).tasks == [first.tasks[1]]
+
+
+def test_take_that_found_nothing_may_be_repeated(node):
+    take = Take(["tube"], request_id="t")
+    assert node.do(take).tasks == []
+    node.do(put("p"))
+    assert len(node.do(take).tasks) == 1
+
+
+def test_refused_request_may_be_repeated(node):
+    """A producer that was told to wait asks again with the same id."""
+    missing = Put("later", [NewTask(b"", 0)], request_id="a")
+    assert isinstance(node.do(missing), Refusal)
+    node.do(CreateTube("later", TubeKind.FIFO, TubeOptions()))
+    assert node.do(missing).ids == range(1, 2)
+
+
+def test_repeated_settle_answers_the_same_refusals(node):
+    node.do(put("p", tasks=3))
+    node.do(Take(["tube"], tasks_max=3))
+    settlements = [Ack([1, 99]), Touch([2], increment_ms=5), Release([3])]
+    settle = Settle(settlements, request_id="s")
+    first = node.do(settle)
+    again = node.do(settle)
+    assert (list(again.refused), list(again.touched)) == (list(first.refused), list(first.touched))
+    assert [task.state for task in node.queue.list_tasks("tube", (), 0, 9)] == [
+        State.TAKEN,
+        State.READY,
+    ]
+
+
+def test_repeated_creation_answers_the_tube(node):
+    create = CreateTube("more", TubeKind.FIFO, TubeOptions(), b"options", request_id="c")
+    first = node.do(create)
+    assert node.do(create) == first
+    assert not first.existed
+    node.do(DropTube("more"))
+    assert node.do(create).reason is Reason.TUBE_NOT_FOUND
+
+
+def test_repeated_opening_answers_the_first_session(node):
+    first = node.do(OpenSession("one", request_id="o"))
+    again = node.do(OpenSession("two", request_id="o"))
+    assert again == first
+    assert [session.session_id for session in node.queue.sessions()] == ["one"]
+
+
+def test_request_id_is_known_for_a_whole_window(node):
+    node.now_ms += WINDOW_MS - 1  # shortly before the bucket changes
+    node.do(put("a"))
+    node.now_ms += WINDOW_MS
+    node.do(put("a"))
+    assert node.total() == 1
+
+
+def test_request_id_is_forgotten_after_two_windows(node):
+    node.do(put("a"))
+    for _ in range(2):
+        node.now_ms += WINDOW_MS
+        node.do(put("b"))
+    node.do(put("a"))
+    assert node.total() == 3
+
+
+def test_forgotten_request_ids_leave_the_store():
+    node = Node(reopen=True)
+    node.do(put("a"))
+    assert sum(key.startswith(b"q") for key in node.store.pairs) == 1
+    for _ in range(2):
+        node.now_ms += WINDOW_MS
+        node.do(Delete("tube", []))
+    assert sum(key.startswith(b"q") for key in node.store.pairs) == 0
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_oldest_request_ids_go_at_the_bound(reopen):
+    node = Node(reopen=reopen, limits=Limits(requests_max=10))
+    for number in range(20):
+        node.do(put(f"p{number}"))
+    node.do(put("p19"))
+    node.do(put("p15"))
+    assert node.total() == 20
+    node.do(put("p0"))
+    assert node.total() == 21
+
+
+TEXTS = st.text(max_size=20)
+REFUSED = st.lists(
+    st.builds(
+        ItemRefusal,
+        st.integers(0, 10_000),
+        st.builds(
+            Refusal, st.sampled_from(Reason), TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3)
+        ),
+    ),
+    max_size=3,
+)
+NUMBERS = st.lists(st.integers(0, 2**63 - 1), max_size=5)
+ANSWERS = st.one_of(
+    st.builds(PutResult, NUMBERS, REFUSED),
+    st.builds(
+        lambda first, n: PutResult(range(first, first + n)), st.integers(1, 99), NUMBERS.map(len)
+    ),
+    st.builds(CountResult, st.integers(0, 2**63 - 1), REFUSED),
+    st.builds(
+        SettleResult,
+        REFUSED,
+        st.lists(st.builds(TouchedLease, st.integers(1, 2**62), st.integers(0, 2**62)), max_size=3),
+    ),
+)
+
+
+@given(ANSWERS)
+def test_answers_survive_writing(answer):
+    read = decode(encode(answer))
+    assert type(read) is type(answer)
+    for name in answer.__slots__:
+        kept, given_ = getattr(read, name), getattr(answer, name)
+        assert (kept if isinstance(kept, int) else list(kept)) == (
+            given_ if isinstance(given_, int) else list(given_)
+        )
+
+
+def test_put_of_many_tasks_is_remembered_in_few_bytes():
+    assert len(encode(PutResult(range(1_000, 11_000)))) <= 16
+
+
+def test_empty_take_is_not_for_keeping():
+    assert decode(encode(TakeResult([]))).tokens == []
