@@ -1,0 +1,88 @@
+"""Look at the Parquet files of a batch: what they hold, and that every event is there once."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from taskraft_pipeline.errors import JournalRefused
+from taskraft_pipeline.journal.folder import sync_folder
+from taskraft_pipeline.journal.manifest import File, Held
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+INSPECTED: Final = ["feed_partition", "seq", "ts"]
+
+
+@dataclass(slots=True, frozen=True)
+class Content:
+    """What the files of a batch hold; times in milliseconds, 0 where there are no events."""
+
+    held: Mapping[int, Held]
+    first_ms: int
+    last_ms: int
+    files: tuple[File, ...]
+
+
+def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> Content:
+    """Read the files of a batch and return what they hold.
+
+    Every sequence number is looked at, so that the count proves that none is missing or double.
+
+    Args:
+        folder: of the batch.
+        root: of the journal; the paths of the files are relative to it.
+        is_synced: make the files last, which Spark does not.
+
+    Raises:
+        JournalRefused: a number is missing between others, or double.
+    """
+    files, tables = [], []
+    for path in sorted(folder.rglob("*.parquet")):
+        data = path.read_bytes()
+        table = pq.read_table(pa.BufferReader(data), columns=INSPECTED)
+        place = path.relative_to(root).as_posix()
+        files.append(File(place, table.num_rows, len(data), zlib.crc32(data)))
+        tables.append(table)
+        if is_synced:
+            sync(path)
+    if is_synced and folder.exists():
+        for inner in (folder, *folder.glob("date=*")):
+            sync_folder(inner)
+        sync_folder(folder.parent)
+    if not any(table.num_rows for table in tables):
+        return Content({}, 0, 0, tuple(files))
+    whole = pa.concat_tables(tables)
+    times_ms = whole["ts"].cast(pa.int64()).to_numpy() // 1_000
+    partitions, numbers = whole["feed_partition"].to_numpy(), whole["seq"].to_numpy()
+    held = {
+        int(partition): dense(numbers[partitions == partition], folder)
+        for partition in np.unique(partitions)
+    }
+    return Content(held, int(times_ms.min()), int(times_ms.max()), tuple(files))
+
+
+def dense(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], folder: Path) -> Held:
+    """Return the range that sequence numbers fill.
+
+    Raises:
+        JournalRefused: they leave one out, or have one twice.
+    """
+    ordered = np.sort(numbers)
+    if not (np.diff(ordered) == 1).all():
+        raise JournalRefused(f"{folder}: sequence numbers are missing or double")
+    return Held(int(ordered[0]), int(ordered[-1]), len(ordered))
+
+
+def sync(path: Path) -> None:
+    """Make the content of a file last."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

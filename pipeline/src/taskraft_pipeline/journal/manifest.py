@@ -1,0 +1,126 @@
+"""Describe what a batch of the journal holds, and check that batches follow each other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from taskraft_pipeline.errors import JournalRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT: Final = 1
+"""Of manifests and of `_journal.json`; a journal with another one is refused."""
+
+
+@dataclass(slots=True, frozen=True)
+class Held:
+    """What a batch holds of one partition: first_seq to last_seq, both included."""
+
+    first_seq: int
+    last_seq: int
+    events: int
+
+
+@dataclass(slots=True, frozen=True)
+class File:
+    """A Parquet file, its path relative to the journal."""
+
+    path: str
+    events: int
+    bytes: int
+    crc32: int
+
+
+@dataclass(slots=True, frozen=True)
+class Manifest:
+    """The content of one batch.
+
+    Attributes:
+        batch: its number, from 0, without gaps.
+        query: id of the Spark query that wrote it; it changes when a checkpoint is deleted.
+        held: by partition; partitions without an event in this batch are absent.
+        next_seq: the position after the batch, in all partitions.
+        first_ms: time of the oldest event, 0 if there is none.
+        last_ms: time of the newest event, 0 if there is none.
+        files: in order of their paths.
+    """
+
+    batch: int
+    query: str
+    held: Mapping[int, Held]
+    next_seq: Mapping[int, int]
+    first_ms: int
+    last_ms: int
+    files: tuple[File, ...]
+
+    @property
+    def events(self) -> int:
+        """How many events the batch holds."""
+        return sum(held.events for held in self.held.values())
+
+    def to_json(self) -> dict[str, object]:
+        """Return the manifest as it is stored."""
+        return {
+            "format": FORMAT,
+            "batch": self.batch,
+            "query": self.query,
+            "ranges": {
+                str(one): [held.first_seq, held.last_seq, held.events]
+                for one, held in sorted(self.held.items())
+            },
+            "next_seq": {str(one): seq for one, seq in sorted(self.next_seq.items())},
+            "first_ms": self.first_ms,
+            "last_ms": self.last_ms,
+            "files": [asdict(file) for file in self.files],
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Manifest:
+        """Read what `to_json` made.
+
+        Raises:
+            JournalRefused: it has another format, or something is missing.
+        """
+        if stored.get("format") != FORMAT:
+            raise JournalRefused(f"format {stored.get('format')} of a manifest, not {FORMAT}")
+        try:
+            return cls(
+                batch=stored["batch"],
+                query=stored["query"],
+                held={int(one): Held(*held) for one, held in stored["ranges"].items()},
+                next_seq={int(one): seq for one, seq in stored["next_seq"].items()},
+                first_ms=stored["first_ms"],
+                last_ms=stored["last_ms"],
+                files=tuple(File(**file) for file in stored["files"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise JournalRefused(f"a damaged manifest: {error!r}") from error
+
+
+def problems(manifest: Manifest, begin: Mapping[int, int]) -> list[str]:
+    """Return why a batch does not hold exactly what lies between ``begin`` and its next_seq.
+
+    Args:
+        manifest: what the batch holds.
+        begin: the position after the batch before it; what it does not know begins at 0.
+    """
+    found = []
+    for partition in sorted({*begin, *manifest.next_seq, *manifest.held}):
+        first_seq = begin.get(partition, 0)
+        reached = first_seq
+        if partition in manifest.held:
+            held = manifest.held[partition]
+            reached = held.last_seq + 1
+            if reached - held.first_seq != held.events:
+                found.append(f"{held.events} events of partition {partition} in {held}")
+            if held.first_seq != first_seq:
+                found.append(f"partition {partition} begins at {held.first_seq}, not {first_seq}")
+        claimed = manifest.next_seq.get(partition)
+        if claimed != reached:
+            found.append(f"partition {partition} claims to end at {claimed}, ends at {reached}")
+    in_files = sum(file.events for file in manifest.files)
+    if in_files != manifest.events:
+        found.append(f"{in_files} events in its files, {manifest.events} in its ranges")
+    return [f"batch {manifest.batch}: {problem}" for problem in found]
