@@ -7,6 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from service.api.forward import reason_of
 from service.assembly import Server
 from service.config import Config
 from service.roles import Phase
@@ -14,9 +15,12 @@ from taskraft.v1 import (
     cluster_service_pb2_grpc,
     feed_service_pb2_grpc,
     session_service_pb2_grpc,
+    task_pb2,
     task_service_pb2_grpc,
+    tube_service_pb2,
     tube_service_pb2_grpc,
 )
+from taskraft.v1 import task_service_pb2 as pb
 
 
 class Node:
@@ -34,6 +38,21 @@ class Node:
     @property
     def queue(self):
         return self.server.machine.queue
+
+    async def waiting(self, consumers, tube="emails"):
+        """Return once so many consumers wait on a tube."""
+        await turns_until(lambda: self.server.waiters.waiting(tube) == consumers)
+
+    async def waiting_anywhere(self, consumers):
+        """Return once so many consumers wait."""
+        await turns_until(lambda: len(self.server.waiters) == consumers)
+
+
+async def turns_until(is_so):
+    """Let the event loop turn until something is so."""
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - there is no one event for all that is awaited
+            await asyncio.sleep(0)
 
 
 async def until_phase(server: Server, phase: Phase) -> None:
@@ -74,3 +93,29 @@ async def running(config: Config):
 async def node(tmp_path):
     async with running(config_in(tmp_path)) as one:
         yield one
+
+
+async def create(node, name="emails", kind=tube_service_pb2.Tube.FIFOTTL):
+    tube = tube_service_pb2.Tube(name=name, kind=kind)
+    return await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+
+
+async def put(node, *payloads, tube="emails", **fields):
+    tasks = [task_pb2.TaskSpec(payload=payload, **fields) for payload in payloads]
+    return await node.tasks.PutTasks(pb.PutTasksRequest(tube=tube, tasks=tasks))
+
+
+async def take(node, tube="emails", tasks_max=20, wait_ms=0, **fields):
+    request = pb.TakeTasksRequest(
+        sources=[pb.TakeSource(tube=tube)], tasks_max=tasks_max, wait_ms=wait_ms, **fields
+    )
+    return await node.tasks.TakeTasks(request, timeout=10)
+
+
+async def ack(node, tasks):
+    tokens = [task.token for task in tasks]
+    settlement = pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack())
+    return await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[settlement]))
+
+
+__all__ = ["ack", "config_in", "create", "put", "reason_of", "running", "take"]

@@ -1,25 +1,13 @@
-"""A single node over real gRPC."""
+"""A single node over real gRPC: the life of tasks, sessions and tubes."""
 
-from taskraft.v1 import task_pb2, tube_service_pb2
+import asyncio
+
+import grpc
+import pytest
+
+from taskraft.v1 import feed_service_pb2, session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import config_in, running
-
-
-async def create(node, name="jobs", kind=tube_service_pb2.Tube.FIFOTTL):
-    tube = tube_service_pb2.Tube(name=name, kind=kind)
-    return await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
-
-
-async def put(node, *payloads, tube="jobs", **fields):
-    tasks = [task_pb2.TaskSpec(payload=payload, **fields) for payload in payloads]
-    return await node.tasks.PutTasks(pb.PutTasksRequest(tube=tube, tasks=tasks))
-
-
-async def take(node, tube="jobs", tasks_max=10, wait_ms=0, **fields):
-    request = pb.TakeTasksRequest(
-        sources=[pb.TakeSource(tube=tube)], tasks_max=tasks_max, wait_ms=wait_ms, **fields
-    )
-    return await node.tasks.TakeTasks(request, timeout=5)
+from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
 
 async def test_a_task_is_put_taken_and_acknowledged(node):
@@ -28,13 +16,27 @@ async def test_a_task_is_put_taken_and_acknowledged(node):
     assert list(answer.task_ids) == [1, 2]
     taken = await take(node)
     assert [task.spec.payload for task in taken.tasks] == [b"one", b"two"]
-    tokens = [task.token for task in taken.tasks]
-    ack = pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack())
-    settled = await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[ack]))
+    settled = await ack(node, taken.tasks)
     assert not settled.errors
     statistics = await node.tubes.GetStatistics(tube_service_pb2.GetStatisticsRequest())
     assert statistics.total.tasks.total == 0
     assert statistics.total.calls.ack == 2
+
+
+async def test_what_the_producer_said_is_handed_out_as_it_came(node):
+    await create(node)
+    spec = task_pb2.TaskSpec(
+        payload=b"body",
+        content_type="text/plain",
+        headers={"traceparent": b"00-1", "own": b"\xff"},
+        priority=-7,
+        type="mail",
+    )
+    await node.tasks.PutTasks(pb.PutTasksRequest(tube="emails", tasks=[spec]))
+    (task,) = (await take(node)).tasks
+    assert task.spec == spec
+    assert (task.tube, task.id, task.priority, task.attempt) == ("emails", 1, -7, 1)
+    assert task.state == task_pb2.Task.TAKEN
 
 
 async def test_the_state_survives_a_restart(tmp_path):
@@ -42,8 +44,337 @@ async def test_the_state_survives_a_restart(tmp_path):
     async with running(config) as node:
         await create(node)
         await put(node, b"kept")
-        before = node.queue.digest()
-        assert before
     async with running(config) as node:
         taken = await take(node)
         assert [task.spec.payload for task in taken.tasks] == [b"kept"]
+
+
+async def test_a_take_waits_for_a_put(node):
+    await create(node)
+    waiting = asyncio.ensure_future(take(node, wait_ms=5_000))
+    await node.waiting(1)
+    before = node.queue.applied_index
+    await put(node, b"late")
+    taken = await waiting
+    assert [task.spec.payload for task in taken.tasks] == [b"late"]
+    # The task was put and leased by one and the same entry.
+    assert taken.revision == before + 1
+
+
+async def test_consumers_are_served_in_order_of_their_arrival(node):
+    await create(node)
+    waiting = []
+    for place in range(3):
+        waiting.append(asyncio.ensure_future(take(node, tasks_max=1, wait_ms=5_000)))
+        await node.waiting(place + 1)
+    await put(node, b"0", b"1", b"2")
+    answers = await asyncio.gather(*waiting)
+    assert [answer.tasks[0].spec.payload for answer in answers] == [b"0", b"1", b"2"]
+
+
+async def test_a_wait_ends_with_an_empty_answer(node):
+    await create(node)
+    answer = await take(node, wait_ms=30)
+    assert not answer.tasks
+    assert len(node.server.waiters) == 0
+
+
+async def test_a_wait_ends_before_the_callers_deadline(node):
+    await create(node)
+    request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")])
+    answer = await node.tasks.TakeTasks(request, timeout=0.4)
+    assert not answer.tasks
+
+
+async def test_a_consumer_that_goes_away_is_forgotten(node):
+    await create(node)
+    waiting = node.tasks.TakeTasks(
+        pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")]), timeout=30
+    )
+    await node.waiting(1)
+    waiting.cancel()
+    await node.waiting(0)
+    await put(node, b"x")
+    assert len((await take(node)).tasks) == 1
+
+
+async def test_a_pattern_finds_tubes_that_come_later(node):
+    waiting = asyncio.ensure_future(take(node, tube="mail.*", wait_ms=5_000))
+    await node.waiting_anywhere(1)
+    await create(node, "mail.out")
+    await put(node, b"x", tube="mail.out")
+    assert (await waiting).tasks[0].tube == "mail.out"
+
+
+async def test_a_delayed_task_reaches_a_waiting_consumer(node):
+    await create(node)
+    waiting = asyncio.ensure_future(take(node, wait_ms=5_000))
+    await node.waiting(1)
+    await put(node, b"later", delay_ms=50)
+    (task,) = (await waiting).tasks
+    assert task.since_ms - task.created_ms >= 50
+
+
+async def test_a_lease_that_ends_makes_the_task_ready_again(node):
+    await create(node)
+    await put(node, b"x")
+    first = await take(node, ttr_ms=40)
+    again = await take(node, wait_ms=5_000)
+    assert [task.attempt for task in again.tasks] == [2]
+    stale = await ack(node, first.tasks)
+    assert stale.errors[0].error.reason == 20
+
+
+async def test_a_repeated_put_has_one_effect(node):
+    await create(node)
+    request = pb.PutTasksRequest(
+        request_id="r1", tube="emails", tasks=[task_pb2.TaskSpec(headers={"a": b"1", "b": b"2"})]
+    )
+    first = await node.tasks.PutTasks(request)
+    again = await node.tasks.PutTasks(request)
+    assert list(first.task_ids) == list(again.task_ids)
+    assert len((await take(node)).tasks) == 1
+
+
+async def test_a_repeated_take_gets_the_same_leases(node):
+    await create(node)
+    await put(node, b"1", b"2")
+    first = await take(node, tasks_max=1, request_id="t1")
+    again = await take(node, tasks_max=1, request_id="t1")
+    assert first.tasks[0].token == again.tasks[0].token
+    assert len((await take(node)).tasks) == 1
+
+
+async def test_a_request_id_cannot_stand_for_another_request(node):
+    await create(node)
+    await node.tasks.PutTasks(
+        pb.PutTasksRequest(request_id="r", tube="emails", tasks=[task_pb2.TaskSpec(payload=b"1")])
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.tasks.PutTasks(
+            pb.PutTasksRequest(request_id="r", tube="emails", tasks=[task_pb2.TaskSpec()])
+        )
+    assert reason_of(caught.value) == "REQUEST_ID_REUSED"
+
+
+async def test_released_buried_and_kicked_tasks_come_back(node):
+    await create(node)
+    await put(node, b"x", b"y")
+    one, two = (await take(node)).tasks
+    settlements = [
+        pb.Settlement(tokens=[one.token], release=pb.Settlement.Release(uncounted=True)),
+        pb.Settlement(tokens=[two.token], bury=pb.Settlement.Bury()),
+    ]
+    await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=settlements))
+    kicked = await node.tasks.KickTasks(pb.KickTasksRequest(tube="emails"))
+    assert kicked.count == 1
+    tasks = (await take(node)).tasks
+    assert [(task.id, task.attempt) for task in tasks] == [(1, 1), (2, 2)]
+
+
+async def test_touch_prolongs_a_lease(node):
+    await create(node)
+    await put(node, b"x", ttr_ms=60_000)
+    (task,) = (await take(node)).tasks
+    touch = pb.Settlement(tokens=[task.token], touch=pb.Settlement.Touch(increment_ms=5_000))
+    answer = await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[touch]))
+    assert answer.touched[0].lease_until_ms == task.lease_until_ms + 5_000
+
+
+async def test_tasks_are_listed_in_pages_by_state(node):
+    await create(node)
+    await put(node, *[b"p" * 10] * 5)
+    await take(node, tasks_max=1)
+    request = pb.ListTasksRequest(tube="emails", filter="state = READY", page_size=3)
+    first = await node.tasks.ListTasks(request)
+    request.page_token = first.next_page_token
+    second = await node.tasks.ListTasks(request)
+    assert [task.id for task in (*first.tasks, *second.tasks)] == [2, 3, 4, 5]
+    assert not second.next_page_token
+
+
+async def test_chosen_tasks_are_shown_without_the_holders_secret(node):
+    await create(node)
+    await put(node, b"x", b"y")
+    opened = await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest())
+    session_id = opened.session.session_id
+    await take(node, tasks_max=1, session_id=session_id)
+    selector = task_pb2.TaskSelector(ids=[2, 9, 1])
+    answer = await node.tasks.GetTasks(
+        pb.GetTasksRequest(tube="emails", selector=selector, payload_omit=True)
+    )
+    assert [task.id for task in answer.tasks] == [2, 1]
+    assert [(error.item, error.error.reason) for error in answer.errors] == [(1, 2)]
+    assert [task.spec.payload for task in answer.tasks] == [b"", b""]
+    assert answer.tasks[1].session_id == session_id[:8]
+
+
+async def test_deleting_and_burying_work_by_id(node):
+    await create(node)
+    await put(node, b"1", b"2")
+    buried = await node.tasks.BuryTasks(
+        pb.BuryTasksRequest(tube="emails", selector=task_pb2.TaskSelector(ids=[1]))
+    )
+    deleted = await node.tasks.DeleteTasks(
+        pb.DeleteTasksRequest(tube="emails", selector=task_pb2.TaskSelector(ids=[1, 2, 3]))
+    )
+    assert (buried.count, deleted.count) == (1, 2)
+    assert [error.item for error in deleted.errors] == [2]
+
+
+async def test_a_closed_session_gives_its_tasks_back(node):
+    await create(node)
+    await put(node, b"x")
+    opened = await node.sessions.OpenSession(
+        session_service_pb2.OpenSessionRequest(name="worker", ttr_ms=30_000)
+    )
+    session_id = opened.session.session_id
+    await take(node, session_id=session_id)
+    listed = await node.sessions.ListSessions(session_service_pb2.ListSessionsRequest())
+    assert [(one.session_id, one.taken) for one in listed.sessions] == [(session_id[:8], 1)]
+    kept = await node.sessions.KeepSessions(
+        session_service_pb2.KeepSessionsRequest(session_ids=[session_id])
+    )
+    assert kept.sessions[0].expires_ms > 0
+    closed = await node.sessions.CloseSession(
+        session_service_pb2.CloseSessionRequest(session_id=session_id)
+    )
+    assert closed.released == 1
+    assert len((await take(node)).tasks) == 1
+
+
+async def test_tubes_are_listed_truncated_and_dropped(node):
+    for name in ("b", "a", "c.1"):
+        await create(node, name)
+    await put(node, b"x", tube="a")
+    await put(node, b"y", tube="b")
+    listed = await node.tubes.ListTubes(tube_service_pb2.ListTubesRequest(page_size=2))
+    assert [tube.name for tube in listed.tubes] == ["a", "b"]
+    rest = await node.tubes.ListTubes(
+        tube_service_pb2.ListTubesRequest(page_token=listed.next_page_token)
+    )
+    assert [tube.name for tube in rest.tubes] == ["c.1"]
+    truncated = await node.tubes.TruncateTube(tube_service_pb2.TruncateTubeRequest(name="a"))
+    dropped = await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="b"))
+    assert (truncated.tasks, dropped.tasks) == (1, 1)
+
+
+async def test_a_tube_with_waiting_consumers_is_dropped_by_force_only(node):
+    await create(node)
+    waiting = asyncio.ensure_future(take(node, wait_ms=5_000))
+    await node.waiting(1)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="emails"))
+    assert reason_of(caught.value) == "TUBE_BUSY"
+    await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="emails", force=True))
+    waiting.cancel()
+
+
+async def test_release_all_releases_what_anybody_holds(node):
+    await create(node)
+    await put(node, b"x")
+    await take(node)
+    released = await node.tubes.ReleaseAll(tube_service_pb2.ReleaseAllRequest(name="emails"))
+    assert released.tasks == 1
+    assert len((await take(node)).tasks) == 1
+
+
+async def test_the_first_put_makes_its_tube_where_that_is_configured(tmp_path):
+    async with running(config_in(tmp_path, auto_create_tubes=True)) as node:
+        waiting = asyncio.ensure_future(take(node, tube="fresh", wait_ms=5_000))
+        await node.waiting_anywhere(1)
+        await put(node, b"x", tube="fresh")
+        assert len((await waiting).tasks) == 1
+
+
+async def test_puts_are_refused_while_the_disk_is_low_and_acks_are_not(node):
+    await create(node)
+    await put(node, b"x")
+    node.server.disk.low_bytes = 2**62
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await put(node, b"y")
+    assert reason_of(caught.value) == "DISK_LOW"
+    taken = await take(node)
+    assert not (await ack(node, taken.tasks)).errors
+
+
+async def test_too_many_waiting_commands_are_refused(tmp_path):
+    async with running(config_in(tmp_path, pending_commands_max=1)) as node:
+        await create(node)
+        answers = await asyncio.gather(
+            *(put(node, b"x") for _ in range(50)), return_exceptions=True
+        )
+        refusals = {reason_of(one) for one in answers if isinstance(one, grpc.aio.AioRpcError)}
+        assert refusals == {"OVERLOADED"}
+
+
+async def test_concurrent_puts_share_entries(node):
+    await create(node)
+    before = node.queue.applied_index
+    await asyncio.gather(*(put(node, b"x") for _ in range(100)))
+    assert node.queue.applied_index - before < 50
+
+
+async def test_the_feed_tells_every_transition_once(node):
+    await create(node)
+    await put(node, *[b"x"] * 20)
+    taken = await take(node, tasks_max=20)
+    await ack(node, taken.tasks)
+    described = await node.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
+    assert [node.leader for node in described.nodes] == [True]
+    kinds: list[int] = []
+    for part in described.partitions:
+        request = feed_service_pb2.ReadChangesRequest(
+            feed_id=described.feed_id, partition=part.partition, to_seq=part.high_seq
+        )
+        seqs = []
+        async for chunk in node.feed.ReadChanges(request):
+            seqs += [event.seq for event in chunk.events]
+            kinds += [event.kind for event in chunk.events]
+        assert seqs == list(range(part.high_seq))
+    assert sorted(kinds) == [1] * 20 + [2] * 20 + [3] * 20
+
+
+async def test_columns_say_the_same_as_messages(node):
+    await create(node)
+    await put(node, *[b"x"] * 50, type="mail")
+    described = await node.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
+    part = max(described.partitions, key=lambda one: one.high_seq)
+    request = feed_service_pb2.ReadChangesRequest(partition=part.partition, to_seq=part.high_seq)
+    messages = [chunk async for chunk in node.feed.ReadChanges(request)]
+    request.encoding = feed_service_pb2.ReadChangesRequest.COLUMNS
+    columns = [chunk async for chunk in node.feed.ReadChanges(request)]
+    assert sum(chunk.rows for chunk in columns) == part.high_seq
+    ids = b"".join(chunk.columns.task_id for chunk in columns)
+    events = [event for chunk in messages for event in chunk.events]
+    assert ids == b"".join(event.task_id.to_bytes(8, "little") for event in events)
+    assert {event.type for event in events} == {"mail"}
+
+
+async def test_a_watcher_of_the_feed_hears_of_news(node):
+    await create(node)
+    described = await node.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
+    known = {part.partition: part.high_seq for part in described.partitions}
+    cursor = feed_service_pb2.FeedCursor(feed_id=described.feed_id, next_seq=known)
+    watching = node.feed.WatchFeed(
+        feed_service_pb2.WatchFeedRequest(cursor=cursor, wait_ms=5_000), timeout=10
+    )
+    await put(node, b"x")
+    answer = await watching
+    assert sum(part.high_seq for part in answer.partitions) == sum(known.values()) + 1
+
+
+async def test_a_reader_for_ever_gets_changes_as_they_come(node):
+    await create(node)
+    await put(node, b"x")
+    described = await node.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
+    part = max(described.partitions, key=lambda one: one.high_seq)
+    reading = node.feed.ReadChanges(
+        feed_service_pb2.ReadChangesRequest(partition=part.partition), timeout=10
+    )
+    first = await reading.read()
+    assert first.events[0].kind == feed_service_pb2.ChangeEvent.PUT
+    await take(node)
+    second = await reading.read()
+    assert second.events[0].kind == feed_service_pb2.ChangeEvent.TAKE
+    reading.cancel()
