@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from pathlib import Path
 
 from demo.chronicle import Chronicle
 from demo.play import Script, play
@@ -13,13 +14,21 @@ from demo.play import Script, play
 def main() -> int:
     """Play, print the verdict, return the exit status."""
     parser = argparse.ArgumentParser(prog="make demo", description="Show the whole product.")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("var/demo"), help="to write to"
+    )
     parser.add_argument("--nodes", type=int, default=3, help="nodes of the cluster (3)")
     parser.add_argument("--consumers", type=int, default=4, help="consumer processes (4)")
     parser.add_argument("--no-report", action="store_true", help="leave the Spark report out")
     arguments = parser.parse_args()
     # Whoever ends us ends the nodes too: the clean-up runs as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    script = Script(arguments.nodes, arguments.consumers, not arguments.no_report)
+    script = Script(
+        folder=arguments.folder,
+        nodes=arguments.nodes,
+        consumers=arguments.consumers,
+        has_report=not arguments.no_report,
+    )
     verdict = play(script)
     Chronicle().conclude(verdict.lines())
     return 0 if verdict.is_clean else 1

@@ -23,7 +23,6 @@ from demo.verdict import Verdict
 from taskraft import Client
 from tools.local_cluster import LocalCluster
 
-FOLDER: Final = Path("var/demo")
 TUBE: Final = "files"
 
 NODES_THAT_SURVIVE_ONE: Final = 3
@@ -34,6 +33,8 @@ NODES_THAT_SURVIVE_ONE: Final = 3
 class Script:
     """What may be chosen about the demo."""
 
+    folder: Path = Path("var/demo")
+    """Where everything is written; what is there from an earlier run is removed."""
     nodes: int = 3
     consumers: int = 4
     has_report: bool = True
@@ -42,11 +43,11 @@ class Script:
 def play(script: Script) -> Verdict:
     """Play all acts; everything that was started has ended when this returns."""
     chronicle = Chronicle()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    shutil.rmtree(script.folder, ignore_errors=True)
     files = source_files(standard_library())
     chronicle.tell(f"{len(files)} source files below {standard_library()}")
-    chronicle.tell(f"starting {script.nodes} nodes on loopback, data in {FOLDER}")
-    with LocalCluster(script.nodes, FOLDER) as cluster, Client(cluster.target) as client:
+    chronicle.tell(f"starting {script.nodes} nodes on loopback, data in {script.folder}")
+    with LocalCluster(script.nodes, script.folder) as cluster, Client(cluster.target) as client:
         client.create_tube(TUBE)
         client.create_tube(chaos.PROBE_TUBE)
         return _work(script, chronicle, cluster, client, files)
@@ -60,7 +61,7 @@ def _work(
     files: Sequence[SourceFile],
 ) -> Verdict:
     total = len(files)
-    crew = Crew(script.consumers, cluster.target, TUBE, FOLDER / "consumers")
+    crew = Crew(script.consumers, cluster.target, TUBE, script.folder / "consumers")
     with (
         Progress(cluster, TUBE, chronicle) as progress,
         crew,
@@ -82,7 +83,7 @@ def _work(
     records = list(read_records(crew.records))
     report = "left out"
     if script.has_report:
-        report = make_report(cluster.target, FOLDER / "report", chronicle)
+        report = make_report(cluster.target, script.folder / "report", chronicle)
     return Verdict(
         put=len(paths),
         records=judge_records(paths.keys(), records),
