@@ -14,9 +14,7 @@ from demo.play import Script, play
 def main() -> int:
     """Play, print the verdict, return the exit status."""
     parser = argparse.ArgumentParser(prog="make demo", description="Show the whole product.")
-    parser.add_argument(
-        "--folder", type=Path, default=Path("var/demo"), help="to write to"
-    )
+    parser.add_argument("--folder", type=Path, default=Path("var/demo"), help="to write to")
     parser.add_argument("--nodes", type=int, default=3, help="nodes of the cluster (3)")
     parser.add_argument("--consumers", type=int, default=4, help="consumer processes (4)")
     parser.add_argument("--no-report", action="store_true", help="leave the Spark report out")

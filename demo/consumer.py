@@ -7,6 +7,7 @@ It prints "ready" when it begins, works until SIGTERM, and writes one record per
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import signal
 import time
@@ -16,16 +17,14 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from demo.corpus import examine
 from demo.records import ACCEPTED, Record
-from taskraft import Client
+from taskraft import AsyncClient
 from taskraft.errors import TaskraftError
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from taskraft import AsyncTakenTask, AsyncTube
 
-    from taskraft import TakenTask
-
-TASKS_PER_TAKE: Final = 8
-TAKE_WAIT: Final = "1s"
+TASKS_PER_TAKE: Final = 16
+TAKE_WAIT: Final = "500ms"
 SETTLE_TIMEOUT: Final = "30s"
 """Longer than any fail-over: an outcome that stays unknown would be no finding."""
 
@@ -33,32 +32,30 @@ SETTLE_TIMEOUT: Final = "30s"
 class Consumer:
     """Take, examine, acknowledge, record; until told to stop."""
 
-    def __init__(self, name: str, tube: str, client: Client, records: TextIO) -> None:
+    def __init__(self, name: str, tube: AsyncTube, records: TextIO) -> None:
         self._name: Final = name
         self._tube: Final = tube
-        self._client: Final = client
         self._records: Final = records
         self._is_stopping = False
 
-    def stop(self, _number: int, _frame: FrameType | None) -> None:
-        """Finish what was taken, and take no more; a handler of signals."""
+    def stop(self) -> None:
+        """Finish what was taken, and take no more."""
         self._is_stopping = True
 
-    def work(self) -> None:
+    async def work(self) -> None:
         """Work until stopped."""
-        tube = self._client.tube(self._tube)
         while not self._is_stopping:
-            tasks = tube.take_many(TASKS_PER_TAKE, wait=TAKE_WAIT)
+            tasks = await self._tube.take_many(TASKS_PER_TAKE, wait=TAKE_WAIT)
             taken_ns = time.monotonic_ns()
-            for task in tasks:
-                self._process(task, taken_ns)
+            # Each acknowledgement is a call of its own; the client joins them into one message.
+            await asyncio.gather(*(self._process(task, taken_ns) for task in tasks))
 
-    def _process(self, task: TakenTask, taken_ns: int) -> None:
+    async def _process(self, task: AsyncTakenTask, taken_ns: int) -> None:
         path = task.text()
         findings = examine(Path(path))
         settled_ns, answer = time.monotonic_ns(), ACCEPTED
         try:
-            task.ack(json.dumps(asdict(findings)), timeout=SETTLE_TIMEOUT)
+            await task.ack(json.dumps(asdict(findings)), timeout=SETTLE_TIMEOUT)
         except TaskraftError as refused:
             answer = refused.reason
         record = Record(
@@ -75,23 +72,25 @@ class Consumer:
         self._records.write(record.to_json())
 
 
+async def consume(arguments: argparse.Namespace) -> None:
+    """Work as the arguments say, until SIGTERM."""
+    async with AsyncClient(arguments.target, name=arguments.name) as client:
+        # A line is written at once: a consumer that is killed has told all it did.
+        with arguments.records.open("w", buffering=1) as records:
+            consumer = Consumer(arguments.name, client.tube(arguments.tube), records)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
+            print("ready", flush=True)
+            await consumer.work()
+
+
 def main() -> None:
-    """Work as the arguments say."""
+    """Read the arguments and work."""
     parser = argparse.ArgumentParser(description="Examine files until SIGTERM.")
     parser.add_argument("--name", required=True)
     parser.add_argument("--target", required=True, help="addresses of the nodes, comma between")
     parser.add_argument("--tube", required=True)
     parser.add_argument("--records", required=True, type=Path, help="file to write")
-    arguments = parser.parse_args()
-    # A line is written at once: a consumer that is killed has told all it did.
-    with (
-        Client(arguments.target, name=arguments.name) as client,
-        arguments.records.open("w", buffering=1) as records,
-    ):
-        consumer = Consumer(arguments.name, arguments.tube, client, records)
-        signal.signal(signal.SIGTERM, consumer.stop)
-        print("ready", flush=True)
-        consumer.work()
+    asyncio.run(consume(parser.parse_args()))
 
 
 if __name__ == "__main__":

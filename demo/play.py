@@ -48,6 +48,8 @@ def play(script: Script) -> Verdict:
     chronicle.tell(f"{len(files)} source files below {standard_library()}")
     chronicle.tell(f"starting {script.nodes} nodes on loopback, data in {script.folder}")
     with LocalCluster(script.nodes, script.folder) as cluster, Client(cluster.target) as client:
+        for node in cluster.nodes:
+            chronicle.tell(f"{node.name} serves on {node.address} (process {node.pid})")
         client.create_tube(TUBE)
         client.create_tube(chaos.PROBE_TUBE)
         return _work(script, chronicle, cluster, client, files)
@@ -78,8 +80,8 @@ def _work(
         paths = putting.result()
         progress.wait_until(lambda sight: sight.processed >= total)
         crew.stop()
+        chronicle.tell("all is processed; waiting until every node follows")
         leader = cluster.wait_ready()
-        chronicle.tell(f"all is processed; {leader.name} leads, and every node follows it")
     records = list(read_records(crew.records))
     report = "left out"
     if script.has_report:
