@@ -50,6 +50,10 @@ class Stream:
         message = pb.SubscribeRequest(settlements=[settlement], request_id=request_id)
         await self.call.write(message)
 
+    async def drain(self):
+        while await self.call.read() is not grpc.aio.EOF:
+            pass
+
     async def grant(self, tasks):
         await self.call.write(pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(tasks=tasks)))
 
@@ -240,9 +244,7 @@ async def test_a_malformed_opening_is_refused(node, stream, first, reason):
     before = node.queue.digest() if reason != "INVALID_FIELD" else None
     await stream.call.write(first)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while await stream.call.read() is not grpc.aio.EOF:
-            pass
-        raise AssertionError(await stream.call.code())
+        await stream.drain()
     assert reason_of(caught.value) == reason
     if before is not None:
         assert node.queue.digest() == before
