@@ -1,6 +1,7 @@
 """The log on disk: what may be cut, what must be refused, what survives."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,6 +22,7 @@ from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
 from replication.storage.record import HEADER_BYTES, encode_batch, record_bytes
 from replication.storage.segment import RECORDS_OFFSET
+from tests.sim.disk import SimDisk
 
 FOUNDERS = ConfState(voters=(MemberId(1), MemberId(2), MemberId(3)))
 SEGMENT_BYTES = 1 << 13
@@ -436,3 +438,55 @@ def test_what_is_not_proven_synced_is_written_anew(log):
     before = log.segments[-1].stat().st_ino
     log.open()
     assert log.segments[-1].stat().st_ino == before
+
+
+def test_the_last_batch_vouches_for_the_one_before(log):
+    log.append_each(2, 6)
+    log.damage(log.end() - record_bytes(13) - 9)
+    log.forget_mark()
+    with pytest.raises(LogDamaged, match=r"entry 5 .* entry 6 says that it was synced"):
+        log.open()
+
+
+def test_a_record_in_the_place_of_another_is_damage(log):
+    """Each by itself is valid; only the chain tells."""
+    log.append_each(2, 8)
+    path = log.segments[-1]
+    content = bytearray(path.read_bytes())
+    size = record_bytes(12)
+    begin = RECORDS_OFFSET + 2 * size
+    other = encode_batch(
+        [entry(4, data=b"entry 4 of 9")],
+        salt=SALT,
+        crc_before=int.from_bytes(content[begin + 8 : begin + 12], "little"),
+        synced=LogIndex(3),
+        commit=LogIndex(1),
+    )
+    content[begin : begin + size] = other.data
+    path.write_bytes(content)
+    log.forget_mark()
+    with pytest.raises(LogDamaged):
+        log.open()
+
+
+def test_what_is_cut_is_wiped(log):
+    log.append_each(2, 10)
+    path = log.segments[-1]
+    content = bytearray(path.read_bytes())
+    content[log.end() + 8 : log.end() + 40] = b"torn" * 8
+    path.write_bytes(content)
+    log.open()
+    assert log.storage.view.last_index() == 10
+    assert not path.read_bytes()[log.end() :].strip(b"\0")
+
+
+def test_a_recovered_tail_counts_as_synced():
+    """The mark covers it from then on: what is lost of it later is damage, not a torn tail."""
+    disk = SimDisk(Random(1))
+    storage = GroupStorage.open(disk, config(), LogIndex(1))
+    storage.store(None, [entry(2), entry(3)], LogIndex(1))
+    GroupStorage.open(disk, config(), LogIndex(1))
+    disk.lose_power()
+    disk.wipe(".log", after=RECORDS_OFFSET + record_bytes(12))
+    with pytest.raises(LogDamaged):
+        GroupStorage.open(disk, config(), LogIndex(1))

@@ -44,7 +44,7 @@ class Inode:
         self.sizes.clear()
 
     def fail_sync(self) -> None:
-        """Do what Linux does when a sync fails: pages are clean, and the disk does not have them."""
+        """Do what Linux does when a sync fails: pages are clean, the disk does not have them."""
         self.writes.clear()
         self.sizes.clear()
 
@@ -145,6 +145,12 @@ class SimDisk:
         if place < len(inode.durable):
             inode.durable[place] ^= bit
         return f"byte {place} of {written}"
+
+    def wipe(self, suffix: str, after: int) -> None:
+        """Lose what the files whose names end in ``suffix`` hold behind ``after``."""
+        for name, inode in self._names.items():
+            if name.endswith(suffix):
+                inode.current[after:] = bytes(len(inode.current) - after)
 
     # FileSystem
 
