@@ -29,7 +29,7 @@ RETENTION_CHUNKS_MAX: Final = 64
 """So many chunks of a partition one decision on retention looks at."""
 
 _partition = Struct(">QQqQ")
-_count = Struct(">HB")
+_count = Struct(">HH")
 
 
 def _forget(_row: tuple[int | str, ...]) -> None:

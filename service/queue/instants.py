@@ -30,8 +30,8 @@ def postponed(instant_ms: int, duration_ms: int) -> int:
 
 
 def lengthened(duration_ms: int, by_ms: int) -> int:
-    """Return a duration made longer, at most without limit."""
-    return min(duration_ms + max(by_ms, 0), FOREVER_MS)
+    """Return a duration made longer, at most without limit; negative ones count as 0."""
+    return min(max(duration_ms, 0) + max(by_ms, 0), FOREVER_MS)
 
 
 def shown(instant_ms: int) -> int:

@@ -93,7 +93,7 @@ def terms_of(tube: Tube, task: NewTask, now_ms: int) -> Terms:
     delay_ms = options.delay_ms if task.delay_ms is None else task.delay_ms
     if task.visible_at_ms is not None:
         delay_ms = max(delay_ms, task.visible_at_ms - now_ms)
-    ttl_ms = lengthened(options.ttl_ms if task.ttl_ms is None else max(task.ttl_ms, 0), delay_ms)
+    ttl_ms = lengthened(options.ttl_ms if task.ttl_ms is None else task.ttl_ms, delay_ms)
     ttr_ms = options.ttr_ms if task.ttr_ms is None else task.ttr_ms
     lane = 0
     if delay_ms <= 0 and task.position is not Position.IN_ORDER:
@@ -104,7 +104,7 @@ def terms_of(tube: Tube, task: NewTask, now_ms: int) -> Terms:
         priority,
         tube.rank(priority),
         ttl_ms,
-        ttr_ms,
+        max(ttr_ms, 0),
         after(now_ms, delay_ms) if delay_ms > 0 else NEVER_MS,
         after(now_ms, ttl_ms),
     )

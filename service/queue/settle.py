@@ -218,7 +218,7 @@ def _renew_ttl(ledger: Ledger, task: Task, settlement: Release, delay_ms: int) -
             task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
         case TtlPolicy.RESET:
             ttl_ms = task.tube.options.ttl_ms if settlement.ttl_ms is None else settlement.ttl_ms
-            task.ttl_ms = lengthened(max(ttl_ms, 0), delay_ms)
+            task.ttl_ms = lengthened(ttl_ms, delay_ms)
             task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
         case TtlPolicy.KEEP_DEADLINE:
             pass

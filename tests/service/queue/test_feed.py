@@ -1,0 +1,294 @@
+"""The feed is dense, readable at any position from memory and store, and trimmed as all replicas agree."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.queue.commands import (
+    Ack,
+    CreateTube,
+    NewTask,
+    OpenSession,
+    Put,
+    Settle,
+    Startup,
+    Take,
+    TrimFeed,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.feed_chunk import (
+    COLUMNS,
+    ROW_BYTES,
+    ChangeChunk,
+    Event,
+    cut,
+    encode,
+    events_of,
+    of_tubes,
+    read_header,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from taskraft.v1 import feed_service_pb2
+from tests.service.queue.memory_store import MemoryStore
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT8 = st.integers(0, 22)
+TEXTS = st.sampled_from(("", "a", "ü", "long " * 20))
+EVENTS = st.lists(
+    st.builds(
+        Event,
+        revision=INT64,
+        place=INT32,
+        at_ms=INT64,
+        tube=TEXTS,
+        task_id=INT64,
+        kind=INT8,
+        from_state=INT8,
+        to_state=INT8,
+        attempt=INT32,
+        priority=INT64,
+        created_ms=INT64,
+        since_ms=INT64,
+        subqueue=TEXTS,
+        session=TEXTS,
+        reason=TEXTS,
+        type=TEXTS,
+        payload_bytes=INT32,
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+class Node:
+    """A queue with two partitions whose chunks have at most three rows."""
+
+    def __init__(self):
+        self.limits = Limits(feed_chunk_rows_max=3)
+        self.store = MemoryStore()
+        self.queue = Queue(self.store, self.limits)
+        self.index = 0
+        tubes = [CreateTube(name, TubeKind.FIFO, TubeOptions()) for name in ("mail", "news")]
+        self.do(Startup(1, 0, "feed-id", 2), *tubes, OpenSession("0123456789", ttr_ms=10**6))
+
+    def do(self, *commands):
+        self.index += 1
+        return self.queue.apply(self.index, self.index * 10, commands)
+
+    def put(self, tasks=1, tube="mail"):
+        self.do(Put(tube, [NewTask(b"x", 1) for _ in range(tasks)]))
+
+    def collect(self):
+        self.store.write(self.queue.collect_writes())
+
+    def reopen(self):
+        self.collect()
+        self.queue = Queue(self.store, self.limits)
+
+    def seqs(self, partition, from_seq=0, to_seq=10**6, rows_max=100):
+        seqs = []
+        at = None
+        for chunk in self.queue.feed.read(partition, from_seq, to_seq, rows_max):
+            assert at is None or chunk.from_seq == at
+            assert chunk.rows == chunk.next_seq - chunk.from_seq <= rows_max
+            at = chunk.next_seq
+            seqs += range(chunk.from_seq, chunk.next_seq)
+        return seqs
+
+    def views(self):
+        return self.queue.feed.views()
+
+
+@given(EVENTS)
+def test_events_survive_packing(events):
+    assert list(events_of(cut(encode(events), 0, len(events)))) == events
+
+
+@given(EVENTS, st.data())
+def test_any_rows_can_be_cut_out(events, data):
+    first = data.draw(st.integers(0, len(events) - 1))
+    last = data.draw(st.integers(first + 1, len(events)))
+    assert list(events_of(cut(encode(events), first, last))) == events[first:last]
+
+
+@given(EVENTS)
+def test_columns_are_those_of_the_contract(events):
+    """A generated message takes the columns by name, and its arrays are little-endian."""
+    columns = cut(encode(events), 0, len(events))
+    message = feed_service_pb2.ChangeColumns(
+        **{name: getattr(columns, name) for name in columns.__slots__}
+    )
+    assert {field.name for field in message.DESCRIPTOR.fields} == set(columns.__slots__)
+    assert message.texts[0] == ""
+    priorities = array("q")
+    priorities.frombytes(message.priority)
+    assert list(priorities) == [event.priority for event in events]
+    places = array("i")
+    places.frombytes(message.session)
+    assert [message.texts[place] for place in places] == [event.session for event in events]
+
+
+def test_event_has_all_fields_of_the_contract():
+    fields = {field.name for field in feed_service_pb2.ChangeEvent.DESCRIPTOR.fields}
+    assert {*Event._fields, "seq"} == fields
+    assert [name for name, _, _ in COLUMNS] == list(Event._fields)
+
+
+def test_header_tells_rows_times_and_bytes():
+    node = Node()
+    node.put(4)
+    node.do(Take(["mail"], tasks_max=4))
+    node.collect()
+    frames = [node.store.pairs[key] for key in sorted(node.store.pairs) if key[:1] == b"f"]
+    headers = [read_header(frame) for frame in frames]
+    assert [header.rows for header in headers] == [3, 1, 3, 1]
+    assert headers[0].first_ms == 20
+    assert headers[0].last_ms == 30
+    assert headers[1].bytes_before == len(frames[0])
+    assert len(frames[0]) < 3 * ROW_BYTES + 60
+
+
+def test_sequence_numbers_are_dense_in_each_partition():
+    node = Node()
+    for number in range(7):
+        node.put(number)
+        node.do(Take(["mail"], "0123456789", tasks_max=number))
+        if number % 3 == 0:
+            node.collect()
+        if number == 4:
+            node.reopen()
+    views = node.views()
+    assert sum(view.high_seq for view in views) == 2 * 21
+    for view in views:
+        assert node.seqs(view.partition) == list(range(view.high_seq))
+        for rows_max in (1, 2, 5):
+            assert node.seqs(view.partition, rows_max=rows_max) == list(range(view.high_seq))
+        for start in range(view.high_seq):
+            assert node.seqs(view.partition, start, start + 4, 2) == list(
+                range(start, min(start + 4, view.high_seq))
+            )
+
+
+def test_events_of_one_task_stay_in_one_partition_in_order():
+    node = Node()
+    node.put(10)
+    node.do(Take(["mail"], "0123456789", tasks_max=10))
+    node.do(Settle([Ack(list(range(1, 11)))]))
+    seen = {}
+    for view in node.views():
+        for _, event in node.queue.feed.events(view.partition, 0, 100):
+            seen.setdefault(event.task_id, []).append((view.partition, event.kind))
+    for events in seen.values():
+        assert len({partition for partition, _ in events}) == 1
+        assert [kind for _, kind in events] == [1, 2, 3]
+    assert {view.high_seq for view in node.views()} == {15}
+
+
+def test_event_names_session_by_its_first_characters():
+    node = Node()
+    node.put()
+    node.do(Take(["mail"], "0123456789"))
+    sessions = [
+        event.session
+        for view in node.views()
+        for _, event in node.queue.feed.events(view.partition, 0, 10)
+    ]
+    assert sessions == ["", "01234567"]
+
+
+@pytest.mark.parametrize("is_collected", [False, True])
+def test_trimmed_events_are_gone(is_collected):
+    node = Node()
+    node.put(20)
+    if is_collected:
+        node.collect()
+    (result,) = node.do(TrimFeed({0: 4, 1: 0, 7: 5}))
+    assert result.count == 4
+    assert node.seqs(0) == list(range(4, 10))
+    assert node.seqs(1) == list(range(10))
+    node.reopen()
+    assert [view.low_seq for view in node.views()] == [4, 0]
+    assert node.seqs(0) == list(range(4, 10))
+    # The chunk that holds the oldest event that is left stays whole.
+    assert sum(key[:1] == b"f" for key in node.store.pairs) == 3 + 4
+    (result,) = node.do(TrimFeed({0: 10**9, 1: 2}))
+    assert result.count == 8
+    assert node.seqs(0) == []
+    node.put(4)
+    assert node.seqs(0) == [10, 11]
+    node.collect()
+    assert node.seqs(0) == [10, 11]
+
+
+def test_retention_by_age_and_size():
+    node = Node()
+    feed = node.queue.feed
+    for _ in range(4):
+        node.put(6)
+        node.collect()
+    views = feed.views()
+    assert [view.oldest_ms for view in views] == [20, 20]
+    now_ms = node.queue.now_ms
+    assert feed.retention_due(now_ms, 10**6, 10**9) is None
+    assert feed.retention_due(now_ms, now_ms - 35, 10**9) == {0: 6, 1: 6}
+    held = sum(view.bytes for view in views)
+    assert feed.retention_due(now_ms, 10**6, held) is None
+    assert feed.retention_due(now_ms, 10**6, held * 3 // 4) == {0: 3, 1: 3}
+    node.do(TrimFeed({0: 3, 1: 3}))
+    node.collect()
+    assert sum(view.bytes for view in feed.views()) == held * 3 // 4
+    assert [view.oldest_ms for view in feed.views()] == [30, 30]
+    assert feed.retention_due(node.queue.now_ms, 0, 10**9) == {0: 12, 1: 12}
+
+
+def test_time_is_found_in_the_feed():
+    node = Node()
+    for number in range(8):
+        node.put(2)
+        if number == 5:
+            node.collect()
+    feed = node.queue.feed
+    assert feed.seq_at(0, 0) == 0
+    assert feed.seq_at(0, 40) == 2
+    assert feed.seq_at(0, 45) == 3
+    assert feed.seq_at(0, 80) == 6
+    assert feed.seq_at(0, 10**6) == 8
+    node.do(TrimFeed({0: 5}))
+    assert feed.seq_at(0, 0) == 5
+
+
+def test_filtered_chunk_names_its_rows():
+    node = Node()
+    node.do(
+        *(Put(tube, [NewTask(b"", 0) for _ in range(3)]) for tube in ("mail", "news", "mail"))
+    )
+    kept = []
+    for view in node.views():
+        for chunk in node.queue.feed.read(view.partition, 0, 100, 100):
+            news = of_tubes(chunk, ["news"])
+            assert (news.from_seq, news.next_seq) == (chunk.from_seq, chunk.next_seq)
+            seqs = array("q")
+            seqs.frombytes(news.columns.seq)
+            assert len(seqs) == news.rows
+            for seq, event in zip(seqs, events_of(news.columns), strict=True):
+                assert event.tube == "news"
+                kept.append((view.partition, seq, event.task_id))
+            assert isinstance(chunk, ChangeChunk)
+    assert sorted(task_id for _, _, task_id in kept) == [1, 2, 3]
+
+
+def test_there_is_no_history_before_the_first_startup():
+    queue = Queue(MemoryStore(), Limits())
+    queue.apply(1, 5, [CreateTube("mail", TubeKind.FIFO, TubeOptions())])
+    queue.apply(2, 5, [Put("mail", [NewTask(b"", 0)])])
+    assert queue.feed.views() == []
+    queue.apply(3, 5, [Startup(1, 0, "feed", 4), Startup(1, 0, "other", 8)])
+    assert queue.feed.feed_id == "feed"
+    assert [view.high_seq for view in queue.feed.views()] == [0, 0, 0, 0]

@@ -1,0 +1,413 @@
+"""What the shell may rely on: totality, bounds, readiness, and memory that follows the work."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.queue import commands
+from service.queue.commands import (
+    Ack,
+    AttachSession,
+    Bury,
+    CloseSession,
+    CreateTube,
+    DropTube,
+    Kick,
+    NewTask,
+    OpenSession,
+    Put,
+    Reason,
+    Refusal,
+    Release,
+    ReleaseAll,
+    Settle,
+    Startup,
+    State,
+    Take,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.keys import META
+from service.queue.limits import Limits
+from service.queue.opening import UnknownFormatError
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+NAMES = st.sampled_from(("a", "b", "", "ü" * 60))
+INT64 = st.integers(-(2**63), 2**63 - 1)
+WISHES = st.none() | INT64
+IDS = st.lists(INT64 | st.integers(1, 5), max_size=4)
+TASKS = st.lists(
+    st.builds(
+        NewTask,
+        st.binary(max_size=5),
+        st.integers(0, 2**31 - 1),
+        WISHES,
+        WISHES,
+        WISHES,
+        WISHES,
+        WISHES,
+        NAMES,
+        NAMES,
+        st.sampled_from(commands.Position),
+    ),
+    max_size=3,
+)
+FAILURES = st.none() | st.builds(commands.Failure, NAMES, NAMES, st.booleans())
+SETTLEMENTS = st.lists(
+    st.one_of(
+        st.builds(Ack, IDS),
+        st.builds(
+            Release,
+            IDS,
+            INT64,
+            st.sampled_from(commands.TtlPolicy),
+            WISHES,
+            st.sampled_from(commands.Position),
+            st.booleans(),
+            FAILURES,
+        ),
+        st.builds(commands.BuryTaken, IDS, FAILURES),
+        st.builds(commands.Touch, IDS, INT64, st.booleans()),
+    ),
+    max_size=3,
+)
+OPTIONS = st.builds(
+    TubeOptions, st.booleans(), INT64, INT64, INT64, INT64, st.booleans(), st.booleans()
+)
+REQUEST = (st.sampled_from(("", "", "r1", "r2")), st.integers(0, 2**64 - 1))
+ANY = st.one_of(
+    st.builds(Put, NAMES, TASKS, st.booleans(), *REQUEST),
+    st.builds(
+        Take,
+        st.lists(NAMES, max_size=3),
+        NAMES,
+        INT64 | st.integers(0, 5),
+        INT64,
+        WISHES,
+        st.lists(NAMES, max_size=2),
+        WISHES,
+        st.none() | st.none() | INT64,
+        *REQUEST,
+    ),
+    st.builds(Settle, SETTLEMENTS, st.booleans(), *REQUEST),
+    st.builds(Kick, NAMES, INT64, IDS, INT64, *REQUEST),
+    st.builds(Bury, NAMES, IDS, FAILURES, *REQUEST),
+    st.builds(commands.Delete, NAMES, IDS, *REQUEST),
+    st.builds(
+        CreateTube,
+        NAMES,
+        st.sampled_from(TubeKind),
+        OPTIONS,
+        st.binary(max_size=3),
+        st.booleans(),
+        *REQUEST,
+    ),
+    st.builds(DropTube, NAMES, st.booleans(), *REQUEST),
+    st.builds(TruncateTube, NAMES, *REQUEST),
+    st.builds(ReleaseAll, NAMES, *REQUEST),
+    st.builds(OpenSession, NAMES, NAMES, INT64, *REQUEST),
+    st.builds(commands.KeepSessions, st.lists(NAMES, max_size=3)),
+    st.builds(AttachSession, NAMES, st.booleans()),
+    st.builds(CloseSession, NAMES, st.booleans(), *REQUEST),
+    st.builds(Startup, INT64, INT64, NAMES, st.integers(0, 16)),
+    st.builds(commands.TrimFeed, st.dictionaries(INT64, INT64, max_size=2)),
+)
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.lists(ANY, max_size=6)), max_size=6))
+def test_apply_never_raises(entries):
+    """Whatever the numbers and names are: a mistake is an answer, and all of it can be written."""
+    store = MemoryStore()
+    queue = Queue(store, Limits(head_entries_max=2))
+    opening = [CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("a", "b")]
+    now_ms = 1
+    for index, (passed, entry) in enumerate([(0, opening), *entries], 1):
+        now_ms += passed
+        queue.could_be_ready(entry, now_ms)
+        assert len(queue.apply(index, now_ms, entry)) == len(entry)
+        store.write(queue.collect_writes())
+    assert Queue(store, Limits()).digest() == queue.digest()
+
+
+class Node:
+    def __init__(self, limits=None, kind=TubeKind.FIFOTTL):
+        self.limits = limits or Limits()
+        self.store = MemoryStore()
+        self.queue = Queue(self.store, self.limits)
+        self.index = 0
+        self.do(Startup(1, 0, "feed", 1), CreateTube("mail", kind, TubeOptions()))
+
+    def do(self, *entry, now_ms=1_000):
+        self.index += 1
+        return self.queue.apply(self.index, now_ms, entry)
+
+    def put(self, tasks, **wishes):
+        return self.do(Put("mail", [NewTask(b"body", 4, **wishes) for _ in range(tasks)]))[0]
+
+    def collect(self):
+        self.store.write(self.queue.collect_writes())
+
+    def resident(self):
+        return len(self.queue._ledger.tubes["mail"].tasks)
+
+
+def test_clock_and_index_never_go_back():
+    node = Node()
+    with pytest.raises(AssertionError, match="the clock goes back"):
+        node.do(now_ms=999)
+    with pytest.raises(AssertionError, match="entry 2 after 2"):
+        node.queue.apply(2, 1_000, [])
+
+
+def test_store_of_another_format_is_refused():
+    with pytest.raises(UnknownFormatError, match="format 9"):
+        Queue(MemoryStore({META: b"\x09"}), Limits())
+
+
+def test_task_that_comes_and_goes_between_two_collections_never_touches_the_store():
+    node = Node()
+    node.collect()
+    node.put(100, ttl_ms=5_000)
+    node.do(Take(["mail"], tasks_max=100))
+    node.do(Settle([Ack(list(range(1, 101)))]))
+    keys = {key[:1] for key, _ in node.queue.collect_writes()}
+    assert keys == {b"m", b"u", b"f"}
+
+
+def test_each_key_is_written_at_most_once():
+    node = Node()
+    node.put(20, delay_ms=5)
+    node.collect()
+    for number in range(1, 5):
+        node.do(Take(["mail"], tasks_max=3, ttr_ms=10**6), now_ms=1_000 + number * 5)
+        node.do(Settle([Release([number * 3], delay_ms=50)]), now_ms=1_000 + number * 5)
+        writes = list(node.queue.collect_writes())
+        keys = [key for key, _ in writes]
+        assert len(keys) == len(set(keys))
+        node.store.write(writes)
+    assert Queue(node.store, node.limits).digest() == node.queue.digest()
+
+
+def test_memory_follows_the_work_and_not_the_backlog():
+    node = Node(Limits(head_entries_max=50))
+    for _ in range(20):
+        node.put(100)
+        node.collect()
+    ledger = node.queue._ledger
+    assert node.resident() <= 50
+    assert ledger.resident_bytes == 4 * node.resident()
+    (taken,) = node.do(Take(["mail"], tasks_max=300))
+    assert [task.id for task in taken.tasks] == list(range(1, 301))
+    node.collect()
+    assert node.resident() <= 350
+    node.do(Settle([Ack([task.token for task in taken.tasks])]))
+    node.collect()
+    assert node.resident() <= 50
+
+
+def test_content_in_memory_is_bounded():
+    node = Node(Limits(resident_bytes_max=1_000))
+    body = b"x" * 2_000
+    node.do(Put("mail", [NewTask(body, len(body)) for _ in range(50)]))
+    node.collect()
+    assert node.queue._ledger.resident_bytes <= 3_000
+    (taken,) = node.do(Take(["mail"], tasks_max=50, bytes_max=10**6))
+    node.collect()
+    assert node.queue._ledger.resident_bytes == 0, "long content of taken tasks stays in the store"
+    assert all(view.body == body for view in node.queue.list_tasks("mail", (), 0, 99))
+    node.do(Settle([Release([task.token for task in taken.tasks])]))
+    (again,) = node.do(Take(["mail"], tasks_max=50, bytes_max=10**6))
+    assert [task.body for task in again.tasks] == [body] * 50
+    node.do(Settle([Ack([task.token for task in again.tasks])]))
+    node.collect()
+    assert {key[:1] for key in node.store.pairs} == {b"m", b"u", b"f"}
+
+
+def test_opening_does_not_read_the_backlog():
+    node = Node()
+    node.put(500, ttl_ms=10**6)
+    node.collect()
+
+    class Counting(MemoryStore):
+        reads = 0
+
+        def get(self, key):
+            self.reads += 1
+            return super().get(key)
+
+        def scan(self, start, stop):
+            for pair in super().scan(start, stop):
+                self.reads += 1
+                yield pair
+
+    store = Counting(node.store.pairs)
+    queue = Queue(store, Limits(head_entries_max=10))
+    assert store.reads < 10
+    (taken,) = queue.apply(node.index + 1, 1_000, [Take(["mail"])])
+    assert [task.id for task in taken.tasks] == [1]
+    assert store.reads < 30
+
+
+def test_deadlines_fire_in_bounded_steps():
+    """The leader proposes entries as long as the next deadline is in the past."""
+    node = Node(Limits(deadlines_per_entry_max=10))
+    node.put(25, delay_ms=5)
+    assert node.queue.next_deadline_ms() == 1_005
+    states = []
+    for _ in range(4):
+        node.do(now_ms=2_000)
+        ready = node.queue.list_tasks("mail", (State.READY,), 0, 99)
+        states.append((len(ready), node.queue.next_deadline_ms()))
+    assert states == [(10, 1_005), (20, 1_005), (25, None), (25, None)]
+
+
+def test_deadlines_fire_in_order_of_time_then_kind_then_id():
+    node = Node()
+    node.put(2, delay_ms=50)
+    node.put(2, ttl_ms=50)
+    node.put(1, delay_ms=40)
+    node.do(Take(["mail"], ttr_ms=50))
+    node.do(now_ms=5_000)
+    events = [(event.kind, event.task_id) for _, event in node.queue.feed.events(0, 6, 99)]
+    assert [(int(kind), task_id) for kind, task_id in events] == [
+        (9, 5),
+        (9, 1),
+        (9, 2),
+        (10, 3),
+        (11, 3),
+        (11, 4),
+    ]
+
+
+@pytest.mark.parametrize("is_collected", [False, True])
+def test_dropped_content_is_cleared_away_in_bounded_steps(is_collected):
+    """Out of reach at once; the events of its end come over the next entries."""
+    node = Node(Limits(removals_per_entry_max=10))
+    node.put(25, ttl_ms=10)
+    node.do(Take(["mail"], tasks_max=3))
+    if is_collected:
+        node.collect()
+    (result,) = node.do(DropTube("mail", force=True))
+    assert result.count == 25
+    assert node.queue.tubes() == []
+    (refusal,) = node.do(Put("mail", [NewTask(b"", 0)]))
+    assert refusal.reason is Reason.TUBE_NOT_FOUND
+    assert node.queue.next_deadline_ms() == 1_000
+    if is_collected:
+        node.collect()
+        node.queue = Queue(node.store, node.limits)
+    node.do(CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()), now_ms=9_000)
+    assert node.queue.next_deadline_ms() is None
+    node.do(Put("mail", [NewTask(b"", 0)]), now_ms=9_000)
+    events = [(event.kind, event.task_id) for _, event in node.queue.feed.events(0, 28, 99)]
+    assert events == [*((14, task_id) for task_id in range(1, 26)), (1, 1)]
+    node.collect()
+    assert sum(key[:1] == b"t" for key in node.store.pairs) == 1
+    assert sum(key[:1] in b"rbldy" for key in node.store.pairs) == 1
+
+
+def test_session_holds_at_most_its_limit():
+    node = Node(Limits(session_taken_max=3))
+    node.put(5)
+    node.do(OpenSession("s"))
+    (first,) = node.do(Take(["mail"], "s", tasks_max=2))
+    (second,) = node.do(Take(["mail"], "s", tasks_max=2))
+    (third,) = node.do(Take(["mail"], "s"), now_ms=1_000)
+    assert [len(result.tasks) for result in (first, second, third)] == [2, 1, 0]
+    assert len(node.queue.held("s")) == 3
+    (chosen,) = node.do(Take(["mail"], "s", task_id=5))
+    assert chosen.tasks == []
+
+
+def test_tubes_and_sessions_are_bounded():
+    node = Node(Limits(tubes_max=1, sessions_max=1))
+    results = node.do(
+        CreateTube("b", TubeKind.FIFO, TubeOptions()), OpenSession("s"), OpenSession("t")
+    )
+    reasons = [result.reason if isinstance(result, Refusal) else None for result in results]
+    assert reasons == [Reason.LIMIT_REACHED, None, Reason.LIMIT_REACHED]
+
+
+def test_filtered_take_gives_up_after_its_bound():
+    node = Node(Limits(filter_scan_max=5))
+    node.put(5, type="a")
+    node.put(1, type="b")
+    assert node.do(Take(["mail"], types=["b"]))[0].tasks == []
+    assert not node.queue.has_ready("mail", ["b"])
+    node.do(Take(["mail"]))
+    assert node.queue.has_ready("mail", ["b"])
+    assert len(node.do(Take(["mail"], types=["b"]))[0].tasks) == 1
+
+
+def test_ready_tubes_are_those_that_feed_a_take():
+    node = Node()
+    paused = TubeOptions(take_paused=True)
+    node.do(CreateTube("still", TubeKind.FIFO, paused), Put("still", [NewTask(b"", 0)]))
+    assert node.queue.ready_tubes() == []
+    node.put(1, priority=5)
+    assert node.queue.ready_tubes() == ["mail"]
+    assert node.queue.has_ready("mail", priority_bound=5)
+    assert not node.queue.has_ready("mail", priority_bound=4)
+    assert not node.queue.has_ready("nothing")
+    node.do(Take(["mail"]))
+    assert node.queue.ready_tubes() == []
+
+
+def test_commands_name_the_tubes_that_they_may_feed():
+    node = Node()
+    node.do(CreateTube("news", TubeKind.FIFOTTL, TubeOptions()), OpenSession("s", ttr_ms=500))
+    node.put(2)
+    node.do(Take(["mail"], "s"))
+    node.do(Put("news", [NewTask(b"", 0, delay_ms=100)]))
+    asked = node.queue.could_be_ready
+    assert asked([Put("other", []), Kick("news"), ReleaseAll("x")], 1_000) == {
+        "other",
+        "news",
+        "x",
+    }
+    assert asked([Settle([Release([1])])], 1_000) == {"mail"}
+    assert asked([Settle([Ack([1]), Release([9])])], 1_000) == set()
+    assert asked([CloseSession("s")], 1_000) == {"mail"}
+    assert asked([AttachSession("s", attached=False)], 1_000) == {"mail"}
+    assert asked([AttachSession("s", attached=True)], 1_000) == set()
+    assert asked([], 1_099) == set()
+    assert asked([], 1_100) == {"news"}
+    assert asked([], 1_500) == {"news", "mail"}
+
+
+def test_equal_entries_give_equal_states_whenever_writes_are_collected():
+    """Guarantee 7: the digest does not know what is in memory."""
+    small = Limits(head_entries_max=2, resident_bytes_max=1)
+    stores = [MemoryStore(), MemoryStore(), MemoryStore()]
+    queues = [Queue(stores[0], Limits()), Queue(stores[1], small), Queue(stores[2], small)]
+    entries = [
+        (Startup(1, 0, "feed", 2), CreateTube("mail", TubeKind.FIFOTTL, TubeOptions())),
+        (OpenSession("s"), Put("mail", [NewTask(b"x" * 1_500, 1_500) for _ in range(9)])),
+        (Take(["mail"], "s", tasks_max=4, request_id="t"), Bury("mail", [6, 7])),
+        (Settle([Ack([1]), Release([2], delay_ms=7)], request_id="a"), Kick("mail")),
+        (TruncateTube("mail"), Put("mail", [NewTask(b"", 0, ttl_ms=3)])),
+        (),
+    ]
+    for index, entry in enumerate(entries, 1):
+        results = [queue.apply(index, index * 5, entry) for queue in queues]
+        assert repr(results[0]) == repr(results[1]) == repr(results[2])
+        stores[1].write(queues[1].collect_writes())
+        stores[2].write(queues[2].collect_writes())
+        queues[2] = Queue(stores[2], small)
+        assert len({queue.digest() for queue in queues}) == 1
+
+
+def test_digest_tells_states_apart():
+    digests = set()
+    for entry in ([], [Put("mail", [NewTask(b"", 0)])], [Put("mail", [NewTask(b"a", 0)])]):
+        node = Node()
+        node.do(*entry)
+        digests.add(node.queue.digest())
+    assert len(digests) == 3
