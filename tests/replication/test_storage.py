@@ -480,9 +480,10 @@ def test_what_is_cut_is_wiped(log):
     assert not path.read_bytes()[log.end() :].strip(b"\0")
 
 
-def test_a_recovered_tail_counts_as_synced():
+@pytest.mark.parametrize("seed", range(8))
+def test_a_recovered_tail_counts_as_synced(seed):
     """The mark covers it from then on: what is lost of it later is damage, not a torn tail."""
-    disk = SimDisk(Random(1))
+    disk = SimDisk(Random(seed))
     storage = GroupStorage.open(disk, config(), LogIndex(1))
     storage.store(None, [entry(2), entry(3)], LogIndex(1))
     GroupStorage.open(disk, config(), LogIndex(1))
