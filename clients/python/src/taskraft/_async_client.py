@@ -11,13 +11,13 @@ from taskraft._async_tube import AsyncTube, TakeOptions, take_tasks
 from taskraft._calls import new_request_id
 from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connection
 from taskraft._durations import Duration
-from taskraft._joiner import only
+from taskraft._joiner import raise_refused
 from taskraft._subscription import AsyncSubscription, SubscribeOptions
 from taskraft._tubes import Kind, TubeSettings, create_request
 from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from types import TracebackType
 
     import grpc
@@ -103,16 +103,22 @@ class AsyncClient:
         )
 
     async def settle(
-        self, token: int, action: Settlement | None = None, *, timeout: Duration | None = None
+        self,
+        tokens: int | Iterable[int],
+        action: Settlement | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> None:
-        """Settle a lease by its token alone; without an action it is acknowledged.
+        """Settle leases by their tokens alone; without an action they are acknowledged.
 
         Raises:
             LeaseStale: The lease is over.
+            ItemsRefused: Some of several leases are over; the others are settled.
         """
         self._connection.use()
-        items = [(token, action or _settlement.PLAIN_ACK)]
-        only(await self._connection.leases.settle_items(items, timeout))
+        chosen = [tokens] if isinstance(tokens, int) else tokens
+        items = [(token, action or _settlement.PLAIN_ACK) for token in chosen]
+        raise_refused(await self._connection.leases.settle_items(items, timeout))
 
     # ----------------------------------------------------------------------------- tubes
 

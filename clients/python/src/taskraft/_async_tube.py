@@ -15,7 +15,7 @@ from taskraft import _settlement, errors
 from taskraft._calls import new_request_id
 from taskraft._connection import put_outcomes
 from taskraft._durations import Duration, milliseconds, seconds
-from taskraft._joiner import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX, only
+from taskraft._joiner import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX, only, raise_refused
 from taskraft._payload import Payload
 from taskraft._sources import Sources, sources_of
 from taskraft._spec import PutOptions, prototype, spec_of
@@ -413,14 +413,8 @@ async def _messages(
 
 
 def _ids_or_refusal(outcomes: Sequence[Outcome[int]]) -> list[int]:
-    refused = {
-        position: outcome
-        for position, outcome in enumerate(outcomes)
-        if isinstance(outcome, errors.TaskraftError)
-    }
     task_ids = [0 if isinstance(each, errors.TaskraftError) else each for each in outcomes]
-    if refused:
-        raise errors.ItemsRefused(refused, task_ids=task_ids, items=len(outcomes))
+    raise_refused(outcomes, task_ids=task_ids)
     return task_ids
 
 

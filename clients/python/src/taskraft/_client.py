@@ -29,7 +29,7 @@ from taskraft._sync_tube import Tube, iterate
 from taskraft.errors import TaskraftError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     import grpc
@@ -121,14 +121,19 @@ class Client:
         return [TakenTask(task, self._portal) for task in taken]
 
     def settle(
-        self, token: int, action: Settlement | None = None, *, timeout: Duration | None = None
+        self,
+        tokens: int | Iterable[int],
+        action: Settlement | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> None:
-        """Settle a lease by its token alone; without an action it is acknowledged.
+        """Settle leases by their tokens alone; without an action they are acknowledged.
 
         Raises:
             LeaseStale: The lease is over.
+            ItemsRefused: Some of several leases are over; the others are settled.
         """
-        self._portal.run(self._client.settle(token, action, timeout=timeout))
+        self._portal.run(self._client.settle(tokens, action, timeout=timeout))
 
     # ----------------------------------------------------------------------------- tubes
 

@@ -170,3 +170,21 @@ def only(outcomes: Sequence[Outcome[Result]]) -> Result:
     if isinstance(outcome, errors.TaskraftError):
         raise outcome
     return outcome
+
+
+def raise_refused(outcomes: Sequence[Outcome[Result]], *, task_ids: Sequence[int] = ()) -> None:
+    """Raise the refusals among the outcomes, if there are any.
+
+    Raises:
+        ItemsRefused: Some of several items were refused.
+        TaskraftError: The single item was refused.
+    """
+    refused = {
+        position: outcome
+        for position, outcome in enumerate(outcomes)
+        if isinstance(outcome, errors.TaskraftError)
+    }
+    if len(outcomes) == 1 and refused:
+        raise refused[0]
+    if refused:
+        raise errors.ItemsRefused(refused, task_ids=task_ids, items=len(outcomes))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from taskraft import _settlement, errors
 from taskraft._durations import Duration, seconds
-from taskraft._joiner import MESSAGE_ITEMS_MAX
+from taskraft._joiner import MESSAGE_ITEMS_MAX, raise_refused
 from taskraft._task import Task
 
 if TYPE_CHECKING:
@@ -69,18 +69,11 @@ class Leases:
     ) -> None:
         items = [(task.message.token, action) for task in tasks]
         outcomes = await self.settle_items(items, timeout)
-        refused: dict[int, errors.TaskraftError] = {}
-        for position, outcome in enumerate(outcomes):
-            if isinstance(outcome, errors.TaskraftError):
-                refused[position] = outcome
-            elif outcome is not None:
-                message = tasks[position].message
-                message.lease_until_ms = outcome.lease_until_ms
-                message.cancel_requested = outcome.cancel_requested
-        if len(items) == 1 and refused:
-            raise refused[0]
-        if refused:
-            raise errors.ItemsRefused(refused, items=len(items))
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            if outcome is not None and not isinstance(outcome, errors.TaskraftError):
+                task.message.lease_until_ms = outcome.lease_until_ms
+                task.message.cancel_requested = outcome.cancel_requested
+        raise_refused(outcomes)
 
     async def settle_items(
         self, items: Sequence[SettleItem], timeout: Duration | None

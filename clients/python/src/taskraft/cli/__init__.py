@@ -1,0 +1,138 @@
+"""The command ``taskraft``: a group whose commands are imported when they are used.
+
+``taskraft --help`` shows names and one line each from the tables below, so that it imports click
+and nothing else. Commands of other distributions come by the entry-point group
+``taskraft.commands``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from taskraft.cli.options import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ENTRY_POINTS: Final = "taskraft.commands"
+
+
+class Lazy(NamedTuple):
+    """A command that is not imported yet."""
+
+    module: str
+    """Module below `taskraft.cli`."""
+    attribute: str
+    help: str
+    """One line for the list of commands."""
+
+
+class Foreign(NamedTuple):
+    """A command that another distribution brings."""
+
+    distribution: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, Lazy]] = {
+    "put": Lazy("putting", "put", "Put a task, or one task for each line of the input."),
+    "take": Lazy("taking", "take", "Take tasks and settle them."),
+    "ack": Lazy("settling", "ack", "Finish taken tasks."),
+    "release": Lazy("settling", "release", "Give taken tasks back."),
+    "bury": Lazy("settling", "bury", "Take taken tasks out of circulation."),
+    "kick": Lazy("tasks", "kick", "Make buried tasks ready again."),
+    "delete": Lazy("tasks", "delete", "Remove tasks."),
+    "peek": Lazy("tasks", "peek", "Show tasks without changing them."),
+    "task": Lazy("tasks", "task", "List tasks."),
+    "tube": Lazy("tubes", "tube", "Create, list and drop tubes."),
+    "stats": Lazy("tubes", "stats", "Count tasks by state."),
+    "cluster": Lazy("cluster", "cluster", "Show the cluster."),
+    "feed": Lazy("feed", "feed", "Follow the change feed."),
+    "explain": Lazy("explain", "explain", "Explain an error."),
+}
+FOREIGN: Final[Mapping[str, Foreign]] = {
+    "serve": Foreign("taskraft-server", "Run a node."),
+    "dev": Foreign("taskraft-server", "Run a cluster for development."),
+    "pipeline": Foreign("taskraft-pipeline", "Export and report with Spark."),
+}
+
+
+class Commands(click.Group):
+    """The group: finds commands, and turns failures into exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, installed or not."""
+        return [*COMMANDS, *FOREIGN]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command of ours, or load one of another distribution."""
+        lazy = COMMANDS.get(cmd_name)
+        if lazy is not None:
+            command = getattr(import_module(f"taskraft.cli.{lazy.module}"), lazy.attribute)
+            assert isinstance(command, click.Command)
+            return command
+        for entry in entry_points(group=ENTRY_POINTS, name=cmd_name):
+            loaded = entry.load()
+            assert isinstance(loaded, click.Command), f"{entry.value} is no click command"
+            return loaded
+        if cmd_name in FOREIGN:
+            distribution = FOREIGN[cmd_name].distribution
+            ctx.fail(f"'{cmd_name}' comes with another distribution: pip install '{distribution}'")
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+        with formatter.section("Commands of the server and of the pipeline"):
+            formatter.write_dl([(name, foreign.help) for name, foreign in FOREIGN.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; tell what went wrong in one line, and what to do in another."""
+        try:
+            return super().invoke(ctx)
+        except click.exceptions.Exit:
+            raise
+        except click.ClickException:
+            raise
+        except Exception as error:
+            from taskraft.cli import failures  # noqa: PLC0415 - only failures pay for it
+
+            code = failures.tell(error)
+            if code is None:
+                raise
+            ctx.exit(code)
+
+
+def _show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    if value and not ctx.resilient_parsing:
+        from taskraft import __version__  # noqa: PLC0415
+
+        click.echo(f"taskraft {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples('taskraft put emails \'{"to": "a@b.c"}\''),
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+def main() -> None:
+    """Put, take and look after the tasks of a taskraft cluster.
+
+    The cluster is found by --target, by the variable TASKRAFT_TARGET, or at 127.0.0.1:7401.
+
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 timeout
+    """

@@ -1,0 +1,58 @@
+"""``taskraft explain``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from taskraft import catalogue
+from taskraft.cli.failures import EXIT_CODES, FAILED, NOT_FOUND
+from taskraft.cli.options import examples, output_option
+
+
+@click.command(epilog=examples("taskraft explain LEASE_STALE"))
+@click.argument("reason", required=False)
+@output_option
+def explain(*, reason: str | None, output: str) -> None:
+    """Explain the error REASON: what happened and what to do; without REASON list all."""
+    if reason is None:
+        _list(output)
+        return
+    row = catalogue.CATALOGUE.get(reason.upper())
+    if row is None:
+        click.echo(f"error: there is no error {reason.upper()}", err=True)
+        click.echo("hint:  `taskraft explain` lists all.", err=True)
+        click.get_current_context().exit(NOT_FOUND)
+    if output != "table":
+        click.echo(json.dumps(_value(row), indent=2 if output == "json" else None))
+        return
+    click.echo(f"{row.reason}  ({row.code})")
+    click.echo(f"  what      {row.meaning}")
+    click.echo(f"  do        {row.advice}")
+    click.echo(f"  client    {'retries by itself' if row.is_retried else 'raises'}")
+    click.echo(f"  Python    taskraft.errors.{row.exception.__name__}")
+    click.echo(f"  exit code {EXIT_CODES.get(row.code, FAILED)}")
+
+
+def _list(output: str) -> None:
+    rows = list(catalogue.CATALOGUE.values())
+    if output == "json":
+        click.echo(json.dumps([_value(row) for row in rows], indent=2))
+    elif output == "jsonl":
+        for row in rows:
+            click.echo(json.dumps(_value(row)))
+    else:
+        from taskraft.cli.output import write_table  # noqa: PLC0415
+
+        write_table(("REASON", "CODE", "MEANING"), ((r.reason, r.code, r.meaning) for r in rows))
+
+
+def _value(row: catalogue.Refusal) -> dict[str, str | bool]:
+    return {
+        "reason": row.reason,
+        "code": row.code,
+        "meaning": row.meaning,
+        "advice": row.advice,
+        "is_retried": row.is_retried,
+    }

@@ -1,0 +1,70 @@
+"""Tell a failure in one line, a hint in another, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from taskraft import catalogue, errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+CONFLICT: Final = 4
+UNAVAILABLE: Final = 5
+TIMEOUT: Final = 6
+
+EXIT_CODES: Final[Mapping[str, int]] = {
+    "INVALID_ARGUMENT": USAGE,
+    "NOT_FOUND": NOT_FOUND,
+    "ALREADY_EXISTS": CONFLICT,
+    "FAILED_PRECONDITION": CONFLICT,
+    "ABORTED": CONFLICT,
+    "UNAVAILABLE": UNAVAILABLE,
+    "RESOURCE_EXHAUSTED": UNAVAILABLE,
+    "DEADLINE_EXCEEDED": TIMEOUT,
+}
+"""By gRPC status code; all others mean that the call failed."""
+
+HINTS: Final[Mapping[str, str]] = {
+    "UNAVAILABLE": "Is the cluster running, and is --target right? `taskraft dev` starts one.",
+    "DEADLINE_PASSED": "Try a longer --timeout; a change may have had its effect.",
+}
+"""For the client's own reasons."""
+
+
+def tell(error: Exception) -> int | None:
+    """Write what went wrong to standard error; return the exit code, None for a defect of ours."""
+    if isinstance(error, errors.ItemsRefused):
+        for position, refused in error.refused.items():
+            click.echo(f"error: item {position}: {refused.reason}: {refused}", err=True)
+        first = next(iter(error.refused.values()))
+        _hint(first)
+        return exit_code(first)
+    if isinstance(error, errors.TaskraftError):
+        click.echo(f"error: {error.reason}: {error}", err=True)
+        if isinstance(error, errors.InvalidField):
+            for violation in error.violations:
+                click.echo(f"       {violation.field}: {violation.description}", err=True)
+        _hint(error)
+        return exit_code(error)
+    if isinstance(error, ValueError | RuntimeError):
+        click.echo(f"error: {error}", err=True)
+        return USAGE
+    return None
+
+
+def exit_code(error: errors.TaskraftError) -> int:
+    """Return the exit code of a failure."""
+    return EXIT_CODES.get(error.code, FAILED)
+
+
+def _hint(error: errors.TaskraftError) -> None:
+    row = catalogue.CATALOGUE.get(error.reason)
+    hint = row.advice if row is not None else HINTS.get(error.reason)
+    if hint:
+        click.echo(f"hint:  {hint}", err=True)

@@ -1,0 +1,64 @@
+"""``taskraft feed``."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import click
+
+from taskraft.cli.options import FORMATS, cluster_options, connect, examples
+
+
+@click.group(epilog=examples("taskraft feed tail emails"))
+def feed() -> None:
+    """Follow the change feed."""
+
+
+@feed.command(
+    epilog=examples(
+        "taskraft feed tail emails", "taskraft feed tail --from-start --no-follow -o jsonl"
+    )
+)
+@click.argument("tubes", metavar="[TUBE]...", nargs=-1)
+@click.option("--from-start", is_flag=True, help="From the oldest event that is left.")
+@click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="End after so many events.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(FORMATS),
+    default="jsonl",
+    show_default=True,
+    help="JSON is the contract's own, with its field names.",
+)
+@cluster_options
+def tail(
+    *,
+    tubes: tuple[str, ...],
+    from_start: bool,
+    follow: bool,
+    limit: int | None,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Write one line for each transition of each task, as it happens."""
+    from taskraft.cli.output import to_json, write_json  # noqa: PLC0415
+    from taskraft.v1 import feed_service_pb2, task_pb2  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        changes = client.changes(tubes, from_start=from_start, follow=follow)
+        events = islice(changes, limit)
+        if output == "json":
+            write_json(list(events))
+            return
+        for event in events:
+            if output == "jsonl":
+                click.echo(to_json(event))
+                continue
+            kind = feed_service_pb2.ChangeEvent.Kind.Name(event.kind)
+            state = task_pb2.Task.State.Name(event.to_state) if event.to_state else "-"
+            click.echo(
+                f"{event.at_ms}  {event.tube}/{event.task_id}  {kind:<16} {state:<8} "
+                f"attempt {event.attempt}  {event.reason}".rstrip()
+            )

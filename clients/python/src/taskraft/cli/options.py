@@ -1,0 +1,80 @@
+"""Give every command the same options for the cluster and for the output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, ParamSpec
+
+import click
+
+from taskraft._durations import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from taskraft import Client
+
+Params = ParamSpec("Params")
+
+FORMATS: Final = ("table", "json", "jsonl")
+
+
+class DurationType(click.ParamType[float]):
+    """A duration such as 250ms, 10s, 5m or 1h30m; a plain number means seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the duration in seconds."""
+        try:
+            return milliseconds(value) / 1_000
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION: Final = DurationType()
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a command's help; a test parses each line as it stands."""
+    title = "Example" if len(lines) == 1 else "Examples"
+    return "\n".join(("\b", f"{title}:", *(f"  {line}" for line in lines)))
+
+
+def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
+    """Add the options that say which cluster, and how long to try."""
+    for option in (
+        click.option(
+            "--timeout",
+            type=DURATION,
+            default="10s",
+            show_default=True,
+            help="How long to try.",
+        ),
+        click.option(
+            "-t", "--target", envvar="TASKRAFT_TARGET", help="Addresses, host:port,host:port."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def output_option(command: Callable[Params, None]) -> Callable[Params, None]:
+    """Add the option that says how to write the result."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="JSON is the contract's own, with its field names.",
+    )(command)
+
+
+def connect(target: str | None, timeout: float) -> Client:
+    """Return a client; traces are exported if the environment asks for it."""
+    from taskraft import Client, tracing  # noqa: PLC0415 - gRPC is imported when a command runs
+
+    tracing.configure_from_environment("taskraft-cli")
+    return Client(target, timeout=timeout, name="taskraft-cli")

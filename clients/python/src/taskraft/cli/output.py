@@ -1,0 +1,92 @@
+"""Write messages of the contract as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from google.protobuf import json_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from google.protobuf.message import Message
+
+PIPE_COLUMNS = 10_000
+"""Width of a table that nobody looks at: nothing is cut off."""
+
+
+def to_json(message: Message, *, indent: int | None = None) -> str:
+    """Return the contract's JSON form, with the names of the fields as the contract writes them."""
+    value = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def write_lines(messages: Iterable[Message]) -> None:
+    """Write one line of JSON for each message."""
+    for message in messages:
+        click.echo(to_json(message))
+
+
+def write_json(messages: Sequence[Message]) -> None:
+    """Write one JSON list."""
+    values = [
+        json_format.MessageToDict(message, preserving_proto_field_name=True) for message in messages
+    ]
+    click.echo(json.dumps(values, ensure_ascii=False, indent=2))
+
+
+def write(messages: Sequence[Message], output: str) -> bool:
+    """Write messages as JSON if that is asked for; return whether it was."""
+    if output == "json":
+        write_json(messages)
+    elif output == "jsonl":
+        write_lines(messages)
+    return output != "table"
+
+
+def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table without lines; numbers are set to the right."""
+    from rich.console import Console  # noqa: PLC0415 - only tables pay for rich
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    cells = [list(row) for row in rows]
+    for position, name in enumerate(header):
+        is_number = bool(cells) and all(isinstance(row[position], int) for row in cells)
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    is_terminal = sys.stdout.isatty()
+    Console(width=None if is_terminal else PIPE_COLUMNS, highlight=False).print(table)
+
+
+def show_payload(payload: bytes, characters_max: int | None = None) -> str:
+    """Return a payload for people: text as it is, other bytes in hexadecimal."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        text = payload.hex()
+    text = "".join(each if each.isprintable() else " " for each in text)
+    if characters_max is not None and len(text) > characters_max:
+        return text[: characters_max - 1] + "…"
+    return text
+
+
+def show_duration(duration_ms: int) -> str:
+    """Return a duration for people, with its two largest units at most."""
+    if duration_ms < 1_000:
+        return f"{duration_ms}ms"
+    seconds = duration_ms // 1_000
+    for size, unit, smaller, smaller_unit in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "m"),
+        (60, "m", 1, "s"),
+    ):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size}{unit}" + (f"{rest}{smaller_unit}" if rest else "")
+    return f"{seconds}s"

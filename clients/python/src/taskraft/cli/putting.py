@@ -1,0 +1,132 @@
+"""``taskraft put``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft import PutOptions
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+
+
+@click.command(
+    epilog=examples(
+        'taskraft put emails \'{"to": "a@b.c"}\' --delay 10s --priority 5',
+        "taskraft put emails - < emails.ndjson",
+    )
+)
+@click.argument("tube")
+@click.argument("payload", required=False)
+@click.option("--priority", type=int, help="Lower is more urgent.")
+@click.option("--delay", type=DURATION, help="Hide it for so long.")
+@click.option("--ttl", type=DURATION, help="Remove it when it is not finished in this time.")
+@click.option("--ttr", type=DURATION, help="Time to run of each attempt.")
+@click.option("--key", multiple=True, help="Unique key; several make one of several parts.")
+@click.option("--header", multiple=True, metavar="NAME=VALUE", help="Carried beside the payload.")
+@output_option
+@cluster_options
+def put(
+    *,
+    tube: str,
+    payload: str | None,
+    output: str,
+    target: str | None,
+    timeout: float,
+    header: tuple[str, ...],
+    **given: object,
+) -> None:
+    """Put a task into TUBE.
+
+    PAYLOAD is the content. With "-" each line of the input is a JSON value and becomes one task;
+    without PAYLOAD the whole input is the content of one task.
+    """
+    options = _options(header, given)
+    if payload == "-":
+        options.setdefault("content_type", JSON)
+        _put_lines(tube, options, output, target, timeout)
+        return
+    content = _content(payload)
+    options["content_type"] = _content_type(content)
+    with connect(target, timeout) as client:
+        task_id = client.tube(tube).put(content, **options)
+    _show(tube, [task_id], output, is_delayed=bool(options.get("delay")))
+
+
+def _options(header: tuple[str, ...], given: dict[str, object]) -> PutOptions:
+    """Return the options that were given, in the form of the client."""
+    chosen: PutOptions = {}
+    for name, value in given.items():
+        if value is not None and value != ():
+            chosen[name] = value  # type: ignore[literal-required]  # the options are named alike
+    if header:
+        pairs = [each.partition("=") for each in header]
+        for name, equals, _ in pairs:
+            if not name or not equals:
+                raise click.BadParameter('a header is written "NAME=VALUE"', param_hint="--header")
+        chosen["headers"] = {name: value for name, _, value in pairs}
+    return chosen
+
+
+def _content(payload: str | None) -> bytes:
+    if payload is not None:
+        return payload.encode()
+    if sys.stdin.isatty():
+        raise click.UsageError("PAYLOAD is missing, and the input is a terminal.")
+    return sys.stdin.buffer.read()
+
+
+def _content_type(content: bytes) -> str:
+    """Return a media type that fits: JSON, text, or none."""
+    try:
+        json.loads(content)
+    except UnicodeDecodeError:
+        return ""
+    except ValueError:
+        return TEXT
+    return JSON
+
+
+def _put_lines(
+    tube: str, options: PutOptions, output: str, target: str | None, timeout: float
+) -> None:
+    with connect(target, timeout) as client:
+        task_ids = client.tube(tube).put_many(_lines(), **options)
+    _show(tube, task_ids, output, is_delayed=bool(options.get("delay")))
+
+
+def _lines() -> Iterator[bytes]:
+    """Yield the lines of the input that are not empty; all must be JSON."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        trimmed = line.strip()
+        if not trimmed:
+            continue
+        try:
+            json.loads(trimmed)
+        except ValueError as error:
+            raise ValueError(f"line {number} of the input is not JSON: {error}") from None
+        yield trimmed
+
+
+def _show(tube: str, task_ids: list[int], output: str, *, is_delayed: bool) -> None:
+    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.v1 import task_pb2  # noqa: PLC0415
+
+    state = task_pb2.Task.DELAYED if is_delayed else task_pb2.Task.READY
+    tasks = [task_pb2.Task(tube=tube, id=task_id, state=state) for task_id in task_ids]
+    if write(tasks, output):
+        return
+    if len(tasks) > 10:
+        click.echo(f"{tube}/{task_ids[0]} to {tube}/{task_ids[-1]}: {len(tasks)} tasks")
+        return
+    for task in tasks:
+        click.echo(f"{tube}/{task.id}  {task_pb2.Task.State.Name(state)}")

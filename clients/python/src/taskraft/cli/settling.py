@@ -1,0 +1,85 @@
+"""``taskraft ack``, ``release`` and ``bury``: settle leases by their tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+
+if TYPE_CHECKING:
+    from taskraft._settlement import Settlement
+
+
+@click.command(epilog=examples("taskraft ack 8589934593 --result '{\"sent\": true}'"))
+@click.argument("token", type=int, nargs=-1, required=True)
+@click.option("--result", help="Stored with the task where it is kept.")
+@output_option
+@cluster_options
+def ack(
+    *, token: tuple[int, ...], result: str | None, output: str, target: str | None, timeout: float
+) -> None:
+    """Finish the tasks that are taken under these tokens."""
+    from taskraft import _settlement  # noqa: PLC0415
+
+    _settle(token, _settlement.ack(result), "acked", output, target, timeout)
+
+
+@click.command(epilog=examples('taskraft release 8589934593 --delay 30s --reason "SMTP is down"'))
+@click.argument("token", type=int, nargs=-1, required=True)
+@click.option(
+    "--delay", type=DURATION, help="Hide them for so long; else as the retry policy says."
+)
+@click.option("--reason", help="Why.")
+@output_option
+@cluster_options
+def release(
+    *,
+    token: tuple[int, ...],
+    delay: float | None,
+    reason: str | None,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Give the tasks back that are taken under these tokens."""
+    from taskraft import _settlement  # noqa: PLC0415
+
+    action = _settlement.release(delay, reason=reason)
+    _settle(token, action, "released", output, target, timeout)
+
+
+@click.command(epilog=examples('taskraft bury 8589934593 --reason "no such address"'))
+@click.argument("token", type=int, nargs=-1, required=True)
+@click.option("--reason", default="", help="Why.")
+@output_option
+@cluster_options
+def bury(
+    *, token: tuple[int, ...], reason: str, output: str, target: str | None, timeout: float
+) -> None:
+    """Take the tasks out of circulation that are taken under these tokens."""
+    from taskraft import _settlement  # noqa: PLC0415
+
+    _settle(token, _settlement.bury(reason), "buried", output, target, timeout)
+
+
+def _settle(
+    tokens: tuple[int, ...],
+    action: Settlement,
+    done: str,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        client.settle(tokens, action)
+    settled = task_service_pb2.Settlement()
+    settled.CopyFrom(action)
+    settled.tokens.extend(tokens)
+    if not write([settled], output):
+        for token in tokens:
+            click.echo(f"token {token}  {done}")

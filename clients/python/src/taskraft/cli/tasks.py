@@ -1,0 +1,141 @@
+"""``taskraft kick``, ``delete``, ``peek`` and ``task list``."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft import Task
+
+PAYLOAD_CHARACTERS_MAX = 60
+
+
+@click.command(epilog=examples("taskraft kick emails 100", "taskraft kick emails --id 17 --id 18"))
+@click.argument("tube")
+@click.argument("count", type=click.IntRange(1), default=1)
+@click.option("--id", "ids", type=int, multiple=True, help="Chosen tasks instead of the first.")
+@click.option("--delay", type=DURATION, default="0s", help="Hide them for so long first.")
+@output_option
+@cluster_options
+def kick(
+    *,
+    tube: str,
+    count: int,
+    ids: tuple[int, ...],
+    delay: float,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Make the first COUNT buried tasks of TUBE ready again."""
+    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        kicked = client.tube(tube).kick(count, ids=ids or None, delay=delay)
+    _count(task_service_pb2.KickTasksResponse(count=kicked), "kicked", output)
+
+
+@click.command(epilog=examples("taskraft delete emails 17 18"))
+@click.argument("tube")
+@click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
+@output_option
+@cluster_options
+def delete(
+    *, tube: str, ids: tuple[int, ...], output: str, target: str | None, timeout: float
+) -> None:
+    """Remove tasks of TUBE, whatever their state."""
+    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        deleted = client.tube(tube).delete(ids)
+    _count(task_service_pb2.DeleteTasksResponse(count=deleted), "deleted", output)
+
+
+@click.command(epilog=examples("taskraft peek emails 17 -o json"))
+@click.argument("tube")
+@click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
+@output_option
+@cluster_options
+def peek(
+    *, tube: str, ids: tuple[int, ...], output: str, target: str | None, timeout: float
+) -> None:
+    """Show tasks of TUBE without changing them."""
+    with connect(target, timeout) as client:
+        handle = client.tube(tube)
+        tasks = [handle.peek(task_id) for task_id in ids]
+    _show(tasks, output)
+
+
+@click.group(epilog=examples("taskraft task list emails"))
+def task() -> None:
+    """List tasks."""
+
+
+@task.command(
+    "list", epilog=examples("taskraft task list emails --where 'state = BURIED' --limit 20")
+)
+@click.argument("tube")
+@click.option("--where", default="", help="For example: state = BURIED AND attempt > 3.")
+@click.option("--order-by", default="", help='"id" or "id desc".')
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@output_option
+@cluster_options
+def list_tasks(
+    *,
+    tube: str,
+    where: str,
+    order_by: str,
+    limit: int,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """List tasks of TUBE."""
+    with connect(target, timeout) as client:
+        tasks = list(islice(client.tube(tube).list(where, order_by=order_by), limit))
+    _show(tasks, output)
+
+
+def _show(tasks: Sequence[Task], output: str) -> None:
+    from taskraft.cli.output import show_payload, write, write_table  # noqa: PLC0415
+
+    if write([task.message for task in tasks], output):
+        return
+    write_table(
+        ("ID", "STATE", "ATTEMPT", "PRIORITY", "PAYLOAD", "ERROR"),
+        (
+            (
+                str(task),
+                task.state,
+                task.attempt,
+                task.priority,
+                show_payload(task.payload, PAYLOAD_CHARACTERS_MAX),
+                ": ".join(
+                    part
+                    for part in (task.message.failure.type, task.message.failure.message)
+                    if part
+                ),
+            )
+            for task in tasks
+        ),
+    )
+
+
+def _count(response: CountedResponse, done: str, output: str) -> None:
+    from taskraft.cli.output import write  # noqa: PLC0415
+
+    if not write([response], output):
+        click.echo(f"{response.count} {done}")
+
+
+if TYPE_CHECKING:
+    from taskraft.v1.task_service_pb2 import DeleteTasksResponse, KickTasksResponse
+
+    CountedResponse = KickTasksResponse | DeleteTasksResponse
