@@ -63,8 +63,9 @@ func (w *worker) requestID() string {
 // call makes one unary call and repeats it, with the request it was given, while a retry is safe and useful.
 // It reports whether there is an answer.
 func (w *worker) call(do func(context.Context, taskraft.TaskServiceClient, grpc.CallOption) error) bool {
-	for {
-		link, address, err := w.run.cluster.link(w.slot)
+	for attempt := 0; ; attempt++ {
+		// Another place each time: where no leader is followed, that is another node.
+		link, address, err := w.run.cluster.link(w.slot + attempt)
 		if err == nil {
 			var header metadata.MD
 			ctx, cancel := context.WithTimeout(w.run.ctx, w.run.options.timeout)

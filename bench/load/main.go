@@ -73,7 +73,9 @@ func parseOptions() (options, error) {
 			*number.value = number.preset
 		}
 	}
-	if o.workload == workloadMixed {
+	if o.workload != workloadMixed {
+		o.rate = 0
+	} else {
 		// Whatever the shape: many producers, few consumers, each with a connection of its own.
 		o.batch, o.clients, o.connections = 1, mixedClients+mixedTakers, mixedClients+mixedTakers
 	}
