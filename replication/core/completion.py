@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from replication.core.log import payload_bytes
 from replication.core.member import Member
-from replication.core.proposal import propose
-from replication.core.types import Entry, EntryKind, LogIndex, Message, RaftRole, Snapshot, Term
+from replication.core.proposal import leave_joint_if_due
+from replication.core.types import LogIndex, Message, Snapshot
 
 
 def on_storage_append_reply(member: Member, reply: Message) -> None:
@@ -37,14 +37,8 @@ def applied_to(member: Member, index: LogIndex, size: int) -> None:
     """Move the applied index forward; leave a joint configuration that is to be left by itself."""
     log = member.log
     log.applied_to(max(index, log.applied_index), size)
-    if (
-        member.configuration.auto_leave
-        and log.applied_index >= member.pending_change_index
-        and member.role is RaftRole.LEADER
-    ):
-        # Refused only while leadership is handed over; then this is tried again with each entry
-        # applied, here or on the next leader.
-        propose(member, [Entry(Term(0), LogIndex(0), kind=EntryKind.CONF_CHANGE_V2)])
+    if member.configuration.auto_leave:
+        leave_joint_if_due(member)
 
 
 def _snapshot_installed(member: Member, snapshot: Snapshot) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replication.core.member import Member
 from replication.core.progress import Progress, ProgressState
-from replication.core.proposal import append_own
+from replication.core.proposal import append_own, leave_joint_if_due
 from replication.core.reading import release_confirmed, release_waiting
 from replication.core.roles import become_follower, take_role
 from replication.core.sender import (
@@ -160,7 +160,9 @@ def tick(member: Member) -> None:
         member.election_elapsed = 0
         if member.config.check_quorum:
             _check_quorum(member)
-        member.transferee = NO_MEMBER  # took too long
+        if member.transferee != NO_MEMBER:
+            member.transferee = NO_MEMBER  # took too long
+            leave_joint_if_due(member)
     is_leader = member.role is RaftRole.LEADER
     if is_leader and member.heartbeat_elapsed >= member.config.heartbeat_ticks:
         member.heartbeat_elapsed = 0

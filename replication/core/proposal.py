@@ -17,6 +17,7 @@ from replication.core.types import (
     Message,
     MessageKind,
     RaftRole,
+    Term,
 )
 
 
@@ -48,6 +49,20 @@ def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChange
     append_own(member, entries)
     broadcast_append(member)
     return fault
+
+
+def leave_joint_if_due(member: Member) -> None:
+    """Propose to leave a joint configuration that is to be left by itself.
+
+    It is empty and so never too large. It is dropped only while leadership is handed over; then the
+    next leader tries, or this one when that has failed.
+    """
+    if (
+        member.configuration.auto_leave
+        and member.log.applied_index >= member.pending_change_index
+        and member.role is RaftRole.LEADER
+    ):
+        propose(member, [Entry(Term(0), LogIndex(0), kind=EntryKind.CONF_CHANGE_V2)])
 
 
 def append_own(member: Member, entries: Sequence[Entry]) -> None:

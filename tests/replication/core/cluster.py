@@ -160,7 +160,12 @@ class Cluster:
         self.peers[MemberId(member)] = Peer(config, disk, self.draw)
 
     def add_empty(self, member: int) -> None:
-        """Start a member that knows nothing, not even the configuration."""
+        """Start a member that knows nothing, not even the configuration.
+
+        The log alone would not teach it the first configuration: it needs a snapshot.
+        """
+        for peer in self.peers.values():
+            peer.disk.compact(peer.disk.applied_index)
         self.start(member, Disk(ConfState()))
 
     def crash(self, member: int) -> None:

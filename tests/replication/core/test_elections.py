@@ -1,0 +1,419 @@
+"""One leader in a term, chosen by a quorum of those who are not ahead of it."""
+
+import pytest
+
+from replication.core.confchange import ConfChange
+from replication.core.errors import DropReason, ProposalDropped
+from replication.core.roles import ROLE_CHANGES, take_role
+from replication.core.trace import MessageRefused, Refusal, RoleTaken
+from replication.core.types import Entry, HardState, Message, MessageKind, RaftRole
+from tests.raft_traces.writing import parse_changes
+from tests.replication.core.cluster import Cluster, to
+
+K = MessageKind
+
+
+def vote(sender, receiver, term, last=(0, 0), kind=K.VOTE, context=b""):
+    return Message(kind, receiver, sender, term, last[0], last[1], context=context)
+
+
+def answers(cluster, member):
+    """Return what ``member`` says after its disk has done its work."""
+    cluster.flush(member)
+    return [(m.kind, m.to, m.term, m.reject) for m in cluster.drop(lambda m: m.sender == member)]
+
+
+def test_follower_campaigns_between_one_and_two_timeouts_of_silence():
+    """Raft paper, 5.2: timeouts are random, so that split votes are rare."""
+    for drawn in (0, 4, 9):
+        cluster = Cluster(3, draw=lambda n, drawn=drawn: drawn)
+        cluster.tick(1, 10 + drawn - 1)
+        assert cluster[1].role is RaftRole.FOLLOWER
+        cluster.tick(1)
+        assert cluster[1].role is RaftRole.CANDIDATE
+        assert cluster[1].term == 1
+
+
+def test_sign_of_a_leader_starts_the_timeout_over():
+    cluster = Cluster(3, draw=lambda n: 0)
+    cluster.elect(1)
+    cluster.tick(2, 9)
+    cluster.tick(1)
+    cluster.settle()
+    cluster.tick(2, 9)
+    assert cluster[2].role is RaftRole.FOLLOWER
+
+
+def test_member_votes_once_in_a_term():
+    cluster = Cluster(3)
+    cluster[3].step(vote(1, 3, 1))
+    assert answers(cluster, 3) == [(K.VOTE_REPLY, 1, 1, False)]
+    cluster[3].step(vote(2, 3, 1))
+    assert answers(cluster, 3) == [(K.VOTE_REPLY, 2, 1, True)]
+    cluster[3].step(vote(1, 3, 1))
+    assert answers(cluster, 3) == [(K.VOTE_REPLY, 1, 1, False)]
+    cluster[3].step(vote(2, 3, 2))
+    assert answers(cluster, 3) == [(K.VOTE_REPLY, 2, 2, False)]
+
+
+def test_vote_survives_a_crash():
+    cluster = Cluster(3)
+    cluster[3].step(vote(1, 3, 1))
+    cluster.flush(3)
+    cluster.crash(3)
+    cluster[3].step(vote(2, 3, 1))
+    assert answers(cluster, 3)[-1] == (K.VOTE_REPLY, 2, 1, True)
+
+
+def test_vote_survives_becoming_a_follower_in_the_same_term():
+    """A candidate that finds a leader of its term has voted for itself and for nobody else."""
+    cluster = Cluster(3)
+    cluster[3].campaign()
+    cluster[3].step(Message(K.HEARTBEAT, 3, 1, cluster[3].term))
+    assert cluster[3].role is RaftRole.FOLLOWER
+    cluster[3].forget_leader()
+    cluster[3].step(vote(2, 3, cluster[3].term))
+    assert answers(cluster, 3)[-1] == (K.VOTE_REPLY, 2, 1, True)
+
+
+def test_vote_leaves_only_when_it_is_synced():
+    cluster = Cluster(3)
+    peer = cluster.peers[3]
+    peer.core.step(vote(1, 3, 1))
+    assert peer.take_ready() == []
+    assert peer.disk.initial_state()[0] == HardState()
+    assert [m.kind for m in peer.sync()] == [K.VOTE_REPLY]
+    assert peer.disk.initial_state()[0] == HardState(1, 1, 0)
+
+
+def test_candidate_counts_each_voter_once():
+    cluster = Cluster(5)
+    cluster[1].campaign()
+    cluster.flush(1)
+    for _ in range(3):
+        cluster[1].step(Message(K.VOTE_REPLY, 1, 2, 1))
+    assert cluster[1].role is RaftRole.CANDIDATE
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 3, 1))
+    assert cluster[1].role is RaftRole.LEADER
+
+
+def test_first_answer_of_a_voter_counts():
+    cluster = Cluster(3)
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 2, 1, reject=True))
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 2, 1))
+    assert cluster[1].role is RaftRole.CANDIDATE
+
+
+def test_votes_of_an_earlier_term_do_not_count():
+    cluster = Cluster(3)
+    cluster[1].campaign()
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 2, 1))
+    assert cluster[1].role is RaftRole.CANDIDATE
+
+
+def test_candidate_refused_by_a_quorum_gives_up():
+    cluster = Cluster(3)
+    cluster[1].campaign()
+    cluster.flush(1)
+    for voter in (2, 3):
+        cluster[1].step(Message(K.VOTE_REPLY, 1, voter, 1, reject=True))
+    assert (cluster[1].role, cluster[1].term) == (RaftRole.FOLLOWER, 1)
+
+
+def test_candidate_does_not_lead_before_its_own_vote_is_synced():
+    """Else it could crash, forget the term, and be elected in it once more."""
+    cluster = Cluster(3)
+    peer = cluster.peers[1]
+    peer.core.campaign()
+    peer.take_ready()
+    for voter in (2, 3):
+        peer.core.step(Message(K.VOTE_REPLY, 1, voter, 1))
+    assert peer.core.role is RaftRole.CANDIDATE
+    peer.sync()
+    assert peer.core.role is RaftRole.LEADER
+
+
+@pytest.mark.parametrize(
+    ("last", "granted"),
+    [((1, 9), False), ((2, 2), False), ((2, 3), True), ((2, 4), True), ((3, 1), True)],
+)
+@pytest.mark.parametrize("kind", [K.VOTE, K.PRE_VOTE])
+def test_only_who_is_not_behind_gets_the_vote(last, granted, kind):
+    """Raft paper, 5.4.1. The voter's log ends with term 2 at index 3."""
+    cluster = Cluster(3)
+    log = [Entry(1, 1), Entry(2, 2), Entry(2, 3)]
+    cluster.peers[3].disk.store(HardState(2), log, None)
+    cluster.crash(3)
+    cluster[3].step(vote(1, 3, 5, last, kind))
+    reply = answers(cluster, 3)[-1]
+    assert reply[3] is not granted
+
+
+def test_pre_vote_changes_nothing():
+    """Raft thesis, 9.6: neither the term, nor the vote, nor the patience of who is asked."""
+    cluster = Cluster(3, pre_vote=True, draw=lambda n: 0)
+    cluster.tick(3, 9)
+    before = cluster[3].status()
+    cluster[3].step(vote(1, 3, 5, kind=K.PRE_VOTE))
+    assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 1, 5, False)]
+    assert cluster[3].status() == before
+    cluster[3].step(vote(2, 3, 5, kind=K.PRE_VOTE))
+    assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 2, 5, False)], "it binds nobody"
+    cluster.tick(3)
+    assert cluster[3].role is RaftRole.PRE_CANDIDATE
+
+
+def test_pre_candidate_keeps_its_term_until_a_quorum_would_vote_for_it():
+    cluster = Cluster(3, pre_vote=True)
+    cluster[1].campaign()
+    assert (cluster[1].role, cluster[1].term) == (RaftRole.PRE_CANDIDATE, 0)
+    cluster.flush(1)
+    cluster[1].step(Message(K.PRE_VOTE_REPLY, 1, 2, 1))
+    assert (cluster[1].role, cluster[1].term) == (RaftRole.CANDIDATE, 1)
+
+
+def test_member_cut_off_comes_back_without_an_election():
+    """Cloudflare's outage of 2020: without pre-vote and check-quorum it ends every leadership."""
+    cluster = Cluster(3, pre_vote=True, check_quorum=True)
+    cluster.elect(1)
+    cluster.tick(3, 200)
+    cluster.flush(3)
+    cluster.drop()
+    cluster.tick(1)
+    cluster.settle()
+    assert (cluster[1].role, cluster[1].term) == (RaftRole.LEADER, 1)
+    assert cluster[3].leader == 1
+
+
+def test_stale_leader_learns_of_a_higher_term_from_who_is_stuck_in_it():
+    """A member at a higher term that may not disturb anybody must still get back in."""
+    cluster = Cluster(3, check_quorum=True)
+    cluster.elect(1)
+    cluster[3].campaign()  # without pre-vote its term grows
+    cluster.settle(among=[3])
+    assert cluster[3].term == 2
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster[1].term == 2
+    cluster.elect(1)
+    assert cluster[3].leader == 1
+
+
+@pytest.mark.parametrize("kind", [K.VOTE, K.PRE_VOTE])
+def test_follower_of_a_live_leader_ignores_candidates(kind):
+    """Raft thesis, 4.2.3."""
+    cluster = Cluster(3, check_quorum=True, draw=lambda n: n - 1)
+    cluster.elect(1)
+    cluster[3].step(vote(2, 3, 9, (9, 9), kind))
+    assert answers(cluster, 3) == []
+    assert cluster[3].term == 1
+    cluster.tick(3, 10)
+    cluster[3].step(vote(2, 3, 9, (9, 9), kind))
+    assert answers(cluster, 3) == [
+        (K.VOTE_REPLY if kind is K.VOTE else K.PRE_VOTE_REPLY, 2, 9, False)
+    ]
+
+
+def test_leader_without_a_quorum_steps_down():
+    cluster = Cluster(3, check_quorum=True)
+    cluster.elect(1)
+    cluster.tick(1, 10)  # the others were heard of in this interval
+    assert cluster[1].role is RaftRole.LEADER
+    cluster.tick(1, 10)
+    assert cluster[1].role is RaftRole.FOLLOWER
+    assert cluster[1].leader == 0
+
+
+def test_leader_heard_of_by_one_of_two_others_stays():
+    cluster = Cluster(3, check_quorum=True)
+    cluster.elect(1)
+    for _ in range(50):
+        cluster.tick(1)
+        cluster.flush(1)
+        cluster.drop(to(3))
+        cluster.settle(among=[1, 2])
+    assert cluster[1].role is RaftRole.LEADER
+
+
+def test_learner_answers_but_does_not_campaign():
+    """etcd-io/etcd#10998: it may have been made a voter and not know yet."""
+    cluster = Cluster(3, learners=[3])
+    cluster[3].step(vote(1, 3, 1))
+    assert answers(cluster, 3) == [(K.VOTE_REPLY, 1, 1, False)]
+    cluster.tick(3, 100)
+    cluster[3].campaign()
+    cluster[3].step(Message(K.TIMEOUT_NOW, 3, 1, 1))
+    assert cluster[3].role is RaftRole.FOLLOWER
+
+
+def test_vote_of_a_learner_does_not_count():
+    cluster = Cluster(4, learners=[4])
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 4, 1))
+    assert cluster[1].role is RaftRole.CANDIDATE
+
+
+def test_nobody_campaigns_with_a_committed_change_that_is_not_applied():
+    """etcd-io/etcd#7625, raft#469: it would count votes by a configuration others have left."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(ConfChange(parse_changes(["r3"])))
+    cluster.settle(among=[1, 3])
+    peer = cluster.peers[2]
+    log = cluster.peers[1].disk.entries(2, 3, 1 << 20)
+    peer.core.step(Message(K.APPEND, 2, 1, 1, 1, 1, tuple(log), 2))
+    peer.take_ready()
+    while peer.append_work:
+        peer.sync()
+    assert peer.core.commit_index == 2
+    peer.core.campaign()
+    assert peer.core.role is RaftRole.FOLLOWER
+    peer.take_ready()
+    while peer.apply_work:
+        peer.apply()
+    peer.core.campaign()
+    assert peer.core.role is RaftRole.CANDIDATE
+
+
+def test_member_with_a_snapshot_on_its_way_to_the_disk_does_not_campaign():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 2])
+    snapshot = cluster.peers[1].disk.snapshot()
+    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    cluster[3].campaign()
+    assert cluster[3].role is RaftRole.FOLLOWER
+    cluster.flush(3)
+    cluster[3].campaign()
+    assert cluster[3].role is RaftRole.CANDIDATE
+
+
+def test_two_leaders_in_a_term_stop_the_member():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    with pytest.raises(AssertionError, match="two leaders"):
+        cluster[1].step(Message(K.HEARTBEAT, 1, 2, 1))
+    with pytest.raises(AssertionError, match="two leaders"):
+        cluster[3].step(Message(K.HEARTBEAT, 3, 2, 1))
+
+
+def test_leadership_is_handed_to_a_member_that_has_everything():
+    cluster = Cluster(3, check_quorum=True, pre_vote=True)
+    cluster.elect(1)
+    cluster[1].transfer_leader(2)
+    cluster.settle()
+    assert (cluster[2].role, cluster[2].term) == (RaftRole.LEADER, 2)
+
+
+def test_leadership_is_handed_over_only_when_the_log_has_arrived():
+    """Raft thesis, 3.10; proposals would keep the target from ever catching up."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 2])
+    cluster[1].transfer_leader(3)
+    with pytest.raises(ProposalDropped) as raised:
+        cluster[1].propose(b"too late")
+    assert raised.value.reason is DropReason.TRANSFERRING
+    cluster.flush(1)
+    assert not [m for m in cluster.network if m.kind is K.TIMEOUT_NOW]
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster[3].role is RaftRole.LEADER
+    assert cluster.applied(3) == [b"x"]
+
+
+def test_handing_over_is_given_up_after_a_timeout():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].transfer_leader(3)
+    cluster.tick(1, 9)
+    with pytest.raises(ProposalDropped):
+        cluster[1].propose(b"x")
+    cluster.tick(1)
+    cluster[1].propose(b"x")
+
+
+def test_leadership_is_not_handed_to_learners_or_strangers():
+    cluster = Cluster(3, learners=[3])
+    cluster.elect(1)
+    for target in (1, 3, 9):
+        cluster[1].transfer_leader(target)
+        cluster[1].propose(b"x")
+
+
+def test_follower_passes_the_order_to_hand_over_on():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[2].transfer_leader(3)
+    cluster.settle()
+    assert cluster[3].role is RaftRole.LEADER
+
+
+def test_forgotten_leader_may_be_replaced_at_once():
+    cluster = Cluster(3, check_quorum=True, pre_vote=True)
+    cluster.elect(1)
+    cluster[3].forget_leader()
+    cluster.elect(2, among=[2, 3])
+    assert cluster[3].leader == 2
+
+
+def test_roles_change_only_as_the_table_says():
+    for old in RaftRole:
+        for new in RaftRole:
+            if (old, new) not in ROLE_CHANGES:
+                member = Cluster(1).peers[1].core._member
+                member.role = old
+                with pytest.raises(AssertionError):
+                    take_role(member, new)
+
+
+def test_random_run_uses_the_whole_table():
+    """No line of the state diagram is fiction."""
+    seen = set()
+    for pre_vote in (False, True):
+        cluster = Cluster(3, pre_vote=pre_vote, check_quorum=True, draw=lambda n: 0)
+        for member in (1, 2, 3):
+            cluster.tick(member, 10)
+            cluster.tick(member, 10)
+        cluster.settle()
+        cluster[2].transfer_leader(2)
+        cluster.settle()
+        cluster.elect(1)
+        cluster.tick(1, 20)
+        cluster[3].campaign()
+        cluster[3].step(Message(K.HEARTBEAT, 3, 1, cluster[3].term))
+        cluster[1].transfer_leader(3)
+        cluster[1].step(Message(K.TIMEOUT_NOW, 1, 3, cluster[1].term))
+        cluster[1].campaign()
+        for peer in cluster.peers.values():
+            roles = [fact.role for fact in peer.facts if isinstance(fact, RoleTaken)]
+            seen |= set(zip([RaftRole.FOLLOWER, *roles], roles, strict=False))
+    assert seen == set(ROLE_CHANGES)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message(K.HUP, 1, 2), Refusal.NOT_FROM_PEER),
+        (Message(K.STORAGE_APPLY_REPLY, 1, 2), Refusal.NOT_FROM_PEER),
+        (Message(K.APPEND, 1, 0, 1), Refusal.NOT_FROM_PEER),
+        (Message(K.APPEND, 1, -1, 1), Refusal.NOT_FROM_PEER),
+        (Message(K.APPEND, 1, 2, 0), Refusal.WITHOUT_TERM),
+        (Message(K.APPEND_REPLY, 1, 9, 1), Refusal.UNKNOWN_PEER),
+        (Message(K.PROPOSE, 1, 2, entries=(Entry(0, 0, b"x"),)), Refusal.PROPOSAL_DROPPED),
+        (Message(K.READ_INDEX, 1, 2), Refusal.READ_DROPPED),
+    ],
+)
+def test_message_that_may_not_come_is_refused_and_told(message, reason):
+    cluster = Cluster(3)
+    before = cluster[1].status()
+    cluster[1].step(message)
+    assert cluster.peers[1].facts[-1] == MessageRefused(message, reason)
+    assert cluster[1].status() == before

@@ -1,0 +1,175 @@
+"""A read sees everything that was committed before it was asked for."""
+
+import pytest
+
+from replication.core.config import Config, ReadOnly
+from replication.core.trace import MessageRefused, Refusal
+from replication.core.types import Message, MessageKind, ReadState
+from tests.replication.core.cluster import Cluster, of_kind, to
+
+K = MessageKind
+
+
+def reads(cluster, member):
+    peer = cluster.peers[member]
+    cluster.network += peer.take_ready()
+    return peer.reads
+
+
+def test_read_waits_for_a_quorum():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].read_index(b"a")
+    assert reads(cluster, 1) == []
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    assert reads(cluster, 1) == [ReadState(1, b"a")]
+
+
+def test_read_waits_for_a_commit_of_the_term():
+    """etcd#7331: the leader may not know yet what earlier leaders committed."""
+    cluster = Cluster(3)
+    cluster.elect(2)
+    cluster[2].propose(b"x")
+    cluster.flush(2)
+    cluster.deliver(to(1, 3))
+    cluster.flush(1, 3)
+    cluster.deliver(to(2))  # committed and perhaps shown to a client; only 2 knows
+    assert cluster[2].commit_index == 2
+    cluster.network.clear()
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster.deliver(to(3))
+    cluster.flush(3)
+    cluster.deliver(to(1))
+    cluster[1].read_index(b"a")
+    cluster.flush(1)
+    cluster.deliver(of_kind(K.HEARTBEAT))
+    cluster.flush(3)
+    cluster.deliver(of_kind(K.HEARTBEAT_REPLY))
+    assert reads(cluster, 1) == []
+    cluster.settle(among=[1, 3])
+    assert reads(cluster, 1) == [ReadState(3, b"a")]
+
+
+def test_later_heartbeat_confirms_earlier_reads():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    for name in (b"a", b"b", b"c"):
+        cluster[1].read_index(name)
+    cluster.flush(1)
+    last = cluster.network[-1]
+    cluster.drop()
+    cluster[last.to].step(last)
+    cluster.settle()
+    assert [read.context for read in reads(cluster, 1)] == [b"a", b"b", b"c"]
+
+
+def test_earlier_heartbeat_does_not_confirm_later_reads():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].read_index(b"a")
+    cluster.flush(1)
+    cluster[1].read_index(b"b")
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    assert [read.context for read in reads(cluster, 1)] == [b"a"]
+
+
+def test_one_member_answering_twice_is_no_quorum():
+    cluster = Cluster(5)
+    cluster.elect(1)
+    cluster[1].read_index(b"a")
+    cluster.flush(1)
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.network *= 3
+    cluster.deliver(to(1))
+    assert reads(cluster, 1) == []
+
+
+def test_learners_confirm_nothing():
+    cluster = Cluster(3, learners=[3])
+    cluster.elect(1)
+    cluster[1].read_index(b"a")
+    cluster.settle(among=[1, 3])
+    assert reads(cluster, 1) == []
+
+
+def test_lost_heartbeats_are_repeated_with_the_next_tick():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].read_index(b"a")
+    cluster.flush(1)
+    cluster.drop()
+    cluster.tick(1)
+    cluster.settle()
+    assert reads(cluster, 1) == [ReadState(1, b"a")]
+
+
+def test_reads_die_with_the_leadership():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].read_index(b"a")
+    cluster.elect(2, among=[1, 2, 3])
+    cluster.elect(1)
+    cluster.tick(1)
+    cluster.settle()
+    assert reads(cluster, 1) == []
+
+
+def test_waiting_reads_are_bounded():
+    cluster = Cluster(3, reads_pending_max=2)
+    cluster.elect(1)
+    for name in (b"a", b"b", b"c"):
+        cluster[1].read_index(name)
+    refused = cluster.peers[1].facts[-1]
+    assert isinstance(refused, MessageRefused)
+    assert (refused.reason, refused.message.context) == (Refusal.READ_DROPPED, b"c")
+    cluster.settle()
+    assert [read.context for read in reads(cluster, 1)] == [b"a", b"b"]
+
+
+def test_request_that_was_sent_on_is_not_sent_on_again():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[2].step(Message(K.READ_INDEX, 2, 3, context=b"a"))
+    assert cluster.peers[2].facts[-1].reason is Refusal.READ_DROPPED
+
+
+def test_lease_answers_at_once_but_not_while_leadership_is_handed_over():
+    """etcd-io/raft#99: the next leader need not wait for the lease to end."""
+    cluster = Cluster(3, check_quorum=True, read_only=ReadOnly.LEASE_BASED)
+    cluster.elect(1)
+    cluster[1].read_index(b"a")
+    assert reads(cluster, 1) == [ReadState(1, b"a")]
+    cluster[1].transfer_leader(2)
+    cluster[1].read_index(b"b")
+    assert [read.context for read in reads(cluster, 1)] == [b"a"]
+
+
+def test_leases_need_check_quorum():
+    with pytest.raises(AssertionError, match="check_quorum"):
+        Config(1, check_quorum=False, read_only=ReadOnly.LEASE_BASED)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"member_id": 0},
+        {"election_ticks": 1},
+        {"heartbeat_ticks": 0},
+        {"message_bytes_max": 0},
+        {"inflight_messages_max": 0},
+        {"inflight_bytes_max": 10, "message_bytes_max": 11},
+        {"committed_bytes_max": 0},
+        {"uncommitted_bytes_max": 0},
+        {"reads_pending_max": 0},
+        {"applied": -1},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(AssertionError):
+        Config(**{"member_id": 1, **wrong})

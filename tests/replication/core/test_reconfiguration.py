@@ -1,0 +1,274 @@
+"""The configuration changes one step at a time, and each step by the quorums of both sides."""
+
+import pytest
+
+from replication.core.confchange import LEAVE_JOINT, ConfChange, Transition
+from replication.core.errors import ConfChangeFault, ConfChangeInvalid, DropReason, ProposalDropped
+from replication.core.types import ConfState, EntryKind, Message, MessageKind, RaftRole
+from tests.raft_traces.writing import parse_changes
+from tests.replication.core.cluster import Cluster, of_kind, to
+
+K = MessageKind
+
+
+def change(text, transition=Transition.AUTO):
+    return ConfChange(parse_changes(text.split()), transition)
+
+
+def test_voter_is_added_and_catches_up():
+    cluster = Cluster(1)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle()
+    cluster.add_empty(2)
+    assert cluster[1].propose_conf_change(change("v2")) is None
+    cluster.settle()
+    assert cluster[1].status().configuration == ConfState((1, 2))
+    cluster[1].propose(b"y")
+    cluster.settle()
+    assert cluster.applied(2) == [b"x", b"y"]
+    assert cluster[2].status().configuration == ConfState((1, 2))
+
+
+def test_second_change_waits_for_the_first_to_be_applied():
+    """PySyncObj D: a cut-off leader removed four of five and split the brain."""
+    cluster = Cluster(5)
+    cluster.elect(1)
+    assert cluster[1].propose_conf_change(change("r5")) is None
+    for member in (4, 3, 2):
+        fault = cluster[1].propose_conf_change(change(f"r{member}"))
+        assert fault is ConfChangeFault.UNAPPLIED_CHANGE
+    cluster.settle(among=[1])
+    assert cluster[1].commit_index == 1, "alone it commits nothing"
+    assert cluster[1].status().configuration == cluster.configuration
+    cluster.elect(2, among=[2, 3, 4, 5])
+    cluster.tick(2)
+    cluster.settle()
+    assert all(
+        peer.core.status().configuration == cluster.configuration for peer in cluster.peers.values()
+    )
+
+
+def test_change_in_the_log_of_a_new_leader_holds_back_the_next():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r3"))
+    cluster.flush(1)
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.drop()
+    cluster[2].campaign()
+    cluster.flush(2)
+    cluster.deliver(to(3))
+    cluster.flush(3)
+    cluster.deliver(to(2))
+    assert cluster[2].role is RaftRole.LEADER
+    fault = cluster[2].propose_conf_change(change("l1"))
+    assert fault is ConfChangeFault.UNAPPLIED_CHANGE
+
+
+def test_refused_change_leaves_an_empty_entry_in_its_place():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    assert cluster[1].propose_conf_change(LEAVE_JOINT) is ConfChangeFault.NOT_JOINT
+    cluster.settle()
+    entry = cluster.peers[1].disk.applied[-1]
+    assert (entry.index, entry.kind, entry.data) == (2, EntryKind.NORMAL, b"")
+
+
+def test_change_that_would_remove_the_last_voter_is_refused():
+    cluster = Cluster(1)
+    cluster.elect(1)
+    assert cluster[1].propose_conf_change(change("r1")) is ConfChangeFault.NO_VOTERS_AFTER
+
+
+def test_change_that_does_not_fit_when_applied_stops_the_member():
+    with pytest.raises(ConfChangeInvalid):
+        Cluster(3)[1].apply_conf_change(LEAVE_JOINT)
+
+
+def test_joint_configuration_is_left_by_itself():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.add_empty(4)
+    cluster.add_empty(5)
+    cluster[1].propose_conf_change(change("v4 v5 r2"))
+    cluster.settle()
+    for member in (1, 3, 4, 5):
+        assert cluster[member].status().configuration == ConfState((1, 3, 4, 5))
+
+
+def in_joint_while_handing_over(cluster):
+    """Let member 1 enter a joint configuration that it cannot leave: it drops proposals."""
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("l3", Transition.JOINT_IMPLICIT))
+    cluster.flush(1)
+    cluster.deliver()
+    cluster.flush(2, 3)
+    cluster.deliver(to(1))
+    cluster[1].transfer_leader(2)
+    cluster.flush(1)
+    assert cluster[1].status().configuration.auto_leave
+    assert cluster[1].last_index == 2
+
+
+def test_next_leader_leaves_the_joint_configuration():
+    cluster = Cluster(3)
+    in_joint_while_handing_over(cluster)
+    order = cluster.drop(of_kind(K.TIMEOUT_NOW))
+    cluster.settle()
+    cluster[2].step(order[0])
+    cluster.settle()
+    assert cluster[2].role is RaftRole.LEADER
+    assert cluster[2].status().configuration == ConfState((1, 2), (3,))
+
+
+def test_joint_configuration_is_left_when_handing_over_has_failed():
+    cluster = Cluster(3)
+    in_joint_while_handing_over(cluster)
+    cluster.drop(of_kind(K.TIMEOUT_NOW))
+    cluster.tick(1, 10)
+    cluster.settle()
+    assert cluster[1].role is RaftRole.LEADER
+    assert cluster[1].status().configuration == ConfState((1, 2), (3,))
+
+
+def test_explicit_joint_configuration_stays_until_told():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r2", Transition.JOINT_EXPLICIT))
+    cluster.settle()
+    assert cluster[1].status().configuration == ConfState((1, 3), (), (1, 2, 3))
+    assert cluster[1].propose_conf_change(change("v4")) is ConfChangeFault.ALREADY_JOINT
+    cluster.settle()
+    assert cluster[1].propose_conf_change(LEAVE_JOINT) is None
+    cluster.settle()
+    assert cluster[1].status().configuration == ConfState((1, 3))
+
+
+@pytest.mark.parametrize(
+    ("reached", "committed"), [((2, 3), False), ((4, 5), False), ((2, 4), True), ((3, 5), True)]
+)
+def test_joint_configuration_commits_with_both_majorities(reached, committed):
+    """Incoming 1, 4, 5; outgoing 1, 2, 3."""
+    cluster = Cluster(5)
+    configuration = ConfState((1, 4, 5), voters_outgoing=(1, 2, 3))
+    for peer in cluster.peers.values():
+        peer.disk.configuration = configuration
+    for member in range(1, 6):
+        cluster.crash(member)
+    cluster.elect(1)
+    before = cluster[1].commit_index
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, *reached])
+    assert (cluster[1].commit_index > before) is committed
+
+
+@pytest.mark.parametrize(("voting", "elected"), [((2, 3), False), ((4, 5), False), ((2, 4), True)])
+def test_joint_configuration_elects_with_both_majorities(voting, elected):
+    cluster = Cluster(5)
+    configuration = ConfState((1, 4, 5), voters_outgoing=(1, 2, 3))
+    for peer in cluster.peers.values():
+        peer.disk.configuration = configuration
+    for member in range(1, 6):
+        cluster.crash(member)
+    cluster[1].campaign()
+    cluster.settle(among=[1, *voting])
+    assert (cluster[1].role is RaftRole.LEADER) is elected
+
+
+def test_learner_gets_entries_but_counts_for_nothing():
+    cluster = Cluster(4, learners=[3, 4])
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 3, 4])
+    assert cluster[1].commit_index == 1
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster.applied(3) == [b"x"]
+
+
+def test_removed_leader_steps_down():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r1"))
+    cluster.settle()
+    assert cluster[1].role is RaftRole.FOLLOWER
+    assert cluster[2].status().configuration == ConfState((2, 3))
+    with pytest.raises(ProposalDropped):
+        cluster[1].propose(b"x")
+    cluster.tick(1, 100)
+    assert cluster[1].role is RaftRole.FOLLOWER
+    cluster.elect(2, among=[2, 3])
+
+
+def test_removed_leader_that_stays_does_not_count_itself():
+    cluster = Cluster(3, step_down_on_removal=False)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r1"))
+    cluster.flush(1)
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 2])
+    assert cluster[1].status().configuration == ConfState((2, 3))
+    assert cluster[1].commit_index == 2, "2 alone is no majority of 2 and 3"
+    with pytest.raises(ProposalDropped) as raised:
+        cluster[1].propose(b"y")
+    assert raised.value.reason is DropReason.NOT_A_MEMBER
+
+
+def test_new_member_counts_as_heard_of_until_the_next_check():
+    cluster = Cluster(2, check_quorum=True)
+    cluster.elect(1)
+    cluster.tick(1, 9)
+    cluster.settle()
+    cluster[1].propose_conf_change(change("v3"))
+    cluster.settle()
+    cluster.drop()
+    assert cluster[1].status().progress[3].recent_active
+    cluster.tick(1)
+    assert cluster[1].role is RaftRole.LEADER
+
+
+def test_transfer_to_a_member_that_is_removed_is_given_up():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r3"))
+    cluster[1].transfer_leader(3)
+    cluster.settle(among=[1, 2])
+    assert cluster[1].status().transferee == 0
+    cluster[1].propose(b"x")
+
+
+def test_answer_of_a_removed_member_is_refused():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r3"))
+    cluster.settle()
+    before = cluster[1].status()
+    cluster[1].step(Message(K.APPEND_REPLY, 1, 3, 1, index=2))
+    assert cluster[1].status() == before
+
+
+def test_change_is_committed_by_the_configuration_before_it():
+    cluster = Cluster(2)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r2"))
+    cluster.settle(among=[1])
+    assert cluster[1].commit_index == 1
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster[1].status().configuration == ConfState((1,))
+
+
+def test_restart_takes_the_configuration_of_the_applied_entries():
+    """A change in the unapplied tail is not in force."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r3"))
+    cluster.flush(1)
+    cluster.crash(1)
+    assert cluster[1].status().configuration == cluster.configuration
+    assert cluster[1].last_index == 2

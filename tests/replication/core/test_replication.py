@@ -1,0 +1,441 @@
+"""Logs become equal, what a quorum has stored is committed, and nothing else is."""
+
+import pytest
+
+from replication.core.errors import DropReason, ProposalDropped
+from replication.core.progress import ProgressState
+from replication.core.trace import MessageRefused, Refusal
+from replication.core.types import (
+    ConfState,
+    Entry,
+    HardState,
+    Message,
+    MessageKind,
+    RaftRole,
+    Snapshot,
+    SnapshotMeta,
+)
+from tests.replication.core.cluster import Cluster, between, of_kind, to
+
+K = MessageKind
+
+
+def appends(cluster):
+    return [m for m in cluster.network if m.kind is K.APPEND]
+
+
+def with_log(cluster, member, *terms, commit=0):
+    """Restart ``member`` with a log of these terms."""
+    log = [Entry(term, index, b"old") for index, term in enumerate(terms, start=1)]
+    cluster.peers[member].disk.store(HardState(max(terms), 0, commit), log, None)
+    cluster.crash(member)
+
+
+def test_entry_is_committed_by_a_quorum_and_applied_by_all():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle()
+    assert [cluster.applied(member) for member in (1, 2, 3)] == [[b"x"]] * 3
+
+
+def test_several_entries_share_a_message_and_a_sync():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_many([b"a", b"b", b"c"])
+    peer = cluster.peers[1]
+    leaving = peer.take_ready()
+    assert [len(m.entries) for m in leaving] == [3, 3]
+    assert len(peer.append_work) == 1
+
+
+def test_appends_leave_before_the_leader_has_synced():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    peer = cluster.peers[1]
+    cluster.network += peer.take_ready()
+    assert [m.to for m in appends(cluster)] == [2, 3]
+    cluster.deliver(to(2, 3))
+    cluster.flush(2, 3)
+    cluster.deliver(to(1))
+    assert peer.core.commit_index == 2, "two others have it on disk"
+    assert len(peer.append_work) == 1
+    peer.take_ready()
+    assert not peer.apply_work, "it applies what it has synced itself"
+
+
+def test_leader_counts_itself_only_once_it_has_synced():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    peer = cluster.peers[1]
+    cluster.network += peer.take_ready()
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    assert peer.core.commit_index == 1, "one of three disks has it"
+    peer.sync()
+    assert peer.core.commit_index == 2
+
+
+def test_follower_acknowledges_only_what_it_has_synced():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.flush(1)
+    cluster.deliver(to(2))
+    peer = cluster.peers[2]
+    assert peer.take_ready() == []
+    assert peer.disk.last_index() == 1
+    assert [(m.kind, m.index) for m in peer.sync()] == [(K.APPEND_REPLY, 2)]
+    assert peer.disk.last_index() == 2
+
+
+def test_commit_index_of_a_heartbeat_stays_within_what_matches():
+    """A follower may have an uncommitted tail of another leader below the leader's commit index."""
+    cluster = Cluster(3)
+    with_log(cluster, 3, 1, 1, 1)
+    with_log(cluster, 1, 1, 2)
+    with_log(cluster, 2, 1, 2)
+    cluster.elect(1, among=[1, 2])
+    assert cluster[1].commit_index == 3
+    cluster.tick(1)
+    cluster.flush(1)
+    assert [m.commit for m in cluster.network if m.kind is K.HEARTBEAT] == [3, 0]
+    cluster.deliver(of_kind(K.HEARTBEAT))
+    assert cluster[3].commit_index == 0
+
+
+def test_follower_commits_no_further_than_the_message_has_checked():
+    cluster = Cluster(3)
+    with_log(cluster, 3, 1, 1, 1)
+    cluster[3].step(Message(K.APPEND, 3, 1, 2, 1, 1, (), 3))
+    assert cluster[3].commit_index == 1
+    cluster[3].step(Message(K.APPEND, 3, 1, 2, 1, 1, (Entry(2, 2),), 3))
+    assert cluster[3].commit_index == 2
+
+
+def test_entry_of_an_earlier_term_is_not_committed_by_counting():
+    """Raft paper, 5.4.2 and figure 8."""
+    cluster = Cluster(3)
+    with_log(cluster, 1, 1, 2)
+    with_log(cluster, 2, 1, 2)
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    assert cluster[1].role is RaftRole.LEADER
+    cluster.flush(1)
+    cluster.drop()
+    cluster[1].step(Message(K.APPEND_REPLY, 1, 2, 3, index=2))
+    assert cluster[1].status().progress[2].match == 2
+    assert cluster[1].commit_index == 0
+    cluster[1].step(Message(K.APPEND_REPLY, 1, 2, 3, index=3))
+    assert cluster[1].commit_index == 3
+
+
+def test_old_append_cuts_nothing_off():
+    """PySyncObj A, raftos#26: acknowledged entries were lost to a message delivered twice."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"one")
+    cluster.flush(1)
+    old = [m for m in cluster.network if between(1, 2)(m)]
+    cluster.deliver()
+    cluster[1].propose(b"two")
+    cluster.settle()
+    for message in old:
+        cluster[2].step(message)
+    cluster.flush(2)
+    assert cluster[2].last_index == 3
+    assert cluster.peers[2].log() == cluster.peers[1].log()
+
+
+def test_acknowledgement_of_an_earlier_leadership_does_not_count():
+    """PySyncObj C: a late reply made a commit with two copies of five."""
+    cluster = Cluster(5)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster[1].propose(b"y")
+    cluster.flush(1)
+    cluster.deliver(to(3))
+    cluster.flush(3)
+    late = cluster.drop(to(1))  # the link from 3 stalls with its acknowledgements of 2 and 3
+    cluster.drop()
+    cluster.elect(2, among=[2, 4, 5])
+    cluster.tick(2)
+    cluster.settle()
+    assert [len(peer.log()) for peer in cluster.peers.values()] == [2] * 5
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster.deliver()
+    cluster.flush(2, 3, 4, 5)
+    cluster.deliver()
+    cluster.flush(1)
+    cluster.deliver(to(4))
+    cluster.flush(4)
+    cluster.deliver(to(1))
+    before = cluster[1].status()
+    assert (before.last, before.hard_state.commit) == (3, 2), "1 and 4 have entry 3"
+    assert [m.index for m in late] == [2, 3]
+    for message in late:
+        cluster[1].step(message)
+    assert cluster[1].status() == before
+
+
+def test_match_index_does_not_go_back():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle()
+    for index in (1, 0):
+        cluster[1].step(Message(K.APPEND_REPLY, 1, 2, 1, index=index))
+    cluster[1].step(Message(K.APPEND_REPLY, 1, 2, 1, 1, 1, reject=True, reject_hint=0))
+    progress = cluster[1].status().progress[2]
+    assert (progress.match, progress.next, progress.state) == (2, 3, ProgressState.REPLICATE)
+
+
+def test_acknowledgement_of_what_was_never_sent_stops_the_leader():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    with pytest.raises(AssertionError, match="never sent"):
+        cluster[1].step(Message(K.APPEND_REPLY, 1, 2, 1, index=99))
+
+
+def test_leader_finds_the_place_where_logs_meet_with_one_rejection_for_each_term():
+    """Raft paper, 5.3: the follower's hint skips whole terms, not single entries."""
+    cluster = Cluster(3)
+    with_log(cluster, 1, *[1] * 10, *[4] * 10)
+    with_log(cluster, 2, *[1] * 10, *[4] * 10)
+    with_log(cluster, 3, *[1] * 10, *[2] * 30)
+    cluster.elect(1, among=[1, 2])
+    rejections = 0
+    cluster.tick(1)
+    while cluster.flush() or cluster.network:
+        rejections += sum(m.reject for m in cluster.network)
+        cluster.deliver()
+    assert rejections == 1
+    assert cluster.peers[3].log() == cluster.peers[1].log()
+
+
+def test_new_leader_overwrites_what_was_never_committed():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"lost")
+    cluster.flush(1)
+    cluster.drop()
+    cluster.elect(2, among=[2, 3])
+    cluster[2].propose(b"kept")
+    cluster.settle(among=[2, 3])
+    cluster.tick(2)
+    cluster.settle()
+    assert [cluster.applied(member) for member in (1, 2, 3)] == [[b"kept"]] * 3
+    assert cluster[1].role is RaftRole.FOLLOWER
+
+
+def test_full_window_stops_appends_until_something_is_acknowledged():
+    cluster = Cluster(3, inflight_messages_max=2)
+    cluster.elect(1)
+    for _ in range(4):
+        cluster[1].propose(b"x")
+    cluster.flush(1)
+    assert [len(m.entries) for m in appends(cluster) if m.to == 2] == [1, 1]
+    cluster.settle()
+    assert cluster.applied(2) == [b"x"] * 4
+
+
+def test_uncommitted_tail_is_bounded_and_freed_when_applied():
+    cluster = Cluster(3, uncommitted_bytes_max=10)
+    cluster.elect(1)
+    for round_ in range(3):
+        cluster[1].propose(b"x" * 10)
+        with pytest.raises(ProposalDropped) as raised:
+            cluster[1].propose(b"x")
+        assert raised.value.reason is DropReason.TOO_MANY_UNCOMMITTED
+        cluster[1].propose(b"")
+        cluster.settle()
+        assert len(cluster.applied(3)) == round_ + 1
+
+
+def test_uncommitted_tail_starts_empty_in_each_leadership():
+    cluster = Cluster(3, uncommitted_bytes_max=10)
+    cluster.elect(1)
+    cluster[1].propose(b"x" * 10)
+    cluster.flush(1)
+    cluster.drop()
+    cluster.elect(2, among=[2, 3])
+    cluster.tick(2)
+    cluster.settle()
+    cluster.elect(1)
+    cluster[1].propose(b"x" * 10)
+
+
+def test_proposals_are_dropped_where_nobody_can_take_them():
+    cluster = Cluster(3)
+    for elected, reason in ((False, DropReason.NO_LEADER), (True, DropReason.NOT_LEADER)):
+        if elected:
+            cluster.elect(1)
+        with pytest.raises(ProposalDropped) as raised:
+            cluster[2].propose(b"x")
+        assert raised.value.reason is reason
+
+
+def test_entries_are_applied_once_across_restarts():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    for number in range(5):
+        cluster[1].propose(b"%d" % number)
+        cluster.settle()
+    for member in (1, 2, 3):
+        cluster.crash(member)
+    cluster.elect(2)
+    expected = [b"%d" % number for number in range(5)]
+    assert [cluster.applied(member) for member in (1, 2, 3)] == [expected] * 3
+
+
+def test_what_was_applied_is_committed_even_if_the_commit_index_was_not_synced():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle()
+    disk = cluster.peers[2].disk
+    disk.store(HardState(1, 1, 0), (), None)
+    cluster.crash(2)
+    assert cluster[2].commit_index == cluster[2].applied_index == 2
+
+
+def test_missing_synced_entries_stop_the_member():
+    cluster = Cluster(3)
+    cluster.peers[1].disk.store(HardState(1, 1, 7), (), None)
+    with pytest.raises(AssertionError, match="missing"):
+        cluster.crash(1)
+
+
+# Snapshots
+
+
+def lagging(cluster):
+    """Let member 3 miss so much that only a snapshot helps."""
+    cluster.elect(1)
+    for number in range(5):
+        cluster[1].propose(b"%d" % number)
+        cluster.settle(among=[1, 2])
+    cluster.peers[1].disk.compact(cluster.peers[1].disk.applied_index)
+    cluster.tick(1)
+
+
+def test_follower_that_missed_too_much_gets_a_snapshot():
+    cluster = Cluster(3)
+    lagging(cluster)
+    cluster.settle()
+    assert cluster.applied(3) == cluster.applied(1)
+    cluster[1].propose(b"more")
+    cluster.settle()
+    assert cluster.applied(3)[-1] == b"more"
+    assert cluster[1].status().progress[3].state is ProgressState.REPLICATE
+
+
+def test_snapshot_is_acknowledged_when_it_is_on_disk():
+    cluster = Cluster(3)
+    lagging(cluster)
+    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
+        cluster.flush()
+        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
+        cluster.flush()
+    cluster.deliver(to(3))
+    peer = cluster.peers[3]
+    assert peer.take_ready() == []
+    assert [m.index for m in peer.sync()] == [6]
+    assert peer.core.applied_index == 6
+
+
+def test_lost_snapshot_is_sent_again_after_a_report():
+    cluster = Cluster(3)
+    lagging(cluster)
+    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
+        cluster.flush()
+        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
+        cluster.flush()
+    cluster.drop()
+    assert cluster[1].status().progress[3].pending_snapshot == 6
+    cluster[1].report_snapshot(3, ok=False)
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster.applied(3) == cluster.applied(1)
+
+
+@pytest.mark.parametrize("index", [1, 3, 6])
+def test_older_snapshot_takes_nothing_back(index):
+    cluster = Cluster(3)
+    cluster.elect(1)
+    for number in range(5):
+        cluster[1].propose(b"%d" % number)
+    cluster.settle()
+    before = cluster[3].status()
+    meta = SnapshotMeta(index, 1, ConfState((1, 3)))
+    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=Snapshot(meta, b"")))
+    assert cluster[3].status() == before
+    cluster.flush(3)
+    assert cluster.network[-1].index == 6, "it says how far it is"
+
+
+def test_snapshot_of_what_the_log_has_only_moves_the_commit_index():
+    cluster = Cluster(3)
+    with_log(cluster, 3, 1, 1, 1)
+    meta = SnapshotMeta(2, 1, cluster.configuration)
+    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=Snapshot(meta, b"")))
+    assert cluster[3].commit_index == 2
+    assert cluster[3].last_index == 3
+
+
+def test_snapshot_replaces_a_later_configuration_that_was_not_committed():
+    """openraft#1808."""
+    cluster = Cluster(3)
+    with_log(cluster, 3, 1, 1, 1)
+    meta = SnapshotMeta(9, 2, ConfState((1, 2, 3, 4)))
+    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 2, snapshot=Snapshot(meta, b"[]")))
+    status = cluster[3].status()
+    assert status.configuration.voters == (1, 2, 3, 4)
+    assert (status.last, status.hard_state.commit) == (9, 9)
+
+
+def test_snapshot_for_others_is_refused():
+    cluster = Cluster(3)
+    meta = SnapshotMeta(9, 2, ConfState((1, 2)))
+    message = Message(K.SNAPSHOT, 3, 1, 2, snapshot=Snapshot(meta, b""))
+    cluster[3].step(message)
+    expected = MessageRefused(message, Refusal.NOT_FOUND_IN_SNAPSHOT)
+    assert expected in cluster.peers[3].facts
+    assert cluster[3].last_index == 0
+
+
+def test_unreachable_member_is_probed_and_comes_back():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].report_unreachable(3)
+    assert cluster[1].status().progress[3].state is ProgressState.PROBE
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster[1].status().progress[3].state is ProgressState.REPLICATE
+
+
+def test_snapshot_does_not_make_uncommitted_entries_of_others_committed():
+    """PySyncObj B: chunks of a snapshot moved the commit index of a divergent follower."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    for _ in range(3):
+        cluster[1].propose(b"of the deposed leader")
+    cluster.flush(1)
+    cluster.drop()
+    cluster.elect(2, among=[2, 3])
+    for _ in range(4):
+        cluster[2].propose(b"kept")
+        cluster.settle(among=[2, 3])
+    cluster.peers[2].disk.compact(cluster.peers[2].disk.applied_index)
+    cluster.tick(2)
+    while cluster.flush() or cluster.network:
+        cluster.deliver()
+        assert b"of the deposed leader" not in cluster.applied(1)
+    assert cluster.applied(1) == cluster.applied(2) == [b"kept"] * 4
