@@ -18,10 +18,16 @@ PIPE_COLUMNS = 10_000
 """Width of a table that nobody looks at: nothing is cut off."""
 
 
-def to_json(message: Message, *, indent: int | None = None) -> str:
-    """Return the contract's JSON form, with the names of the fields as the contract writes them."""
-    value = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def to_value(message: Message) -> dict[str, object]:
+    """Return the contract's JSON form: its own names, and zeros too, so that scripts find them."""
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def to_json(message: Message) -> str:
+    """Return a message as one line of JSON."""
+    return json.dumps(to_value(message), ensure_ascii=False)
 
 
 def write_lines(messages: Iterable[Message]) -> None:
@@ -32,9 +38,7 @@ def write_lines(messages: Iterable[Message]) -> None:
 
 def write_json(messages: Sequence[Message]) -> None:
     """Write one JSON list."""
-    values = [
-        json_format.MessageToDict(message, preserving_proto_field_name=True) for message in messages
-    ]
+    values = [to_value(message) for message in messages]
     click.echo(json.dumps(values, ensure_ascii=False, indent=2))
 
 

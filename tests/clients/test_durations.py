@@ -1,0 +1,43 @@
+"""Durations as people write them."""
+
+from datetime import timedelta
+
+import pytest
+
+from taskraft._durations import milliseconds, seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "expected_ms"),
+    [
+        (0, 0),
+        (2, 2_000),
+        (0.0015, 2),
+        ("250ms", 250),
+        ("10s", 10_000),
+        ("1.5m", 90_000),
+        ("1h30m", 5_400_000),
+        ("1h 30m", 5_400_000),
+        ("2d", 172_800_000),
+        ("7", 7_000),
+        (timedelta(minutes=1, milliseconds=5), 60_005),
+    ],
+)
+def test_a_duration_is_read_as_whole_milliseconds(written, expected_ms):
+    assert milliseconds(written) == expected_ms
+
+
+@pytest.mark.parametrize("nonsense", [-1, float("nan"), float("inf")])
+def test_a_negative_or_endless_number_is_refused(nonsense):
+    with pytest.raises(ValueError, match="from 0"):
+        milliseconds(nonsense)
+
+
+@pytest.mark.parametrize("nonsense", ["", "5 parsecs", "s", "-1s", "1s1", "1e3"])
+def test_a_text_that_is_no_duration_is_refused_with_examples(nonsense):
+    with pytest.raises(ValueError, match="1h30m"):
+        milliseconds(nonsense)
+
+
+def test_seconds_are_for_timers_of_this_process():
+    assert seconds("250ms") == 0.25

@@ -1,0 +1,120 @@
+"""One table explains every reason; exceptions, retries and the page follow from it."""
+
+import grpc
+import pytest
+
+from taskraft import errors
+from taskraft._status import from_item, from_rpc_error
+from taskraft.catalogue import CATALOGUE, from_reason, is_retried
+from taskraft.cli import failures
+from taskraft.v1 import error_pb2
+from tests.clients.fake_cluster import Refused
+from tools import errors_page
+
+REASONS = [name for name, number in error_pb2.Error.Reason.items() if number]
+
+
+def test_the_table_covers_every_reason_of_the_contract_and_no_other():
+    assert sorted(CATALOGUE) == sorted(REASONS)
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_row_agrees_with_the_contract(reason):
+    row = CATALOGUE[reason]
+    assert row.reason == row.exception.reason == reason
+    assert row.code in grpc.StatusCode.__members__
+    assert row.meaning.endswith(".")
+    assert row.advice.endswith(".")
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_every_reason_has_an_exception_of_its_own(reason):
+    error = from_reason(reason, "because", metadata={"a": "b"}, retry_ms=5)
+    assert type(error) is CATALOGUE[reason].exception
+    assert (str(error), error.metadata, error.retry_ms) == ("because", {"a": "b"}, 5)
+    assert [row.exception for row in CATALOGUE.values()].count(type(error)) == 1
+
+
+def test_a_reason_of_a_newer_server_is_carried_by_the_root():
+    error = from_reason("SUN_TOO_HOT", "it is")
+    assert type(error) is errors.TaskraftError
+    assert error.reason == "SUN_TOO_HOT"
+    assert not is_retried(error)
+
+
+def test_what_is_retried_never_is_a_final_refusal():
+    for row in CATALOGUE.values():
+        if row.is_retried:
+            assert issubclass(row.exception, errors.RetryableError)
+
+
+class Failed(grpc.aio.AioRpcError):
+    """A failed call as grpc.aio raises it."""
+
+    def __init__(self, code, details="", trailing=()):
+        super().__init__(
+            code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details, details
+        )
+
+
+def failed(refused):
+    status = refused.status()
+    return Failed(status.code, status.details, status.trailing_metadata)
+
+
+def test_details_become_the_typed_exception_with_all_that_they_say():
+    refused = Refused(
+        "INVALID_FIELD",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        violations=[("tube", "is empty"), ("tasks[0].ttl_ms", "is negative")],
+    )
+    error = from_rpc_error(failed(refused))
+    assert isinstance(error, errors.InvalidField)
+    assert [violation.field for violation in error.violations] == ["tube", "tasks[0].ttl_ms"]
+
+
+def test_retry_info_and_metadata_are_read():
+    refused = Refused(
+        "OVERLOADED", grpc.StatusCode.RESOURCE_EXHAUSTED, retry_ms=1_500, metadata={"limit": "7"}
+    )
+    error = from_rpc_error(failed(refused))
+    assert isinstance(error, errors.Overloaded)
+    assert (error.retry_ms, error.metadata["limit"]) == (1_500, "7")
+
+
+@pytest.mark.parametrize(
+    ("code", "exception"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, errors.Unavailable),
+        (grpc.StatusCode.CANCELLED, errors.Unavailable),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlinePassed),
+        (grpc.StatusCode.UNIMPLEMENTED, errors.NotSupported),
+        (grpc.StatusCode.UNAUTHENTICATED, errors.NoCredentials),
+        (grpc.StatusCode.PERMISSION_DENIED, errors.NotAllowed),
+        (grpc.StatusCode.DATA_LOSS, errors.TaskraftError),
+    ],
+)
+def test_a_status_without_our_details_is_judged_by_its_code(code, exception):
+    assert type(from_rpc_error(Failed(code, "text"))) is exception
+
+
+def test_the_error_of_an_item_is_typed_too():
+    error = error_pb2.Error(
+        reason=error_pb2.Error.KEY_TAKEN, message="taken", metadata={"task_id": "17"}
+    )
+    typed = from_item(error)
+    assert isinstance(typed, errors.KeyTaken)
+    assert typed.task_id == 17
+
+
+def test_an_exception_without_text_says_what_its_class_says():
+    assert str(errors.LeaseStale()).startswith("Tell that the lease is over")
+
+
+def test_the_page_is_as_the_table_says():
+    assert errors_page.PAGE.read_text() == errors_page.page(), "run `python -m tools.errors_page`"
+
+
+def test_every_reason_has_an_exit_code():
+    codes = {failures.exit_code(row.exception("")) for row in CATALOGUE.values()}
+    assert codes == {1, 2, 3, 4, 5}

@@ -1,0 +1,60 @@
+"""Which node is asked next."""
+
+import pytest
+
+from taskraft import _route
+from taskraft._route import Route, addresses_of, target_from_environment
+
+
+def test_the_leader_is_asked_as_soon_as_it_is_known():
+    route = Route(["a:1", "b:1"])
+    assert route.next_address() == "a:1"
+    route.heard_of_leader("b:1")
+    assert route.next_address() == "b:1"
+
+
+def test_a_leader_that_was_no_help_is_forgotten_and_the_others_have_their_turns():
+    route = Route(["a:1", "b:1", "c:1"])
+    route.heard_of_leader("a:1")
+    route.failed("a:1")
+    assert route.next_address() == "b:1"
+    route.failed("b:1")
+    assert route.next_address() == "c:1"
+    route.failed("c:1")
+    assert route.next_address() == "a:1"
+
+
+def test_a_hint_to_a_node_that_cannot_be_reached_is_not_believed_for_a_while(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(_route.time, "monotonic", lambda: now)
+    route = Route(["a:1"])
+    route.heard_of_leader("inside:1")
+    route.failed("inside:1", is_unreachable=True)
+    route.heard_of_leader("inside:1")
+    assert route.next_address() == "a:1"
+    now += _route.UNREACHABLE_SECONDS
+    route.heard_of_leader("inside:1")
+    assert route.next_address() == "inside:1"
+
+
+def test_an_empty_hint_says_nothing():
+    route = Route(["a:1"])
+    route.heard_of_leader("a:1")
+    route.heard_of_leader("")
+    assert route.leader == "a:1"
+
+
+def test_a_target_is_a_list_of_addresses():
+    assert addresses_of("a:1, b:2,") == ("a:1", "b:2")
+
+
+@pytest.mark.parametrize("target", ["", ",", "a", "a:", "a:x"])
+def test_a_target_without_ports_is_refused(target):
+    with pytest.raises(ValueError, match="address"):
+        addresses_of(target)
+
+
+def test_the_target_comes_from_the_environment_or_is_that_of_a_development_cluster(monkeypatch):
+    assert target_from_environment() == "127.0.0.1:7401"
+    monkeypatch.setenv("TASKRAFT_TARGET", "a:1")
+    assert target_from_environment() == "a:1"
