@@ -37,14 +37,21 @@ def require(*programs: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def go_client(tmp_path_factory):
+def go_stubs():
     require("go")
-    folder, binary = HERE / "go", tmp_path_factory.mktemp("go") / "foreign"
+    folder = HERE / "go"
+    shutil.rmtree(folder / "stubs", ignore_errors=True)
     buf = str(Path(sys.executable).parent / "buf")
     contract = str(ROOT / "proto")
     stubs = [buf, "generate", contract, "--path", f"{contract}/taskraft/v1"]
     run(*stubs, "--template", "buf.gen.yaml", folder=folder, timeout_s=BUILD_TIMEOUT_S)
-    run("go", "build", "-o", str(binary), ".", folder=folder, timeout_s=BUILD_TIMEOUT_S)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def go_client(go_stubs, tmp_path_factory):
+    binary = tmp_path_factory.mktemp("go") / "foreign"
+    run("go", "build", "-o", str(binary), ".", folder=go_stubs, timeout_s=BUILD_TIMEOUT_S)
     return [str(binary)]
 
 
@@ -63,6 +70,19 @@ def node_client():
 def node_address(tmp_path_factory):
     with LocalCluster(1, tmp_path_factory.mktemp("foreign")) as cluster:
         yield cluster.target
+
+
+# The first two are tests of their own also because each may take minutes where Go has an empty cache.
+
+
+def test_the_contract_generates_stubs_for_go(go_stubs):
+    generated = {path.name for path in (go_stubs / "stubs").rglob("*.pb.go")}
+    contract = {path.stem for path in (ROOT / "proto/taskraft/v1").glob("*.proto")}
+    assert generated >= {f"{name}.pb.go" for name in contract}
+
+
+def test_a_client_compiles_against_the_stubs_for_go(go_client):
+    assert Path(go_client[0]).exists()
 
 
 @pytest.mark.parametrize("language", ["go", "node"])
