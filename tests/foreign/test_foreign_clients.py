@@ -72,7 +72,7 @@ def node_address(tmp_path_factory):
         yield cluster.target
 
 
-# The first two are tests of their own also because each may take minutes where Go has an empty cache.
+# The first two stand alone also because each may take minutes where Go has an empty cache.
 
 
 def test_the_contract_generates_stubs_for_go(go_stubs):
