@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from replication.applier import Applier
 from replication.core.config import Config
@@ -40,6 +41,9 @@ from replication.snapshot_source import SnapshotSource
 from replication.storage.group_storage import BOOTSTRAP_INDEX, BOOTSTRAP_TERM, GroupStorage
 from replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 from replication.trimmer import Trimmer, TrimPolicy
+
+_BEFORE_A_TERM: Final = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY})
+"""They name a term that nobody is in yet."""
 
 
 class Driver:
@@ -197,13 +201,17 @@ class Driver:
 
     def _perform(self, ready: Ready) -> None:
         to_peers: list[Message] = []
+        of_new_term: list[Message] = []
+        durable_term = self._writer.durable_term
         for message in ready.messages:
             to = message.to
             if to > NO_MEMBER:
                 if message.kind is MessageKind.SNAPSHOT:
                     self._snapshots.send(message)
-                else:
+                elif message.term <= durable_term or message.kind in _BEFORE_A_TERM:
                     to_peers.append(message)
+                else:
+                    of_new_term.append(message)
             elif to == APPEND_WORKER:
                 self._writer.put(message)
             else:
@@ -213,6 +221,10 @@ class Driver:
         if to_peers:
             self.counters.sent += len(to_peers)
             self._effects.send(to_peers)
+        # A candidate that crashed before its term and the end of its log are durable could be
+        # elected in its next life by late votes for this one, though its log is shorter then. So
+        # nothing of a term leaves before the term, and what was written before it, is durable.
+        self._writer.put_replies(of_new_term)
         self._writer.advance()
         for state in ready.read_states:
             self._reads.answered(state)

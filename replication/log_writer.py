@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from replication.core.types import Entry, HardState, LogIndex, Message
+from replication.core.types import Entry, HardState, LogIndex, Message, MessageKind
 from replication.effects import Effects
 from replication.storage.group_storage import GroupStorage
 
@@ -38,6 +38,8 @@ class LogWriter:
         self._queue: deque[Message] = deque()
         self._is_busy = False
         self._term_and_vote = (hard_state.term, hard_state.vote)
+        self.durable_term = hard_state.term
+        """The last term that is known to be on the disk."""
         self._commit = hard_state.commit
 
     @property
@@ -66,6 +68,11 @@ class LogWriter:
         """Queue a message to the append worker."""
         self._queue.append(message)
 
+    def put_replies(self, messages: list[Message]) -> None:
+        """Release ``messages`` when everything that was put before is durable."""
+        if messages:
+            self._queue.append(Message(MessageKind.STORAGE_APPEND, replies=tuple(messages)))
+
     def begin_snapshot(self) -> HardState | None:
         """Take the snapshot at the head; nothing else is written until ``end_snapshot``.
 
@@ -79,6 +86,7 @@ class LogWriter:
     def end_snapshot(self, message: Message) -> None:
         """Release the replies of a snapshot that is installed."""
         self._is_busy = False
+        self.durable_term = self._term_and_vote[0]
         self._listener.written(message.replies)
 
     def advance(self) -> None:
@@ -104,10 +112,18 @@ class LogWriter:
     ) -> None:
         self._is_busy = True
         work: Callable[[], int] = partial(self._storage.store, hard_state, entries, self._commit)
-        self._effects.store(work, partial(self._written, entries, replies))
+        self._effects.store(work, partial(self._written, hard_state, entries, replies))
 
-    def _written(self, entries: list[Entry], replies: list[Message], log_bytes: int) -> None:
+    def _written(
+        self,
+        hard_state: HardState | None,
+        entries: list[Entry],
+        replies: list[Message],
+        log_bytes: int,
+    ) -> None:
         self._is_busy = False
+        if hard_state is not None:
+            self.durable_term = hard_state.term
         if entries:
             self._storage.view.publish(entries)
         self._listener.written(replies)

@@ -1,0 +1,290 @@
+"""One member of the simulated group: the real driver and storage on virtual time and disk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Protocol, TypeVar
+
+import google_crc32c
+
+from replication.core.config import Config
+from replication.core.errors import Compacted, Unavailable
+from replication.core.types import (
+    ConfState,
+    Entry,
+    HardState,
+    LogIndex,
+    MemberId,
+    Message,
+    Snapshot,
+    SnapshotMeta,
+    SoftState,
+    Term,
+)
+from replication.driver import Driver, build_driver
+from replication.errors import LogDamaged, SnapshotBroken
+from replication.machine import SnapshotReader
+from replication.storage.group_storage import GroupStorage, StorageConfig
+from replication.storage.metadata import Identity
+from replication.storage.stored_log import StoredLog
+from replication.trimmer import TrimPolicy
+from tests.sim.disk import Crashed, SimDisk
+from tests.sim.invariants import Invariants
+from tests.sim.machine import DigestMachine
+from tests.sim.schedule import Event, Schedule
+
+T = TypeVar("T")
+
+TICK_US = 50_000
+
+
+class World(Protocol):
+    """What a member needs of the world."""
+
+    schedule: Schedule
+    invariants: Invariants
+
+    def send(self, message: Message, incarnation: int) -> None: ...
+
+    def send_snapshot(
+        self, message: Message, chunks: list[bytes], done: Callable[[bool], None]
+    ) -> None: ...
+
+    def ended(self, member: Member, why: str) -> None: ...
+
+
+class CheckedMachine(DigestMachine):
+    """Shows everything that it applies to the invariants."""
+
+    member: Member
+
+    def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
+        results = super().apply(entries)
+        for entry, digest in zip(entries, results, strict=True):
+            assert isinstance(digest, bytes)
+            self.member.world.invariants.applied(self.member, entry, digest)
+        return results
+
+    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
+        super().install_snapshot(index, chunks)
+        self.member.world.invariants.installed(self.member, index, self.digest)
+
+
+class Member:
+    """A member through all its lives."""
+
+    def __init__(
+        self, member: MemberId, world: World, config: Config, rng: Random, members: int
+    ) -> None:
+        self.id = member
+        self.world = world
+        self.disk = SimDisk(rng)
+        self.is_running = False
+        self.is_damaged = False
+        self.is_paused = False
+        self.rate = 1.0
+        """How fast its clock runs."""
+        self.sync_us = (100, 3000)
+        self.machine = CheckedMachine()
+        self.machine.member = self
+        self.incarnation = 0
+        self.heard: dict[MemberId, int] = {}
+        """Latest life of each peer that was heard of."""
+        self.driver: Driver
+        self.view: StoredLog
+        self._config = config
+        self._rng = rng
+        self._founders = ConfState(voters=tuple(MemberId(each) for each in range(1, members + 1)))
+        self._events: set[Event] = set()
+        self._pump: Event | None = None
+        self._work: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+        self._storage: GroupStorage
+
+    # Lives
+
+    def start(self) -> None:
+        """Begin a life with what the disk has."""
+        self.disk.recover()
+        self.machine = CheckedMachine(self.machine.durable)
+        self.machine.member = self
+        config = StorageConfig(
+            Identity("sim", self.id, 0),
+            self._founders,
+            salt=self._rng.randrange(1 << 32),
+            segment_bytes=self._rng.choice((2048, 4096, 16384)),
+            recent_entries_max=self._rng.choice((10, 1000)),
+        )
+        try:
+            self._storage = GroupStorage.open(self.disk, config, self.machine.applied_index)
+        except LogDamaged as error:
+            self.is_damaged = True
+            self.world.ended(self, f"damaged: {error}")
+            return
+        self.view = self._storage.view
+        self.incarnation = self._storage.incarnation
+        self.heard.clear()
+        self.is_running = True
+        self.is_paused = False
+        self.world.invariants.began(self)
+        policy = TrimPolicy(self._rng.choice((3000, 20_000)), self._rng.choice((0, 5, 50)))
+        self.driver = build_driver(
+            self._config, self._rng.randrange, self._storage, self.machine, self, self, policy
+        )
+        self._tick()
+
+    def stop(self, *, power: bool) -> None:
+        """End this life in the middle of whatever it did."""
+        self.is_running = False
+        for event in self._events:
+            event.cancel()
+        self._events.clear()
+        self._pump = None
+        self._work.clear()
+        if power:
+            self.disk.lose_power()
+        self.driver.fail_all(SnapshotBroken("the process ended"))
+
+    def crash_in_work(self) -> bool:
+        """Let the storage worker get stuck in the middle of its work; tell whether it had any."""
+        if not self._work:
+            return False
+        self.disk.crash_at = self.disk.operations + self._rng.randrange(1, 8)
+        with contextlib.suppress(Crashed, OSError):
+            self._work[0][0]()
+        return True
+
+    # Facts for the invariants
+
+    def durable_hard_state(self) -> HardState:
+        return self._storage.metadata.hard_state()
+
+    def term_at(self, index: LogIndex) -> Term | None:
+        try:
+            return self.driver.core._member.log.term(index)
+        except (Compacted, Unavailable):
+            return None
+
+    def has_synced(self, index: LogIndex, term: Term) -> bool:
+        if index < self.view.first_index() - 1:
+            return True
+        return index <= self.view.last_index() and self.view.term(index) == term
+
+    # Input
+
+    def receive(self, message: Message, incarnation: int) -> None:
+        if not self.is_running or incarnation < self.heard.get(message.sender, 0):
+            return
+        self.heard[message.sender] = incarnation
+        if self.is_paused:
+            self._later(
+                self._rng.randrange(50_000), "late", lambda: self.receive(message, incarnation)
+            )
+        else:
+            self.driver.receive([message])
+
+    def receive_snapshot(
+        self, message: Message, chunks: list[bytes], done: Callable[[bool], None]
+    ) -> None:
+        """Take a whole snapshot piece by piece, as the transport would."""
+        try:
+            incoming = self.driver.begin_snapshot(f"t{self.world.schedule.now_us}")
+            offset = crc = 0
+            for chunk in chunks:
+                crc = google_crc32c.extend(crc, chunk)
+                incoming.write(offset, chunk, crc)
+                offset += len(chunk)
+        except SnapshotBroken:
+            done(False)
+            return
+
+        def deliver(_: None) -> None:
+            assert message.snapshot is not None
+            reference = Snapshot(message.snapshot.meta, incoming.name.encode())
+            self.driver.receive_snapshot(replace(message, snapshot=reference))
+            done(True)
+
+        self.store(incoming.seal, deliver)
+
+    def _tick(self) -> None:
+        self._later(int(TICK_US / self.rate), f"tick {self.id}", self._tick)
+        if not self.is_paused:
+            self.driver.tick()
+
+    # Effects
+
+    def send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.world.invariants.sent(self, message)
+            self.world.send(message, self.incarnation)
+
+    def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
+        self.world.invariants.check_installable(meta)
+        announcement = replace(message, snapshot=Snapshot(meta))
+        incarnation = self.incarnation
+
+        def done(ok: bool) -> None:
+            if self.is_running and self.incarnation == incarnation:
+                self.driver.snapshot_sent(message.to, ok=ok)
+
+        self.world.send_snapshot(announcement, list(content.chunks()), done)
+        content.close()
+
+    def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._work.append((work, then))  # type: ignore[arg-type]  # the pair agrees on T
+        if len(self._work) == 1:
+            self._begin_work()
+
+    def _begin_work(self) -> None:
+        self._later(self._rng.randint(*self.sync_us), f"store {self.id}", self._end_work)
+
+    def _end_work(self) -> None:
+        work, then = self._work[0]
+        try:
+            result = work()
+        except OSError as error:
+            self.world.ended(self, f"failed: {error}")
+            return
+        self._work.pop(0)
+        if self._work:
+            self._begin_work()
+        then(result)
+        if self.is_running:
+            self.pump()
+
+    def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._later(self._rng.randrange(1, 20_000), f"flush {self.id}", lambda: then(work()))
+
+    def request_pump(self) -> None:
+        if self._pump is None:
+            self._pump = self._later(self._rng.randrange(1, 50), f"pump {self.id}", self.pump)
+
+    def pump(self) -> None:
+        if self._pump is not None:
+            self._pump.cancel()
+            self._pump = None
+        self.driver.pump()
+
+    def _later(self, delay_us: int, name: str, run: Callable[[], None]) -> Event:
+        def happen() -> None:
+            self._events.discard(event)
+            run()
+            if self.is_running:
+                self.world.invariants.check(self)
+
+        event = self.world.schedule.after(delay_us, name, happen)
+        self._events.add(event)
+        return event
+
+    # Observer
+
+    def role_changed(self, state: SoftState, term: Term) -> None:
+        pass
+
+    def applied(self, index: LogIndex) -> None:
+        pass
+
+    def synced(self, entries: int, log_bytes: int) -> None:
+        pass

@@ -1,0 +1,102 @@
+"""A network that delays, loses, doubles, reorders, cuts and stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from replication.core.types import MemberId, Message
+from tests.sim.schedule import Event, Schedule
+
+Link = tuple[MemberId, MemberId]
+
+
+class Network:
+    """The links between members, one per direction.
+
+    A link keeps the order of its messages unless ``reorder`` strikes, like a stream that is broken
+    and made anew. What is under way to a member that ends is lost with its connections.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        rng: Random,
+        deliver: Callable[[Message, int], None],
+        lost: Callable[[MemberId, MemberId], None],
+    ) -> None:
+        self._schedule = schedule
+        self._rng = rng
+        self._deliver = deliver
+        self._lost = lost
+        self._busy_until: dict[Link, int] = {}
+        self._under_way: dict[Link, list[Event]] = {}
+        self._stalled: dict[Link, list[tuple[Message, int]]] = {}
+        self.cut: set[Link] = set()
+        self.drop = 0.0
+        self.double = 0.0
+        self.reorder = 0.0
+        self.delay_us = (200, 2000)
+        self.messages = 0
+
+    def send(self, message: Message, incarnation: int) -> None:
+        """Take a message of a member's life ``incarnation``."""
+        self.messages += 1
+        link = (message.sender, message.to)
+        if link in self._stalled:
+            self._stalled[link].append((message, incarnation))
+            return
+        if link in self.cut or self._rng.random() < self.drop:
+            if self._rng.random() < 0.5:
+                self._lost(message.sender, message.to)
+            return
+        self._carry(link, message, incarnation)
+        if self._rng.random() < self.double:
+            self._carry(link, message, incarnation)
+
+    def _carry(self, link: Link, message: Message, incarnation: int) -> None:
+        arrival = self._schedule.now_us + self._rng.randint(*self.delay_us)
+        if self._rng.random() >= self.reorder:
+            arrival = max(arrival, self._busy_until.get(link, 0))
+            self._busy_until[link] = arrival
+        event = self._schedule.after(
+            arrival - self._schedule.now_us,
+            f"{message.sender}->{message.to} {message.kind.value}",
+            lambda: self._deliver(message, incarnation),
+        )
+        under_way = self._under_way.setdefault(link, [])
+        under_way.append(event)
+        if len(under_way) > 100:
+            del under_way[:50]
+
+    def reset(self, link: Link) -> None:
+        """Break a connection: what is under way is lost."""
+        for event in self._under_way.pop(link, []):
+            event.cancel()
+
+    def forget(self, member: MemberId) -> None:
+        """Break all connections to a member that ended; what it sent may still arrive."""
+        for link in [*self._under_way]:
+            if link[1] == member:
+                self.reset(link)
+        for link in self._stalled:
+            if link[1] == member:
+                self._stalled[link].clear()
+
+    def stall(self, link: Link) -> None:
+        """Let a link hold everything back until it is released."""
+        self._stalled.setdefault(link, [])
+
+    def release(self) -> None:
+        """Deliver everything that stalled links held back."""
+        stalled, self._stalled = self._stalled, {}
+        for link, held in stalled.items():
+            for message, incarnation in held:
+                self._carry(link, message, incarnation)
+
+    def heal(self) -> None:
+        """End all faults."""
+        self.cut.clear()
+        self.drop = self.double = self.reorder = 0.0
+        self.delay_us = (200, 2000)
+        self.release()
