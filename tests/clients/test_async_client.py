@@ -1,0 +1,396 @@
+"""Put, take and settle with asyncio, against a fake cluster."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from taskraft import AsyncClient, Retry, errors
+from taskraft.v1 import task_pb2
+
+
+@pytest.fixture
+async def client(cluster):
+    async with AsyncClient(cluster.target) as one:
+        yield one
+
+
+async def put_three(client):
+    return await client.tube("emails").put_many(["a", "b", "c"])
+
+
+# --------------------------------------------------------------------------------------------- put
+
+
+async def test_a_put_carries_every_option_in_milliseconds(cluster, client):
+    await client.tube("emails").put(
+        {"to": "a@b.c"},
+        priority=-3,
+        delay="10s",
+        ttl=3_600,
+        ttr="1m",
+        headers={"a": "text", "b": b"\xff"},
+        key=("welcome", "42"),
+        on_conflict="return_existing",
+        subqueue="user-1",
+        type="welcome",
+        group="morning",
+        position="front",
+        visible_at_ms=5,
+        retry=Retry(attempts_max=5, backoff="2s", factor=1.5, backoff_max="5m", jitter=0.1),
+    )
+    (request,) = cluster.requests("PutTasks")
+    assert request.tube == "emails"
+    assert len(request.request_id) == 32
+    assert list(request.tasks) == [
+        task_pb2.TaskSpec(
+            payload=b'{"to":"a@b.c"}',
+            content_type="application/json",
+            priority=-3,
+            delay_ms=10_000,
+            ttl_ms=3_600_000,
+            ttr_ms=60_000,
+            headers={"a": b"text", "b": b"\xff"},
+            unique_key=["welcome", "42"],
+            on_conflict=task_pb2.TaskSpec.RETURN_EXISTING,
+            subqueue="user-1",
+            type="welcome",
+            group="morning",
+            position=task_pb2.TaskSpec.FRONT,
+            visible_at_ms=5,
+            retry=task_pb2.RetryPolicy(
+                attempts_max=5,
+                backoff_ms=2_000,
+                factor_percent=150,
+                backoff_ms_max=300_000,
+                jitter_percent=10,
+                exhausted=task_pb2.RetryPolicy.BURY,
+            ),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("payload", "content", "content_type"),
+    [
+        (b"\x00", b"\x00", ""),
+        ("ü", "ü".encode(), "text/plain; charset=utf-8"),
+        ({"a": [1, None]}, b'{"a":[1,null]}', "application/json"),
+        (None, b"null", "application/json"),
+    ],
+)
+async def test_a_payload_is_encoded_by_its_type(cluster, client, payload, content, content_type):
+    await client.tube("emails").put(payload)
+    (spec,) = cluster.requests("PutTasks")[0].tasks
+    assert (spec.payload, spec.content_type) == (content, content_type)
+
+
+async def test_the_media_type_may_be_given(cluster, client):
+    await client.tube("emails").put("<a/>", content_type="text/xml")
+    assert cluster.requests("PutTasks")[0].tasks[0].content_type == "text/xml"
+
+
+async def test_an_unknown_option_is_refused_before_anything_is_sent(cluster, client):
+    with pytest.raises(TypeError, match="no option prio"):
+        await client.tube("emails").put("a", prio=1)
+    assert not cluster.calls
+
+
+async def test_puts_of_one_moment_are_one_message_and_later_ones_join_the_next(cluster, client):
+    tube = client.tube("emails")
+    cluster.hold_puts()
+    first = [asyncio.create_task(tube.put(str(n))) for n in range(10)]
+    while not cluster.asked("PutTasks"):
+        await asyncio.sleep(0)
+    second = [asyncio.create_task(client.tube("emails").put(str(n))) for n in range(20)]
+    await asyncio.sleep(0)
+    cluster.let_puts_go()
+    assert await asyncio.gather(*first, *second) == list(range(1, 31))
+    assert [len(request.tasks) for request in cluster.requests("PutTasks")] == [10, 20]
+
+
+async def test_a_refused_item_of_a_joined_message_fails_its_own_caller_only(client):
+    tube = client.tube("emails")
+    answers = await asyncio.gather(
+        tube.put("a"), tube.put("refuse"), tube.put("b"), return_exceptions=True
+    )
+    assert answers[0] == 1
+    assert isinstance(answers[1], errors.KeyTaken)
+    assert answers[2] == 2
+
+
+async def test_many_tasks_go_in_full_messages_in_order(cluster, client):
+    async def payloads():
+        for n in range(2_500):
+            yield str(n)
+
+    assert await client.tube("emails").put_many(payloads()) == list(range(1, 2_501))
+    requests = cluster.requests("PutTasks")
+    assert [len(request.tasks) for request in requests] == [1_000, 1_000, 500]
+    sent = [int(spec.payload) for request in requests for spec in request.tasks]
+    assert sent == list(range(2_500))
+
+
+async def test_large_payloads_make_smaller_messages(cluster, client):
+    await client.tube("emails").put_many([b"x" * 400_000] * 4)
+    assert [len(request.tasks) for request in cluster.requests("PutTasks")] == [3, 1]
+
+
+async def test_refused_items_of_a_list_are_told_together_with_the_ids_of_the_others(client):
+    with pytest.raises(errors.ItemsRefused, match="1 of 3") as told:
+        await client.tube("emails").put_many(["a", "refuse", "b"])
+    assert told.value.task_ids == [1, 0, 2]
+    assert list(told.value.refused) == [1]
+
+
+async def test_an_atomic_put_is_one_message_that_may_wait_for_room(cluster, client):
+    assert await client.tube("emails").put_atomic(["a", "b"], room_wait="3s") == [1, 2]
+    (request,) = cluster.requests("PutTasks")
+    assert request.atomic
+    assert request.room_wait_ms == 3_000
+
+
+# -------------------------------------------------------------------------------------------- take
+
+
+async def test_a_task_is_taken_in_the_session_of_the_client_and_acknowledged(cluster, client):
+    await put_three(client)
+    task = await client.tube("emails").take(wait=0)
+    assert (str(task), task.text(), task.state, task.attempt) == ("emails/1", "a", "TAKEN", 1)
+    assert task.message.session_id in cluster.state.sessions
+    await task.ack({"done": True})
+    assert task.is_settled
+    settlement = cluster.requests("SettleTasks")[0].settlements[0]
+    assert settlement.ack.result == b'{"done":true}'
+    assert settlement.ack.result_content_type == "application/json"
+
+
+async def test_no_task_in_time_is_none_and_not_an_error(client):
+    assert await client.tube("emails").take(wait="10ms") is None
+    assert await client.tube("emails").take_many(5, wait=0) == []
+
+
+async def test_a_waiting_take_gets_a_task_as_soon_as_it_is_put(client):
+    taking = asyncio.create_task(client.tube("emails").take())
+    await asyncio.sleep(0)
+    await client.tube("emails").put("a")
+    assert (await taking).text() == "a"
+
+
+async def test_a_lease_may_do_without_the_session(cluster, client):
+    await put_three(client)
+    task = await client.tube("emails").take(wait=0, session=False, ttr="5s", types=["x"])
+    assert task.message.session_id == ""
+    (request,) = cluster.requests("TakeTasks")
+    assert (request.session_id, request.ttr_ms, list(request.types)) == ("", 5_000, ["x"])
+    await client.settle(task.token)
+    assert not cluster.asked("OpenSession")
+
+
+async def test_a_lost_session_is_opened_anew_by_the_next_take(cluster, client):
+    await put_three(client)
+    await client.tube("emails").take(wait=0)
+    cluster.state.sessions.clear()
+    assert (await client.tube("emails").take(wait=0)).text() == "b"
+    assert len(cluster.asked("OpenSession")) == 2
+
+
+async def test_several_tubes_are_taken_from_with_their_shares(cluster, client):
+    await client.take_many({"a": 3, "b": 1}, 5, wait=0)
+    (request,) = cluster.requests("TakeTasks")
+    assert [(source.tube, source.weight) for source in request.sources] == [("a", 3), ("b", 1)]
+
+
+async def test_a_task_can_be_read_as_json(client):
+    await client.tube("emails").put({"to": "a"})
+    assert (await client.tube("emails").take(wait=0)).json() == {"to": "a"}
+
+
+# ------------------------------------------------------------------------------------------ settle
+
+
+async def test_a_second_acknowledgement_is_refused_as_stale(client):
+    await put_three(client)
+    task = await client.tube("emails").take(wait=0)
+    await task.ack()
+    with pytest.raises(errors.LeaseStale):
+        await task.ack()
+
+
+async def test_settlements_of_one_moment_are_one_message_with_one_settlement_per_kind(
+    cluster, client
+):
+    await client.tube("emails").put_many([str(n) for n in range(6)])
+    tasks = await client.tube("emails").take_many(6, wait=0)
+    await asyncio.gather(
+        *(task.ack() for task in tasks[:4]), tasks[4].release("5s"), tasks[5].bury("why")
+    )
+    (request,) = cluster.requests("SettleTasks")
+    assert [len(settlement.tokens) for settlement in request.settlements] == [4, 1, 1]
+    assert request.settlements[1].release.delay_ms == 5_000
+    assert request.settlements[2].bury.failure.message == "why"
+
+
+async def test_a_touch_prolongs_the_lease_and_tells_the_progress(cluster, client):
+    await put_three(client)
+    task = await client.tube("emails").take(wait=0)
+    await task.touch("30s", progress=0.25, note="page 1")
+    assert task.lease_until_ms == 30_000
+    touch = cluster.requests("SettleTasks")[0].settlements[0].touch
+    assert (touch.progress.basis_points, touch.progress.note) == (2_500, "page 1")
+    assert not task.is_settled
+    await task.touch()
+    assert cluster.requests("SettleTasks")[1].settlements[0].touch.restart
+
+
+async def test_a_context_acknowledges_on_success(cluster, client):
+    await put_three(client)
+    async with await client.tube("emails").take(wait=0):
+        pass
+    assert cluster.state.tasks["emails"][1].state == task_pb2.Task.DONE
+
+
+async def test_a_context_releases_with_the_failure_when_its_block_raises(cluster, client):
+    await put_three(client)
+    with pytest.raises(ZeroDivisionError):
+        async with await client.tube("emails").take(wait=0):
+            _ = 1 / 0
+    task = cluster.state.tasks["emails"][1]
+    assert task.state == task_pb2.Task.READY
+    assert (task.failure.type, task.failure.message) == ("ZeroDivisionError", "division by zero")
+    release = cluster.requests("SettleTasks")[0].settlements[0].release
+    assert not release.HasField("delay_ms"), "the retry policy decides"
+
+
+async def test_an_interruption_costs_the_task_no_attempt(cluster, client):
+    await put_three(client)
+    with pytest.raises(asyncio.CancelledError):
+        async with await client.tube("emails").take(wait=0):
+            raise asyncio.CancelledError
+    release = cluster.requests("SettleTasks")[0].settlements[0].release
+    assert release.uncounted
+
+
+async def test_a_context_leaves_a_task_alone_that_was_settled_inside(cluster, client):
+    await put_three(client)
+    async with await client.tube("emails").take(wait=0) as task:
+        await task.bury("no")
+    assert len(cluster.asked("SettleTasks")) == 1
+
+
+async def test_a_failure_is_cut_to_what_the_contract_allows(cluster, client):
+    await put_three(client)
+    task = await client.tube("emails").take(wait=0)
+    await task.reject("ü" * 5_000)
+    failure = cluster.requests("SettleTasks")[0].settlements[0].reject.failure
+    assert len(failure.message.encode()) == 4_096
+    assert failure.fatal
+
+
+# ------------------------------------------------------------------------------------ other calls
+
+
+async def test_single_tasks_are_peeked_at_listed_kicked_and_deleted(client):
+    tube = client.tube("emails")
+    await put_three(client)
+    task = await tube.take(wait=0)
+    await task.bury()
+    assert (await tube.peek(1)).state == "BURIED"
+    assert [task.id async for task in tube.list()] == [1, 2, 3]
+    assert await tube.kick() == 1
+    assert await tube.delete([2, 3]) == 2
+    with pytest.raises(errors.TaskNotFound):
+        await tube.peek(2)
+    with pytest.raises(errors.TaskNotFound):
+        await tube.delete(2)
+    with pytest.raises(errors.ItemsRefused):
+        await tube.delete([1, 2])
+
+
+async def test_a_tube_is_created_with_its_settings(cluster, client):
+    tube = await client.create_tube(
+        "emails", "utubettl", ttr="1m", retain=5, on_ack="keep", if_not_exists=True,
+        retry=Retry(attempts_max=3), priority_order="higher_first", capacity_tasks=9,
+    )
+    assert tube.name == "emails"
+    (request,) = cluster.requests("CreateTube")
+    options = request.tube.options
+    assert request.if_not_exists
+    assert (request.tube.kind, options.ttr_ms, options.retain_ms) == (5, 60_000, 5_000)
+    assert (options.on_ack, options.retry.attempts_max, options.capacity_tasks) == (2, 3, 9)
+    assert not options.HasField("ttl_ms")
+    with pytest.raises(TypeError, match="no option colour"):
+        await client.create_tube("emails", colour="red")
+
+
+async def test_tubes_are_listed_over_all_pages_counted_and_dropped(client):
+    for name in ("a", "b", "c"):
+        await client.tube(name).put("x")
+    assert [tube.name for tube in await client.list_tubes()] == ["a", "b", "c"]
+    assert (await client.tube("b").stats()).tasks.ready == 1
+    assert len((await client.stats()).tubes) == 3
+    assert await client.drop_tube("a", force=True) == 3
+    with pytest.raises(errors.TubeNotFound):
+        await client.tube("nope").stats()
+
+
+async def test_the_cluster_tells_about_itself(client):
+    assert (await client.cluster_state()).leader == "n1"
+    assert (await client.server_info()).version == "0.1.0"
+
+
+async def test_the_feed_is_read_over_broken_streams_without_gap_or_repetition(cluster, client):
+    cluster.faults["ReadChanges"].append(object())
+    events = [event.seq async for event in client.changes(from_start=True, follow=False)]
+    assert events == [0, 1, 2]
+    assert [request.from_seq for request in cluster.requests("ReadChanges")] == [0, 1]
+
+
+async def test_the_feed_is_followed_from_now(client):
+    events = client.changes()
+    assert [(await anext(events)).seq, (await anext(events)).seq] == [3, 4]
+    await events.aclose()
+
+
+# --------------------------------------------------------------------------------- life of a client
+
+
+async def test_a_closed_client_refuses_calls_and_hands_its_tasks_back(cluster):
+    client = AsyncClient(cluster.target)
+    await put_three(client)
+    await client.tube("emails").take(wait=0)
+    await client.close()
+    await client.close()
+    assert cluster.state.tasks["emails"][1].state == task_pb2.Task.READY
+    with pytest.raises(errors.ClientClosed):
+        await client.tube("emails").put("a")
+
+
+async def test_a_client_that_was_never_used_closes_without_a_call(cluster):
+    async with AsyncClient(cluster.target):
+        pass
+    assert not cluster.calls
+
+
+async def test_a_client_belongs_to_one_event_loop(client):
+    await client.tube("emails").put("a")
+
+    def elsewhere():
+        return asyncio.run(client.tube("emails").put("b"))
+
+    with pytest.raises(RuntimeError, match="event loop"):
+        await asyncio.to_thread(elsewhere)
+
+
+async def test_refusals_are_raised_as_what_they_are(cluster, client):
+    with pytest.raises(errors.TubeNotFound):
+        await client.tube("missing").put("a")
+    cluster.refuse(
+        "PutTasks",
+        "INVALID_FIELD",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        violations=[("tube", "is malformed")],
+    )
+    with pytest.raises(errors.InvalidField) as told:
+        await client.tube("a b").put("a")
+    assert told.value.violations[0].field == "tube"
