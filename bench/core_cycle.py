@@ -1,7 +1,7 @@
 """Measure put, take and ack through the queue core alone, write-behind into RocksDB included.
 
-Prints one line: the median CPU time of one task's whole cycle over several rounds, and its parts. Run:
-`python -m bench.core_cycle [--rounds N] [--batch N] [--backlog N]`.
+Prints one line: the median CPU time of one task's whole cycle over several rounds, and its parts.
+Run: `python -m bench.core_cycle [--rounds N] [--batch N] [--backlog N]`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import argparse
 import gc
 import tempfile
 import time
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
-
-from rocksdict import AccessType, Options, Rdict, WriteBatch, WriteOptions
 
 from service.queue.commands import (
     Ack,
@@ -31,57 +30,16 @@ from service.queue.commands import (
 )
 from service.queue.limits import Limits
 from service.queue.queue import Queue
+from service.storage.rocks import RocksStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from service.queue.commands import Command
-    from service.queue.store import Write
 
 TASKS_PER_ROUND = 20_000
 TASKS_PER_COLLECT = 5_000
 BODY = b"x" * 100
-
-
-class RocksStore:
-    """The least that the core needs of RocksDB: raw bytes, no WAL."""
-
-    def __init__(self, path: str) -> None:
-        options = Options(raw_mode=True)
-        options.create_if_missing(True)
-        self._db = Rdict(path, options, access_type=AccessType.read_write())
-        self._options = WriteOptions()
-        self._options.disable_wal = True
-
-    def get(self, key: bytes) -> bytes | None:
-        found = self._db.get(key)
-        assert found is None or isinstance(found, bytes)
-        return found
-
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        iterator = self._db.iter()
-        iterator.seek(start)
-        while iterator.valid():
-            key, value = iterator.key(), iterator.value()
-            assert isinstance(key, bytes)
-            assert isinstance(value, bytes)
-            if key >= stop:
-                return
-            yield key, value
-            iterator.next()
-
-    def write(self, writes: Iterable[Write]) -> None:
-        batch = WriteBatch(raw_mode=True)
-        for item in writes:
-            if isinstance(item, tuple):
-                key, value = item
-                if value is None:
-                    batch.delete(key)
-                else:
-                    batch.put(key, value)
-            else:
-                batch.delete_range(item.start, item.stop)
-        self._db.write(batch, self._options)
+BLOCK_CACHE_BYTES = 64 * 1024 * 1024
+WRITE_BUFFER_BYTES = 64 * 1024 * 1024
 
 
 class Cycle:
@@ -102,6 +60,7 @@ class Cycle:
         )
 
     def apply(self, part: str, *commands: Command) -> list[object]:
+        """Apply one entry and add its time to a part."""
         self.index += 1
         began = time.thread_time_ns()
         results = self.queue.apply(self.index, 1_000_000 + self.index, commands)
@@ -109,12 +68,14 @@ class Cycle:
         return list(results)
 
     def put(self) -> None:
+        """Put one batch."""
         self.requests += 1
         tasks = [NewTask(BODY, len(BODY)) for _ in range(self.batch)]
         (result,) = self.apply("put", Put("bench", tasks, request_id=f"p{self.requests}"))
         assert isinstance(result, PutResult)
 
     def take_and_ack(self) -> None:
+        """Take one batch and acknowledge it."""
         (result,) = self.apply("take", Take(["bench"], "consumer", tasks_max=self.batch))
         assert isinstance(result, TakeResult)
         assert len(result.tasks) == self.batch
@@ -123,6 +84,7 @@ class Cycle:
         self.apply("ack", Settle([Ack(tokens)], request_id=f"a{self.requests}"))
 
     def collect(self) -> None:
+        """Write what changed behind."""
         began = time.thread_time_ns()
         writes = list(self.queue.collect_writes())
         collected = time.thread_time_ns()
@@ -131,6 +93,7 @@ class Cycle:
         self.spent["write"] += time.thread_time_ns() - collected
 
     def round(self) -> dict[str, float]:
+        """Return the time of each part per task, in microseconds."""
         self.spent = dict.fromkeys(self.spent, 0)
         per_collect = max(TASKS_PER_COLLECT // self.batch, 1)
         for number in range(TASKS_PER_ROUND // self.batch):
@@ -149,7 +112,8 @@ def main() -> None:
     parser.add_argument("--backlog", type=int, default=0, help="tasks that wait meanwhile")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as path:
-        cycle = Cycle(RocksStore(path), arguments.batch)
+        store = RocksStore(Path(path) / "state", BLOCK_CACHE_BYTES, WRITE_BUFFER_BYTES)
+        cycle = Cycle(store, arguments.batch)
         for number in range(arguments.backlog // arguments.batch):
             cycle.put()
             if number % 50 == 49:

@@ -25,7 +25,7 @@ HOLDER: Final = Struct(">IQ")
 
 
 def collect(ledger: Ledger) -> list[Write]:
-    """Return the final value of each key that changed since the last call, applied index included."""
+    """Return the final values of the keys that changed since the last call, and the meta record."""
     writes: list[Write] = []
     _collect_tasks(ledger, writes)
     _collect_tubes(ledger, writes)
@@ -38,43 +38,52 @@ def collect(ledger: Ledger) -> list[Write]:
 
 
 def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
-    add = writes.append
     for task in ledger.dirty_tasks:
         task.dirty = False
-        number, task_id = task.tube.number, task.id
-        written = task.written
-        if task.state is GONE:
-            if written is not None:
-                place, timer, apart = written
-                add((task_key(number, task_id), None))
-                if apart:
-                    add((body_key(number, task_id), None))
-                if place:
-                    add((place, None))
-                if timer:
-                    add((timer, None))
-                del task.tube.tasks[task_id]
-            continue
-        place, timer = task.keys()
-        apart = task.is_body_apart
-        add((task_key(number, task_id), task.record()))
-        old_place, old_timer = (b"", b"") if written is None else written[:2]
-        if written is None and apart:
-            assert task.body is not None
-            add((body_key(number, task_id), task.body))
-        if place != old_place:
-            if old_place:
-                add((old_place, None))
-            if place:
-                add((place, HOLDER.pack(number, task_id) if task.state is TAKEN else b""))
-        if timer != old_timer:
-            if old_timer:
-                add((old_timer, None))
-            if timer:
-                add((timer, b""))
-        task.written = (place, timer, apart)
-        _let_go(ledger, task)
+        if task.state is not GONE:
+            _write_task(task, writes)
+            _let_go(ledger, task)
+        elif task.written is not None:
+            _delete_task(task, writes)
+            del task.tube.tasks[task.id]
     ledger.dirty_tasks.clear()
+
+
+def _write_task(task: Task, writes: list[Write]) -> None:
+    """Write a task's record, and of its other keys those that differ from what the store knows."""
+    number, task_id = task.tube.number, task.id
+    place, timer = task.keys()
+    apart = task.is_body_apart
+    writes.append((task_key(number, task_id), task.record()))
+    holder = HOLDER.pack(number, task_id) if task.state is TAKEN else b""
+    written = task.written
+    if written is None:
+        if apart:
+            assert task.body is not None
+            writes.append((body_key(number, task_id), task.body))
+        if place:
+            writes.append((place, holder))
+        if timer:
+            writes.append((timer, b""))
+    else:
+        for old, new, content in ((written[0], place, holder), (written[1], timer, b"")):
+            if old != new:
+                if old:
+                    writes.append((old, None))
+                if new:
+                    writes.append((new, content))
+    task.written = (place, timer, apart)
+
+
+def _delete_task(task: Task, writes: list[Write]) -> None:
+    """Delete all keys of a task that is gone."""
+    assert task.written is not None
+    number, task_id = task.tube.number, task.id
+    place, timer, apart = task.written
+    writes.append((task_key(number, task_id), None))
+    if apart:
+        writes.append((body_key(number, task_id), None))
+    writes.extend((key, None) for key in (place, timer) if key)
 
 
 def _let_go(ledger: Ledger, task: Task) -> None:
@@ -95,8 +104,7 @@ def _let_go(ledger: Ledger, task: Task) -> None:
 
 
 def _collect_tubes(ledger: Ledger, writes: list[Write]) -> None:
-    for number in ledger.ended_tubes:
-        writes.append((tube_key(number), None))
+    writes.extend((tube_key(number), None) for number in ledger.ended_tubes)
     ledger.ended_tubes.clear()
     for tube in ledger.dirty_tubes:
         tube.dirty = False

@@ -125,7 +125,7 @@ class Put:
 
 @value
 class Take:
-    """Lease ready tasks of some tubes to a session (or, without one, for a time). Answer: ``TakeResult``."""
+    """Lease ready tasks of some tubes to a session, or for a time. Answer: ``TakeResult``."""
 
     tubes: Sequence[str]
     session_id: str = ""
@@ -243,7 +243,10 @@ class Delete:
 
 @value
 class CreateTube:
-    """Create a tube. Answer: ``TubeResult``. ``options`` is the client's message as it came, kept to be shown."""
+    """Create a tube. Answer: ``TubeResult``.
+
+    ``body`` is the client's message as it came, kept to be shown.
+    """
 
     name: str
     kind: TubeKind
@@ -302,7 +305,11 @@ class KeepSessions:
 
 @value
 class AttachSession:
-    """Say that a session has streams (it does not expire) or has none any more (its ttr starts). Answer: ``KeepResult``."""
+    """Say that a session has streams, so that it does not expire, or has none any more.
+
+    Then its ttr starts; a session without any ends at once. Answer: ``KeepResult``, without the
+    session where it ended.
+    """
 
     session_id: str
     attached: bool
@@ -320,9 +327,10 @@ class CloseSession:
 
 @value
 class Startup:
-    """Begin a leadership: detach all sessions and give each a full grace; sessionless leases live on.
+    """Begin a leadership: detach all sessions and give each a full grace.
 
-    ``feed_id`` and ``feed_partitions`` are used by the first one of a cluster only. Answer: ``StartupResult``.
+    Sessionless leases live on. ``feed_id`` and ``feed_partitions`` are used by the first one of a
+    cluster only. Answer: ``StartupResult``.
     """
 
     member_id: int

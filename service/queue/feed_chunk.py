@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """One transition of one task, without its sequence number; meanings as in taskraft.v1.ChangeEvent.
+    """One transition of one task; fields as in taskraft.v1.ChangeEvent, without its ``seq``.
 
     The hot paths make plain tuples of this shape: a named tuple costs twice as much.
     """
@@ -63,7 +63,7 @@ COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
     ("type", "i", 4),
     ("payload_bytes", "i", 4),
 )
-"""Name, type and bytes of each column, in the order of the events' fields and of the stored form."""
+"""Name, type and bytes of each column, in the order of the events' fields."""
 
 ROW_BYTES: Final = sum(width for _, _, width in COLUMNS)
 TUBE_COLUMN: Final = 3
@@ -120,7 +120,7 @@ class ChangeChunk:
 
 @value
 class ChunkHeader:
-    """What a stored chunk says about itself; ``bytes_before``: what the partition had written before it."""
+    """What a stored chunk says; ``bytes_before``: what its partition had written before it."""
 
     rows: int
     first_ms: int

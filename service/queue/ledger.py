@@ -45,7 +45,7 @@ class Ledger:
         self.tubes: dict[str, Tube] = {}
         self.tubes_by_number: dict[int, Tube] = {}
         self.removals: dict[int, tuple[Tube, int]] = {}
-        """Content of truncated and dropped tubes that is still to be cleared away, from an id on."""
+        """Content of truncated and dropped tubes that is to be cleared away, from an id on."""
         self.sessions: dict[str, Session] = {}
         self.sessions_by_number: dict[int, Session] = {}
         self.leases: dict[int, Task] = {}
@@ -201,7 +201,7 @@ class Ledger:
         self.set_timer(task)
 
     def leave_order(self, task: Task) -> None:
-        """Take a task out of the order that it has a place in, before its order or state changes."""
+        """Take a task out of the order that it is in, before its order or state changes."""
         if task.state is READY:
             task.tube.ready.discard(task.order)
         elif task.state is BURIED:
@@ -238,7 +238,7 @@ class Ledger:
             session.timer = timer
 
     def forget(self, task: Task) -> None:
-        """Let go of a task that is gone; one that the store knows stays until its record is deleted."""
+        """Let go of a task that is gone; if the store knows it, it stays until the next batch."""
         if task.written is None:
             del task.tube.tasks[task.id]
         if task.body:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
     ItemRefusal,
@@ -12,12 +12,11 @@ from service.queue.commands import (
     PutResult,
     Reason,
     Refusal,
-    State,
 )
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after, lengthened
 from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
-from service.queue.task import Task
+from service.queue.task import Task, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,19 +26,6 @@ if TYPE_CHECKING:
 
 PUT: Final = EventKind.PUT
 IN_ORDER: Final = Position.IN_ORDER
-
-
-class Terms(NamedTuple):
-    """What applies to a task: the tube's defaults and the producer's wishes put together."""
-
-    state: State
-    lane: int
-    priority: int
-    rank: int
-    ttl_ms: int
-    ttr_ms: int
-    visible_at_ms: int
-    expire_at_ms: int
 
 
 def put(ledger: Ledger, command: Put) -> PutResult | Refusal:
@@ -101,8 +87,8 @@ def terms_of(tube: Tube, task: NewTask, now_ms: int) -> Terms:
     return Terms(
         DELAYED if delay_ms > 0 else READY,
         lane,
-        priority,
         tube.rank(priority),
+        priority,
         ttl_ms,
         max(ttr_ms, 0),
         after(now_ms, delay_ms) if delay_ms > 0 else NEVER_MS,
@@ -143,40 +129,21 @@ def _store(
     add_dirty = ledger.dirty_tasks.append
     add_ready = tube.ready.add
     terms = terms_of(tube, NewTask(b"", 0), now_ms)
-    state, lane, priority, rank, ttl_ms, ttr_ms, visible_at_ms, expire_at_ms = terms
     delayed = payload_bytes = resident_bytes = 0
     first_id = task_id = tube.next_id
     for new in new_tasks:
         if has_wishes:
             terms = terms_of(tube, new, now_ms)
-            state, lane, priority, rank, ttl_ms, ttr_ms, visible_at_ms, expire_at_ms = terms
-        order = (lane, rank, task_id)
-        body = new.body
-        size = new.payload_bytes
-        task_type = new.type
-        subqueue = new.subqueue
-        tasks[task_id] = task = Task(
-            tube,
-            task_id,
-            order,
-            state,
-            priority,
-            now_ms,
-            ttl_ms,
-            ttr_ms,
-            visible_at_ms,
-            expire_at_ms,
-            body,
-            size,
-            task_type,
-            subqueue,
-        )
+        body, size, task_type, subqueue = new.body, new.payload_bytes, new.type, new.subqueue
+        task = Task(tube, task_id, terms, now_ms, body, size, task_type, subqueue)
+        tasks[task_id] = task
         add_dirty(task)
+        state = task.state
         if state is READY:
-            add_ready(order)
+            add_ready(task.order)
         else:
             delayed += 1
-        if expire_at_ms < NEVER_MS or state is DELAYED:
+        if state is DELAYED or task.expire_at_ms < NEVER_MS:
             ledger.set_timer(task)
         payload_bytes += size
         resident_bytes += len(body)
@@ -191,7 +158,7 @@ def _store(
                 GONE,
                 state,
                 0,
-                priority,
+                task.priority,
                 now_ms,
                 now_ms,
                 subqueue,
@@ -206,11 +173,7 @@ def _store(
     tube.next_id = task_id
     ledger.place = place
     ledger.resident_bytes += resident_bytes
-    ready = task_id - first_id - delayed
-    if ready:
-        tube.counters.count(PUT, GONE, READY, ready)
-    if delayed:
-        tube.counters.count(PUT, GONE, DELAYED, delayed)
-    tube.counters.payload_bytes += payload_bytes
     ledger.touch_tube(tube)
+    tube.counters.count(PUT, GONE, READY, task_id - first_id - delayed, payload_bytes)
+    tube.counters.count(PUT, GONE, DELAYED, delayed)
     return range(first_id, task_id)

@@ -93,7 +93,7 @@ class Queue(Readers):
         return collect(self._ledger)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the leader must propose an entry though no command comes; None: not at all."""
+        """Return when the leader must propose an entry without any command; None: not at all."""
         return next_deadline_ms(self._ledger)
 
 
@@ -125,7 +125,7 @@ def _answer(ledger: Ledger, command: Command) -> Result:
     return result
 
 
-def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901 - one line per command
+def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - one line per command
     match command:
         case Put():
             return put(ledger, command)
@@ -164,7 +164,7 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901 - one line pe
 
 
 def _repeat(ledger: Ledger, record: bytes) -> Result:
-    """Return the first answer again: leases as far as they are valid, tubes and sessions as they are."""
+    """Return the first answer again: valid leases only, tubes and sessions as they are now."""
     answer = decode(record)
     match answer:
         case PutResult() | SettleResult() | CountResult():

@@ -66,7 +66,7 @@ class Readers:
     def list_tasks(
         self, tube: str, states: Collection[State], after_id: int, limit: int
     ) -> list[TaskView]:
-        """Return up to ``limit`` tasks in some states (none given: in all) with ids above one, in order.
+        """Return up to ``limit`` tasks with ids above one, in order; any state if none is given.
 
         Takes time in proportion to the tasks that it passes.
         """
@@ -165,7 +165,6 @@ class Readers:
         Too many rather than too few: the proposer appends takes for them to the same entry. Looks
         at the commands and at the deadlines that are due at ``now_ms``.
         """
-        ledger = self._ledger
         names: set[str] = set()
         for command in commands:
             match command:
@@ -179,15 +178,21 @@ class Readers:
                     names.update(self._tubes_held(session_id))
                 case _:
                     pass
-        if (least := ledger.timers.least()) is None or least[0] > now_ms:
-            return names
+        names.update(self._tubes_due(now_ms))
+        return names
+
+    def _tubes_due(self, now_ms: int) -> Iterator[str]:
+        """Yield the names of the tubes that due deadlines are about."""
+        ledger = self._ledger
+        least = ledger.timers.least()
+        if least is None or least[0] > now_ms:
+            return
         due = takewhile(lambda timer: timer[0] <= now_ms, ledger.timers.ordered())
         for _, kind, tube_number, number in islice(due, ledger.limits.deadlines_per_entry_max):
             if kind == SESSION_TIMER:
-                names.update(self._tubes_held(ledger.sessions_by_number[number].id))
+                yield from self._tubes_held(ledger.sessions_by_number[number].id)
             elif tube_number in ledger.tubes_by_number:
-                names.add(ledger.tubes_by_number[tube_number].name)
-        return names
+                yield ledger.tubes_by_number[tube_number].name
 
     def _tubes_of(self, tokens: Sequence[int]) -> Iterator[str]:
         leases = self._ledger.leases

@@ -113,7 +113,7 @@ def end_session(ledger: Ledger, session: Session, *, uncounted: bool = False) ->
 
 
 def startup(ledger: Ledger, command: Startup) -> StartupResult:
-    """Begin a leadership: nobody is attached to the new leader yet, and everybody gets a full grace.
+    """Begin a leadership: nobody is attached to the new leader, and everybody gets a full grace.
 
     Also sessions without any time to run get it: a change of leader is not the client's fault.
     Leases without session keep their time. The first Startup of a cluster begins the feed.

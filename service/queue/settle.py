@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, assert_never
 
 from service.queue.commands import (
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from service.queue.tube import Tube
 
 ACK: Final = EventKind.ACK
+BY_TUBE: Final = attrgetter("tube")
 
 
 def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
@@ -42,22 +45,41 @@ def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
     touched: list[TouchedLease] = []
     item = 0
     for settlement in command.settlements:
-        match settlement:
-            case Ack():
-                _ack(ledger, settlement, item, refused)
-            case Release():
-                for place, token in enumerate(settlement.tokens, item):
-                    _release(ledger, settlement, place, token, refused)
-            case BuryTaken():
-                for place, token in enumerate(settlement.tokens, item):
-                    _bury(ledger, settlement, place, token, refused)
-            case Touch():
-                for place, token in enumerate(settlement.tokens, item):
-                    _touch(ledger, settlement, place, token, refused, touched)
-            case _:
-                assert_never(settlement)
+        if isinstance(settlement, Ack):
+            _ack(ledger, settlement, item, refused)
+        else:
+            for place, token in enumerate(settlement.tokens, item):
+                refusal = _settle_one(ledger, settlement, token, touched)
+                if refusal is not None:
+                    refused.append(ItemRefusal(place, refusal))
         item += len(settlement.tokens)
     return SettleResult(refused, touched)
+
+
+def _settle_one(
+    ledger: Ledger,
+    settlement: Release | BuryTaken | Touch,
+    token: int,
+    touched: list[TouchedLease],
+) -> Refusal | None:
+    """Settle one lease; return why not, or None."""
+    task = ledger.leases.get(token)
+    if task is None:
+        return _stale(token)
+    refusal = _unsuitable(task.tube, settlement)
+    if refusal is not None:
+        return refusal
+    match settlement:
+        case Release():
+            _release(ledger, settlement, task)
+        case BuryTaken():
+            _bury(ledger, settlement, task)
+        case Touch():
+            _touch(ledger, settlement, task)
+            touched.append(TouchedLease(token, shown(task.lease_until_ms)))
+        case _:
+            assert_never(settlement)
+    return None
 
 
 def _stale(token: int) -> Refusal:
@@ -106,34 +128,28 @@ def _unsuitable(tube: Tube, settlement: Settlement) -> Refusal | None:
 
 
 def _ack(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal]) -> None:
-    """Finish tasks.
+    """Finish tasks."""
+    pop = ledger.leases.pop
+    tasks: list[Task] = []
+    for place, token in enumerate(settlement.tokens, item):
+        task = pop(token, None)
+        if task is None:
+            refused.append(ItemRefusal(place, _stale(token)))
+        else:
+            tasks.append(task)
+    for tube, run in groupby(tasks, BY_TUBE):
+        _finish(ledger, tube, list(run))
 
-    The hot path of consumers: what ``Ledger.move`` does, once per run of one tube.
-    """
-    leases = ledger.leases
+
+def _finish(ledger: Ledger, tube: Tube, run: list[Task]) -> None:
+    """Do what ``Ledger.move`` does, at once for tasks of one tube: the hot path of consumers."""
+    index, now_ms, place, name = ledger.index, ledger.now_ms, ledger.place, tube.name
     appends = ledger.feed.appends
     partitions = len(appends)
-    discard_timer = ledger.timers.discard
-    index, now_ms, place = ledger.index, ledger.now_ms, ledger.place
-    tube: Tube | None = None
-    count = payload_bytes = resident_bytes = 0
-    for token in settlement.tokens:
-        task = leases.pop(token, None)
-        if task is None:
-            refused.append(ItemRefusal(item, _stale(token)))
-            item += 1
-            continue
-        item += 1
-        if task.tube is not tube:
-            if tube is not None:
-                tube.counters.count(ACK, TAKEN, GONE, count, -payload_bytes)
-            tube = task.tube
-            name = tube.name
-            salt = tube.number * TUBE_STRIDE
-            tasks = tube.tasks
-            ledger.touch_tube(tube)
-            count = payload_bytes = 0
-        count += 1
+    salt = tube.number * TUBE_STRIDE
+    tasks = tube.tasks
+    payload_bytes = resident_bytes = 0
+    for task in run:
         task_id = task.id
         size = task.payload_bytes
         payload_bytes += size
@@ -141,7 +157,7 @@ def _ack(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal])
         label = ""
         if session is not None:
             label = session.label
-            del session.held[token]
+            del session.held[task.token]
             task.session = None
         appends[(salt + task_id) % partitions](
             (
@@ -166,10 +182,9 @@ def _ack(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal])
         )
         place += 1
         if task.timer is not None:
-            discard_timer(task.timer)
+            ledger.timers.discard(task.timer)
             task.timer = None
         task.state = GONE
-        task.token = 0
         if task.body is not None:
             resident_bytes += len(task.body)
             task.body = None
@@ -178,21 +193,13 @@ def _ack(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal])
         elif not task.dirty:
             task.dirty = True
             ledger.dirty_tasks.append(task)
-    if tube is not None:
-        tube.counters.count(ACK, TAKEN, GONE, count, -payload_bytes)
     ledger.place = place
     ledger.resident_bytes -= resident_bytes
+    ledger.touch_tube(tube)
+    tube.counters.count(ACK, TAKEN, GONE, len(run), -payload_bytes)
 
 
-def _release(
-    ledger: Ledger, settlement: Release, item: int, token: int, refused: list[ItemRefusal]
-) -> None:
-    task = ledger.leases.get(token)
-    refusal = _stale(token) if task is None else _unsuitable(task.tube, settlement)
-    if task is None or refusal is not None:
-        assert refusal is not None
-        refused.append(ItemRefusal(item, refusal))
-        return
+def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
     reason = ""
     if settlement.failure is not None:
         task.failure = settlement.failure
@@ -226,13 +233,7 @@ def _renew_ttl(ledger: Ledger, task: Task, settlement: Release, delay_ms: int) -
             assert_never(settlement.ttl_policy)
 
 
-def _bury(
-    ledger: Ledger, settlement: BuryTaken, item: int, token: int, refused: list[ItemRefusal]
-) -> None:
-    task = ledger.leases.get(token)
-    if task is None:
-        refused.append(ItemRefusal(item, _stale(token)))
-        return
+def _bury(ledger: Ledger, settlement: BuryTaken, task: Task) -> None:
     if settlement.failure is not None:
         task.failure = settlement.failure
     task.times_buried += 1
@@ -240,40 +241,29 @@ def _bury(
     ledger.move(task, EventKind.BURY, BURIED, reason)
 
 
-def _touch(
-    ledger: Ledger,
-    settlement: Touch,
-    item: int,
-    token: int,
-    refused: list[ItemRefusal],
-    touched: list[TouchedLease],
-) -> None:
+def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
     """Prolong a lease: add to it, to its time to run and to live, or start its time to run anew.
 
     The two forms are tarantool/queue's ``touch`` and beanstalkd's. A lease that lives as long as
     its session stays so. Never shortens a lease.
     """
-    task = ledger.leases.get(token)
-    if task is None:
-        refused.append(ItemRefusal(item, _stale(token)))
-        return
     increment_ms = settlement.increment_ms
-    if increment_ms > 0 or settlement.restart:
-        ledger.touch_task(task)
-        ledger.touch_tube(task.tube)
-        label = task.session.label if task.session is not None else ""
-        ledger.emit(task, EventKind.TOUCH, TAKEN, TAKEN, label, "")
-        task.tube.counters.count(EventKind.TOUCH, TAKEN, TAKEN, 1)
-        if increment_ms > 0:
-            task.ttl_ms = lengthened(task.ttl_ms, increment_ms)
-            task.ttr_ms = lengthened(task.ttr_ms, increment_ms)
-            task.expire_at_ms = postponed(task.expire_at_ms, increment_ms)
-            task.lease_until_ms = postponed(task.lease_until_ms, increment_ms)
-        if settlement.restart and task.lease_until_ms < NEVER_MS:
-            run_ms = task.ttr_ms
-            if run_ms >= FOREVER_MS and task.session is None:
-                run_ms = task.lease_until_ms - task.since_ms
-            renewed_ms = min(after(ledger.now_ms, run_ms), task.expire_at_ms)
-            task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
-        ledger.set_timer(task)
-    touched.append(TouchedLease(token, shown(task.lease_until_ms)))
+    if increment_ms <= 0 and not settlement.restart:
+        return
+    ledger.touch_task(task)
+    ledger.touch_tube(task.tube)
+    label = task.session.label if task.session is not None else ""
+    ledger.emit(task, EventKind.TOUCH, TAKEN, TAKEN, label, "")
+    task.tube.counters.count(EventKind.TOUCH, TAKEN, TAKEN, 1)
+    if increment_ms > 0:
+        task.ttl_ms = lengthened(task.ttl_ms, increment_ms)
+        task.ttr_ms = lengthened(task.ttr_ms, increment_ms)
+        task.expire_at_ms = postponed(task.expire_at_ms, increment_ms)
+        task.lease_until_ms = postponed(task.lease_until_ms, increment_ms)
+    if settlement.restart and task.lease_until_ms < NEVER_MS:
+        run_ms = task.ttr_ms
+        if run_ms >= FOREVER_MS and task.session is None:
+            run_ms = task.lease_until_ms - task.since_ms
+        renewed_ms = min(after(ledger.now_ms, run_ms), task.expire_at_ms)
+        task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
+    ledger.set_timer(task)

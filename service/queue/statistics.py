@@ -41,7 +41,7 @@ class Counters:
         tasks: int,
         payload_bytes: int = 0,
     ) -> None:
-        """Count tasks that went from a state to another; ``payload_bytes`` came (or, negative, went)."""
+        """Count tasks that changed state; ``payload_bytes`` came or, negative, went."""
         self.states[from_state] -= tasks
         self.states[to_state] += tasks
         self.states[GONE] = 0

@@ -61,7 +61,8 @@ def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> boo
 def _first(ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int) -> list[Task]:
     """Take the most urgent tasks of some tubes out of their orders.
 
-    A task whose time to live is over is ended instead: its deadline may still have to wait its turn.
+    A task whose time to live is over is ended instead: its deadline may still have to wait its
+    turn.
     """
     now_ms = ledger.now_ms
     tasks: list[Task] = []
@@ -151,53 +152,44 @@ def _lease(
     """Lease tasks that have been taken out of their orders, and return them as they are shown.
 
     A lease with a session ends with that, without one after a minute, unless a time to run says
-    otherwise; and never after the time to live (tarantool/queue, fifottl). The hot path of consumers.
+    otherwise; and never after the time to live (tarantool/queue, fifottl). The hot path of
+    consumers.
     """
     now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
     appends = ledger.feed.appends
     partitions = len(appends)
     leases = ledger.leases
     label = session.label if session is not None else ""
-    session_id = session.id if session is not None else ""
     views: list[TaskView] = []
-    add_view = views.append
-    tube: Tube | None = None
     for task in chosen:
-        if task.tube is not tube:
-            tube = task.tube
-            name = tube.name
-            salt = tube.number * TUBE_STRIDE
-            count_lease = tube.counters.count
-            ledger.touch_tube(tube)
         if not task.dirty:
             ledger.touch_task(task)
+        tube = task.tube
         before = task.state
         task_id = task.id
-        priority, created_ms, payload_bytes = task.priority, task.created_ms, task.payload_bytes
-        task.attempt = attempt = task.attempt + 1
-        appends[(salt + task_id) % partitions](
+        task.attempt += 1
+        appends[(tube.number * TUBE_STRIDE + task_id) % partitions](
             (
                 index,
                 place,
                 now_ms,
-                name,
+                tube.name,
                 task_id,
                 TAKE,
                 before,
                 TAKEN,
-                attempt,
-                priority,
-                created_ms,
+                task.attempt,
+                task.priority,
+                task.created_ms,
                 task.since_ms,
                 task.subqueue,
                 label,
                 "",
                 task.type,
-                payload_bytes,
+                task.payload_bytes,
             )
         )
         place += 1
-        count_lease(TAKE, before, TAKEN, 1)
         token += 1
         task.token = token
         task.state = TAKEN
@@ -209,13 +201,16 @@ def _lease(
             session.held[token] = task
         elif run_ms >= FOREVER_MS:
             run_ms = SESSIONLESS_TTR_MS
-        expire_at_ms = task.expire_at_ms
-        if run_ms < FOREVER_MS or expire_at_ms < NEVER_MS:
-            task.lease_until_ms = min(after(now_ms, run_ms), expire_at_ms)
-        if task.timer is not None or task.lease_until_ms < NEVER_MS:
+        if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
+            task.lease_until_ms = min(after(now_ms, run_ms), task.expire_at_ms)
+            ledger.set_timer(task)
+        elif task.timer is not None:
             ledger.set_timer(task)
         leases[token] = task
-        add_view(task.view(ledger.body(task)))
+        if not tube.dirty:
+            ledger.touch_tube(tube)
+        tube.counters.count(TAKE, before, TAKEN, 1)
+        views.append(task.view(task.body if task.body is not None else ledger.body(task)))
     ledger.place = place
     ledger.token = token
     return views

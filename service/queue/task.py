@@ -6,7 +6,7 @@ A task is a mutable object of the pure core; what leaves the core are ``TaskView
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from service.queue.commands import Failure, State, TaskView
 from service.queue.instants import NEVER_MS, shown, shown_duration
@@ -31,6 +31,19 @@ _record = Struct(">BBqqqqqqqqqIQQQIIHH")
 _failure = Struct(">?HI")
 _BODY_APART: Final = 1
 _FAILED: Final = 2
+
+
+class Terms(NamedTuple):
+    """What applies to a task: the tube's defaults and the producer's wishes put together."""
+
+    state: State
+    lane: int
+    rank: int
+    priority: int
+    ttl_ms: int
+    ttr_ms: int
+    visible_at_ms: int
+    expire_at_ms: int
 
 
 class Task:
@@ -69,35 +82,33 @@ class Task:
         "written",
     )
 
-    def __init__(  # noqa: PLR0917 - one call per put task; keywords would cost 0.5 µs each
+    def __init__(  # noqa: PLR0913, PLR0917 - one call per put task; keywords would cost 0.5 µs each
         self,
         tube: Tube,
         task_id: int,
-        order: Entry,
-        state: State,
-        priority: int,
+        terms: Terms,
         created_ms: int,
-        ttl_ms: int,
-        ttr_ms: int,
-        visible_at_ms: int,
-        expire_at_ms: int,
         body: bytes | None,
         payload_bytes: int,
         task_type: str,
         subqueue: str,
     ) -> None:
         """Make a task that nobody has taken yet and that the store does not know."""
+        (
+            self.state,
+            lane,
+            rank,
+            self.priority,
+            self.ttl_ms,
+            self.ttr_ms,
+            self.visible_at_ms,
+            self.expire_at_ms,
+        ) = terms
         self.tube = tube
         self.id = task_id
-        self.order = order
-        self.state = state
-        self.priority = priority
+        self.order: Entry = (lane, rank, task_id)
         self.created_ms = created_ms
         self.since_ms = created_ms
-        self.ttl_ms = ttl_ms
-        self.ttr_ms = ttr_ms
-        self.visible_at_ms = visible_at_ms
-        self.expire_at_ms = expire_at_ms
         self.lease_until_ms = NEVER_MS
         self.body = body
         self.payload_bytes = payload_bytes
@@ -134,7 +145,7 @@ class Task:
         return None if due_ms >= NEVER_MS else (due_ms, kind, self.tube.number, self.id)
 
     def keys(self) -> tuple[bytes, bytes]:
-        """Return the keys of the task's place (or lease) and of its timer; empty where it has none."""
+        """Return the keys of its place (or lease) and of its timer; empty where it has none."""
         state = self.state
         if state is READY:
             place = ready_key(self.tube.number, self.order)
@@ -249,14 +260,17 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
     task = Task(
         tube,
         task_id,
-        (lane, rank, task_id),
-        STATES[state],
-        priority,
+        Terms(
+            STATES[state],
+            lane,
+            rank,
+            priority,
+            ttl_ms,
+            ttr_ms,
+            visible_at_ms,
+            expire_at_ms,
+        ),
         created_ms,
-        ttl_ms,
-        ttr_ms,
-        visible_at_ms,
-        expire_at_ms,
         None if flags & _BODY_APART else record[end:],
         payload_bytes,
         record[_record.size : type_end].decode(),

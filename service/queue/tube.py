@@ -76,7 +76,7 @@ class Tube:
         return self.kind in SPEAKING_KINDS
 
     def rank(self, priority: int) -> int:
-        """Return what a priority counts for: lower ranks first, and order-reversing without overflow."""
+        """Return what a priority counts for: lower ranks first. ``~`` reverses without overflow."""
         return ~priority if self.options.higher_first else priority
 
     def front_lane(self) -> int:

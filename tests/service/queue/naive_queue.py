@@ -1,7 +1,7 @@
 """A queue as naive as can be: a list of dictionaries that is searched for everything.
 
-It says what the queue means, in the fewest words; the property tests compare the two. Nothing of the
-queue's own code is used but its values.
+It says what the queue means, in the fewest words; the property tests compare the two. Nothing of
+the queue's own code is used but its values.
 """
 
 from __future__ import annotations
@@ -186,7 +186,9 @@ class NaiveQueue:
                 self.move(subject, EventKind.TTL_EXPIRED, State.GONE)
             else:
                 fired += self.end(subject)
-        results = [getattr(self, "do_" + type(command).__name__)(command) for command in commands]
+        results = [
+            getattr(self, "do_" + type(command).__name__.lower())(command) for command in commands
+        ]
         room = self.removals_max
         while room and self.ruins:
             task = self.ruins.pop(0)
@@ -198,7 +200,7 @@ class NaiveQueue:
 
     # ---------------------------------------------------------------------------------------- tubes
 
-    def do_CreateTube(self, command: CreateTube):
+    def do_createtube(self, command: CreateTube):
         existing = self.tube(command.name)
         if existing:
             if command.if_not_exists:
@@ -217,7 +219,7 @@ class NaiveQueue:
         self.ruins += tasks
         return len(tasks)
 
-    def do_DropTube(self, command: DropTube):
+    def do_droptube(self, command: DropTube):
         tube = self.tube(command.name)
         if not tube:
             return Reason.TUBE_NOT_FOUND
@@ -226,7 +228,7 @@ class NaiveQueue:
         self.tubes.remove(tube)
         return CountResult(self.clear(tube))
 
-    def do_TruncateTube(self, command: TruncateTube):
+    def do_truncatetube(self, command: TruncateTube):
         tube = self.tube(command.name)
         if not tube:
             return Reason.TUBE_NOT_FOUND
@@ -236,7 +238,7 @@ class NaiveQueue:
             self.tubes[self.tubes.index(tube)] = {**tube, "number": self.numbers}
         return CountResult(count)
 
-    def do_ReleaseAll(self, command: ReleaseAll):
+    def do_releaseall(self, command: ReleaseAll):
         tube = self.tube(command.name)
         if not tube:
             return Reason.TUBE_NOT_FOUND
@@ -247,7 +249,7 @@ class NaiveQueue:
 
     # --------------------------------------------------------------------------------- put and take
 
-    def do_Put(self, command: Put):
+    def do_put(self, command: Put):
         tube = self.tube(command.tube)
         if not tube:
             return Reason.TUBE_NOT_FOUND
@@ -308,7 +310,7 @@ class NaiveQueue:
         tube["back"] += 1
         return tube["back"]
 
-    def do_Take(self, command: Take):
+    def do_take(self, command: Take):  # noqa: C901 - all of a take in one place
         tubes = [self.tube(name) for name in command.tubes]
         if not all(tubes):
             return Reason.TUBE_NOT_FOUND
@@ -377,7 +379,7 @@ class NaiveQueue:
 
     # -------------------------------------------------------------------------------------- settle
 
-    def do_Settle(self, command: Settle):
+    def do_settle(self, command: Settle):  # noqa: C901 - all of a settle in one place
         lines = [(s, token) for s in command.settlements for token in s.tokens]
         if command.atomic:
             ended = set()
@@ -415,10 +417,10 @@ class NaiveQueue:
         if not task:
             return Reason.LEASE_STALE
         plain = task["tube"]["view"].kind is TubeKind.FIFO
-        if isinstance(settlement, Release) and plain:
-            if settlement.delay_ms > 0 or settlement.ttl_ms is not None:
-                return Reason.INVALID_FIELD
-        return None
+        if not plain or not isinstance(settlement, Release):
+            return None
+        wished = settlement.delay_ms > 0 or settlement.ttl_ms is not None
+        return Reason.INVALID_FIELD if wished else None
 
     def release(self, task, release):
         reason = release.failure.type if release.failure else ""
@@ -479,7 +481,7 @@ class NaiveQueue:
                 refused.append((item, Reason.WRONG_STATE))
         return CountResult(count, refused)
 
-    def do_Kick(self, command: Kick):
+    def do_kick(self, command: Kick):
         tube = self.tube(command.tube)
         if tube and command.delay_ms > 0 and tube["view"].kind is TubeKind.FIFO:
             return Reason.INVALID_FIELD
@@ -499,7 +501,7 @@ class NaiveQueue:
             return CountResult(min(len(buried), command.count))
         return self.chosen(command, (State.BURIED,), kick)
 
-    def do_Bury(self, command: Bury):
+    def do_bury(self, command: Bury):
         def bury(task):
             task["failure"] = command.failure or task["failure"]
             task["times_buried"] += 1
@@ -508,7 +510,7 @@ class NaiveQueue:
 
         return self.chosen(command, (State.READY, State.DELAYED), bury, (State.BURIED,))
 
-    def do_Delete(self, command: Delete):
+    def do_delete(self, command: Delete):
         def delete(task):
             self.move(task, EventKind.DELETE, State.GONE)
 
@@ -516,7 +518,7 @@ class NaiveQueue:
 
     # ------------------------------------------------------------------------------------ sessions
 
-    def do_OpenSession(self, command: OpenSession):
+    def do_opensession(self, command: OpenSession):
         session = self.session(command.session_id)
         if not session:
             self.session_numbers += 1
@@ -533,7 +535,7 @@ class NaiveQueue:
             self.sessions.append(session)
         return SessionResult(self.session_view(session))
 
-    def do_KeepSessions(self, command: KeepSessions):
+    def do_keepsessions(self, command: KeepSessions):
         kept, refused = [], []
         for item, session_id in enumerate(command.session_ids):
             session = self.session(session_id)
@@ -545,7 +547,7 @@ class NaiveQueue:
             kept.append(self.session_view(session))
         return KeepResult(kept, refused)
 
-    def do_AttachSession(self, command: AttachSession):
+    def do_attachsession(self, command: AttachSession):
         session = self.session(command.session_id)
         if not session:
             return KeepResult([], [(0, Reason.SESSION_NOT_FOUND)])
@@ -558,7 +560,7 @@ class NaiveQueue:
                 return KeepResult([])
         return KeepResult([self.session_view(session)])
 
-    def do_CloseSession(self, command: CloseSession):
+    def do_closesession(self, command: CloseSession):
         session = self.session(command.session_id)
         if not session:
             return Reason.SESSION_NOT_FOUND
@@ -572,7 +574,7 @@ class NaiveQueue:
         self.sessions.remove(session)
         return len(held)
 
-    def do_Startup(self, command: Startup):
+    def do_startup(self, command: Startup):
         for session in self.sessions:
             grace = max(session["ttr"], command.failover_grace_ms)
             session.update(attached=False, expires=later(self.now, grace))

@@ -1,19 +1,18 @@
 """Play scenario files: text in, what the queue says out.
 
-A file is a row of blocks. A block is lines of commands, a line ``----`` and the answers, ended by an empty
-line; lines that begin with ``#`` are for people. Commands of a block that follow each other
-are one entry of the log:
+A file is a row of blocks. A block is lines of commands, a line ``----`` and the answers, ended by
+an empty line; lines that begin with ``#`` are for people. Commands of a block that follow each
+other are one entry of the log:
 
     at +20                       the block's time, from the block before; without it no time passes
     create mail kind=fifottl ttr=30
-    put mail body=a,b pri=1      one task per body; other options: delay, ttl, ttr, at, type, front, back
-    take mail,news by=anna max=2
-    ack 1,2                      tokens; also release, bury-taken, touch
-    kick mail count=2            also by ids=1,2; bury and delete take ids
-    open anna ttr=100            also keep, attach, detach, close
+    put mail body=a,b pri=1      one task per body; other options: delay, ttl, ttr, at, type, front,
+    back take mail,news by=anna max=2 ack 1,2                      tokens; also release, bury-taken,
+    touch kick mail count=2            also by ids=1,2; bury and delete take ids open anna ttr=100
+    also keep, attach, detach, close
 
-Words after the time that ask and change nothing: ``show TUBE``, ``task TUBE ID``, ``sessions``, ``events``
-(since they were last asked for), ``deadline``. They are answered in their place.
+Words after the time that ask and change nothing: ``show TUBE``, ``task TUBE ID``, ``sessions``,
+``events`` (since they were last asked for), ``deadline``. They are answered in their place.
 """
 
 from __future__ import annotations
@@ -66,7 +65,10 @@ FLAGS = ("front", "back", "atomic", "restart", "uncounted", "force", "fatal", "i
 
 
 class Player:
-    """Plays blocks on a queue. ``between`` gets the queue after each block and returns the one to go on with."""
+    """Plays blocks on a queue.
+
+    ``between`` gets the queue after each block and returns the one to go on with.
+    """
 
     def __init__(self, queue, between):
         self.queue = queue
@@ -169,7 +171,7 @@ def position(found):
     return Position.BACK if "back" in found else Position.IN_ORDER
 
 
-def command(line):  # noqa: PLR0911, PLR0912, C901 - one line per command
+def command(line):  # noqa: PLR0912, C901 - one line per command
     """Read a command."""
     word, *rest = line.split()
     if word in ("ack", "release", "bury-taken", "touch"):
@@ -317,7 +319,7 @@ def refusal(refused):
     return f"{refused.reason.name}{details}"
 
 
-def told(result):  # noqa: PLR0911 - one line per result
+def told(result):
     """Return the answer to a command as lines."""
     items = [
         f"  item {item.item} {refusal(item.refusal)}" for item in getattr(result, "refused", ())

@@ -1,4 +1,4 @@
-"""The feed is dense, readable at any position from memory and store, and trimmed as all replicas agree."""
+"""The feed is dense, can be read at any position, and is trimmed as all replicas agree."""
 
 from __future__ import annotations
 
@@ -266,9 +266,7 @@ def test_time_is_found_in_the_feed():
 
 def test_filtered_chunk_names_its_rows():
     node = Node()
-    node.do(
-        *(Put(tube, [NewTask(b"", 0) for _ in range(3)]) for tube in ("mail", "news", "mail"))
-    )
+    node.do(*(Put(tube, [NewTask(b"", 0) for _ in range(3)]) for tube in ("mail", "news", "mail")))
     kept = []
     for view in node.views():
         for chunk in node.queue.feed.read(view.partition, 0, 100, 100):

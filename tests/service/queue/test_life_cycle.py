@@ -101,7 +101,7 @@ def test_table_has_no_states_that_are_not_implemented():
 @pytest.mark.parametrize("operation", COMMANDS, ids=lambda operation: operation.name)
 @pytest.mark.parametrize("state", IMPLEMENTED, ids=lambda state: state.name)
 def test_operation_follows_the_table(state, operation):
-    """An operation that the table does not list is refused, or finds nothing, and changes nothing."""
+    """What the table does not list is refused, or finds nothing, and changes nothing."""
     stage = Stage(state)
     before = stage.queue.feed.views()[0].high_seq
     (result,) = stage.do(COMMANDS[operation])

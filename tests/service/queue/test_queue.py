@@ -118,9 +118,7 @@ ANY = st.one_of(
 )
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.lists(ANY, max_size=6)), max_size=6))
 def test_apply_never_raises(entries):
     """Whatever the numbers and names are: a mistake is an answer, and all of it can be written."""

@@ -1,4 +1,4 @@
-"""The queue behaves as the naive one, whatever is in memory and whenever its writes are collected."""
+"""The queue behaves as the naive one, whatever is in memory and whenever it is written."""
 
 from __future__ import annotations
 
