@@ -13,7 +13,8 @@ class LogReader(Protocol):
 
     The core reads here whatever it was told is stored (STORAGE_APPEND_REPLY, or ``advance``). What
     was handed to the append worker but not yet reported may be visible already; the core does not
-    look. Calls must be cheap: recent entries belong in memory.
+    look. Calls must be cheap: recent entries belong in memory. The log is not compacted while a
+    call into the core runs.
     """
 
     def initial_state(self) -> tuple[HardState, ConfState]:

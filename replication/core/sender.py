@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from replication.core.errors import Compacted, SnapshotTemporarilyUnavailable
+from replication.core.errors import SnapshotTemporarilyUnavailable
 from replication.core.log import payload_bytes
 from replication.core.member import Member
 from replication.core.progress import Progress, ProgressState
@@ -44,10 +44,7 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
     # With a full window only an empty append leaves, after a heartbeat was answered: if all that
     # is on its way was lost, its rejection is what clears the window.
     if lo < end and (state is _PROBE or not progress.inflights.full):
-        try:
-            entries = log.entries(lo, LogIndex(end), member.config.message_bytes_max)
-        except Compacted:
-            return _send_snapshot(member, to, progress)
+        entries = log.entries(lo, LogIndex(end), member.config.message_bytes_max)
     if not entries and not if_empty:
         return False
     own_id, commit = member.config.member_id, log.commit_index

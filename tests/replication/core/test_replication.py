@@ -153,6 +153,39 @@ def test_old_append_cuts_nothing_off():
     assert cluster.peers[2].log() == cluster.peers[1].log()
 
 
+def test_append_below_the_commit_index_is_answered_with_it():
+    """What it would check is committed, and perhaps compacted away here."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    for _ in range(4):
+        cluster[1].propose(b"x")
+    cluster.settle()
+    cluster.peers[2].disk.compact(4)
+    cluster[2].step(Message(K.APPEND, 2, 1, 1, 1, 1, (Entry(1, 2, b"x"),), 5))
+    cluster.flush(2)
+    assert [(m.kind, m.index, m.reject) for m in cluster.network] == [(K.APPEND_REPLY, 5, False)]
+
+
+def test_late_report_of_a_write_says_nothing_about_entries_that_came_back():
+    """The ABA problem: an entry is replaced and put back while three writes are under way."""
+    peer = Cluster(3).peers[2]
+    unstable = peer.core._member.log.unstable
+    for term, leader, entries in (
+        (1, 1, (Entry(1, 1), Entry(1, 2, b"a"))),
+        (2, 3, (Entry(1, 1), Entry(2, 2, b"b"))),
+        (3, 1, (Entry(1, 1), Entry(1, 2, b"a"), Entry(3, 3))),
+    ):
+        peer.core.step(Message(K.APPEND, 2, leader, term, 0, 0, entries))
+        peer.take_ready()
+    peer.sync()
+    assert unstable.offset == 1, "the disk has yet to write b over it"
+    peer.sync()
+    assert unstable.offset == 1
+    peer.sync()
+    assert unstable.offset == 4
+    assert unstable.entries == []
+
+
 def test_acknowledgement_of_an_earlier_leadership_does_not_count():
     """PySyncObj C: a late reply made a commit with two copies of five."""
     cluster = Cluster(5)
@@ -373,6 +406,7 @@ def test_older_snapshot_takes_nothing_back(index):
     for number in range(5):
         cluster[1].propose(b"%d" % number)
     cluster.settle()
+    cluster.peers[3].disk.compact(5)
     before = cluster[3].status()
     meta = SnapshotMeta(index, 1, ConfState((1, 3)))
     cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=Snapshot(meta, b"")))

@@ -1,0 +1,31 @@
+"""The page for newcomers shows the state diagram that the code's own table draws."""
+
+from pathlib import Path
+
+import replication.core
+from replication.core.roles import ROLE_CHANGES
+from replication.core.types import RaftRole
+
+PAGE = Path(__file__).parents[3] / "docs" / "raft.md"
+BEGIN, END = "<!-- roles:", "<!-- /roles -->"
+
+
+def diagram() -> str:
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {RaftRole.FOLLOWER.value}"]
+    for (old, new), reason in ROLE_CHANGES.items():
+        lines.append(f"    {old.value} --> {new.value}: {reason.replace(';', ',')}")
+    return "\n".join([*lines, "```"])
+
+
+def test_page_draws_the_roles_as_the_table_has_them():
+    text = PAGE.read_text()
+    drawn = text[text.index(BEGIN) : text.index(END)].partition("-->\n")[2].strip()
+    assert drawn == diagram()
+
+
+def test_page_names_every_module_that_tells_a_part_of_the_protocol():
+    text = PAGE.read_text()
+    folder = Path(replication.core.__file__).parent
+    supporting = {"__init__", "types", "config", "errors", "trace", "status", "log_reader"}
+    for module in sorted(path.stem for path in folder.glob("*.py")):
+        assert module in supporting | {"memory_log"} or f"`{module}`" in text, module
