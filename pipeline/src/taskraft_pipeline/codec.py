@@ -3,11 +3,14 @@
 No Python code runs per row: numbers stay in the buffers in which they arrived, texts are taken from
 the chunk's dictionary by their positions. That is some 40 times as fast as reading one message per
 event (bench/pipeline_read.py).
+
+Arrays are made from buffers throughout. The convenient ``pa.array`` would import pandas, which
+costs every Python process of Spark half a second.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,35 +18,66 @@ import pyarrow as pa
 from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft.v1.task_pb2 import Task
 from taskraft_pipeline.errors import FeedBroken
-from taskraft_pipeline.schema import COLUMNS, TIMESTAMP, arrow_schema
+from taskraft_pipeline.schema import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from taskraft.v1.feed_service_pb2 import ChangeColumns, ReadChangesResponse
+    from taskraft.v1.feed_service_pb2 import ReadChangesResponse
+
+Numbers: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.signedinteger]]"
 
 INT8: Final = np.dtype("<i1")
 INT32: Final = np.dtype("<i4")
 INT64: Final = np.dtype("<i8")
 
+ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+}
+"""By Spark's name; with another unit or zone of the timestamp Spark refuses the batch."""
+WIDTHS: Final = {INT8: pa.int8(), INT32: pa.int32(), INT64: pa.int64()}
+
+INSTANTS: Final = {"ts": "at_ms", "created_ts": "created_ms", "since_ts": "since_ms"}
+"""Columns that the contract calls otherwise, because it counts milliseconds."""
 MICROSECONDS_PER_MS: Final = 1_000
 
 
-def enum_names(values: Sequence[tuple[str, int]]) -> pa.Array:
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of some columns, which must equal the one that Spark derives."""
+    return pa.schema([(name, ARROW_TYPES[COLUMNS[name]]) for name in columns])
+
+
+def number_array(found: Numbers) -> pa.Array:
+    """Return numbers as an Arrow array over the same memory."""
+    kind = WIDTHS[found.dtype]
+    return pa.Array.from_buffers(kind, len(found), [None, pa.py_buffer(found)])
+
+
+def text_array(texts: Sequence[str]) -> pa.Array:
+    """Return texts as an Arrow array, with null in the place of each empty one."""
+    encoded = [text.encode() for text in texts]
+    lengths = np.array([0, *map(len, encoded)], INT32)
+    ends = np.cumsum(lengths, dtype=INT32)
+    present = np.packbits(lengths[1:] > 0, bitorder="little")
+    buffers = [pa.py_buffer(data) for data in (present, ends, b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+
+
+def enum_array(values: Sequence[tuple[str, int]]) -> pa.Array:
     """Return the names of an enumeration in lower case by number, null for 0, which means none."""
-    names: list[str | None] = [None] * (max(number for _, number in values) + 1)
+    names = [""] * (max(number for _, number in values) + 1)
     for name, number in values:
         if number:
             names[number] = name.lower()
-    return pa.array(names, pa.string())
+    return text_array(names)
 
 
-KINDS: Final = enum_names(ChangeEvent.Kind.items())
-STATES: Final = enum_names(Task.State.items())
-
+KINDS: Final = enum_array(ChangeEvent.Kind.items())
+STATES: Final = enum_array(Task.State.items())
 ENUMERATIONS: Final = {"kind": KINDS, "from_state": STATES, "to_state": STATES}
-INSTANTS: Final = {"ts": "at_ms", "created_ts": "created_ms", "since_ts": "since_ms"}
-"""Columns that the contract calls otherwise, because it counts milliseconds."""
 
 
 def record_batch(chunk: ReadChangesResponse, names: Sequence[str]) -> pa.RecordBatch:
@@ -52,37 +86,31 @@ def record_batch(chunk: ReadChangesResponse, names: Sequence[str]) -> pa.RecordB
     Raises:
         FeedBroken: a column's length is not the chunk's, or points outside its dictionary.
     """
-    texts = texts_of(chunk.columns)
+    texts = text_array(chunk.columns.texts)
     arrays = [column(chunk, name, texts) for name in names]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
-
-
-def texts_of(columns: ChangeColumns) -> pa.Array:
-    """Return the dictionary of texts with null in the place of the empty one."""
-    return pa.array([text or None for text in columns.texts], pa.string())
 
 
 def column(chunk: ReadChangesResponse, name: str, texts: pa.Array) -> pa.Array:
     """Return one column of a chunk as the Arrow array that the schema says."""
     columns, rows = chunk.columns, chunk.rows
     if name == "feed_partition":
-        return pa.array(np.full(rows, chunk.partition, INT32))
+        return number_array(np.full(rows, chunk.partition, INT32))
     if name == "seq":
-        return pa.array(sequence_numbers(chunk))
+        return number_array(sequence_numbers(chunk))
     if name == "tube":
-        return taken(pa.array(columns.tubes, pa.string()), columns.tube, INT32, rows, name)
+        return taken(text_array(columns.tubes), columns.tube, INT32, rows, name)
     if name in INSTANTS:
         return instants(getattr(columns, INSTANTS[name]), rows, name)
     data = getattr(columns, name)
     if name in ENUMERATIONS:
         return taken(ENUMERATIONS[name], data, INT8, rows, name)
-    if COLUMNS[name] == pa.string():
+    if COLUMNS[name] == "STRING":
         return taken(texts, data, INT32, rows, name)
-    width = INT32 if COLUMNS[name] == pa.int32() else INT64
-    return pa.array(values(data, width, rows, name))
+    return number_array(values(data, INT32 if COLUMNS[name] == "INT" else INT64, rows, name))
 
 
-def sequence_numbers(chunk: ReadChangesResponse) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def sequence_numbers(chunk: ReadChangesResponse) -> Numbers:
     """Return the sequence numbers of a chunk's events, which are implied where nothing is filtered.
 
     Raises:
@@ -105,9 +133,7 @@ def sequence_numbers(chunk: ReadChangesResponse) -> np.ndarray[tuple[int], np.dt
     return found
 
 
-def values(
-    data: bytes, kind: np.dtype[np.signedinteger], rows: int, name: str
-) -> np.ndarray[tuple[int], np.dtype[np.signedinteger]]:
+def values(data: bytes, kind: np.dtype[np.signedinteger], rows: int, name: str) -> Numbers:
     """Return the little-endian numbers of a column over the same memory, without copying them."""
     if len(data) != rows * kind.itemsize:
         raise FeedBroken(f"column {name} has {len(data)} bytes for {rows} events")
@@ -117,20 +143,20 @@ def values(
 def instants(data: bytes, rows: int, name: str) -> pa.Array:
     """Return milliseconds since the epoch as timestamps, null for 0, which means never."""
     found = values(data, INT64, rows, name)
-    missing = found == 0
-    instant = (found * MICROSECONDS_PER_MS).astype(np.int64, copy=False)
-    if missing.any():
-        return pa.array(instant, pa.int64(), mask=missing).cast(TIMESTAMP)
-    return pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(instant)])
+    present = None
+    if not found.all():
+        present = pa.py_buffer(np.packbits(found != 0, bitorder="little"))
+    microseconds = pa.py_buffer(found * MICROSECONDS_PER_MS)
+    return pa.Array.from_buffers(ARROW_TYPES["TIMESTAMP"], rows, [present, microseconds])
 
 
 def taken(
     dictionary: pa.Array, data: bytes, kind: np.dtype[np.signedinteger], rows: int, name: str
 ) -> pa.Array:
     """Return a column of texts: the dictionary's entries at the column's positions."""
-    positions = values(data, kind, rows, name)
+    positions = number_array(values(data, kind, rows, name))
     try:
-        return dictionary.take(pa.array(positions))
+        return dictionary.take(positions)
     except pa.ArrowIndexError as error:
         raise FeedBroken(
             f"column {name} points outside its {len(dictionary)} texts: {error}"

@@ -1,44 +1,24 @@
 """Offer the change feed to Spark: ``spark.read`` and ``spark.readStream`` with format "taskraft".
 
-Two things are left out on purpose. There is no ``pushFilters``: up to Spark 4.3 a pushed filter
-leaks into later queries on the same DataFrame, which then silently return too little; the option
-``tubes`` filters on the server instead. And ``commit`` does nothing: Spark never calls it for the
-last batch, while the ``start`` of ``latestOffset`` is durable each time.
+Spark starts several Python processes to look this class up and to make a query of it, each of which
+imports this module; so it imports little, and the readers when they are asked for.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSource
 
-from taskraft_pipeline.codec import record_batch
-from taskraft_pipeline.feed import RangeReader, describe
-from taskraft_pipeline.nodes import Nodes
-from taskraft_pipeline.offsets import Offset, Range, ranges, split
-from taskraft_pipeline.options import Bound, Options, parse
-from taskraft_pipeline.position import kept, resolve
+from taskraft_pipeline.options import parse
 from taskraft_pipeline.schema import spark_schema
-from taskraft_pipeline.stream import FeedStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping, Sequence
+    from collections.abc import MutableMapping
 
-    import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from taskraft_pipeline.reader import ChangesReader, ChangesStreamReader
 
 
 class ChangesSource(DataSource):
@@ -59,125 +39,12 @@ class ChangesSource(DataSource):
 
     def reader(self, schema: StructType) -> ChangesReader:
         """Return the reader of a batch."""
+        from taskraft_pipeline.reader import ChangesReader  # noqa: PLC0415 - see the module
+
         return ChangesReader(self._parsed)
 
     def streamReader(self, schema: StructType) -> ChangesStreamReader:  # noqa: N802
         """Return the reader of a stream."""
+        from taskraft_pipeline.reader import ChangesStreamReader  # noqa: PLC0415 - see the module
+
         return ChangesStreamReader(self._parsed)
-
-
-@dataclass(slots=True, frozen=True)
-class ChangesPartition(InputPartition):
-    """The work of one Spark task.
-
-    Attributes:
-        feed_id: the feed that the ranges are of.
-        ranges: what to read.
-        endpoints: the nodes to read from.
-        first: position of the node to begin with, so that the tasks spread over the nodes.
-    """
-
-    feed_id: str
-    ranges: tuple[Range, ...]
-    endpoints: tuple[str, ...]
-    first: int
-
-
-def plan(
-    options: Options, feed_id: str, whole: Sequence[Range], endpoints: tuple[str, ...]
-) -> list[InputPartition]:
-    """Divide ranges among Spark tasks, and these among the nodes."""
-    return [
-        ChangesPartition(feed_id, pieces, endpoints, number)
-        for number, pieces in enumerate(split(whole, options.events_per_task))
-    ]
-
-
-def read_partition(options: Options, work: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the events of one Spark task, a record batch for each chunk that has any."""
-    if not isinstance(work, ChangesPartition):
-        return  # Spark's stand-in for "no partitions at all"
-    with Nodes(work.endpoints, options, work.first) as nodes:
-        reader = RangeReader(
-            nodes, work.feed_id, tubes=options.tubes, is_loss_failure=options.is_loss_failure
-        )
-        for whole in work.ranges:
-            for chunk in reader.read(whole):
-                if chunk.rows:
-                    yield record_batch(chunk, options.columns)
-
-
-class ChangesReader(DataSourceReader):
-    """Reads a fixed range of the feed, settled when Spark plans the query."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Find out the range, and divide it among Spark tasks."""
-        options = self._options
-        with Nodes(options.endpoints, options) as nodes:
-            feed = describe(nodes, is_linearizable=True)
-        start = resolve(options.starting or Bound.EARLIEST, feed)
-        end = resolve(options.ending, feed)
-        whole = ranges(start.next_seq, end.next_seq)
-        kept(start, feed, is_loss_failure=options.is_loss_failure)
-        return plan(options, feed.feed_id, whole, feed.reachable_at(options.endpoints))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the work of one Spark task; this runs in an executor."""
-        return read_partition(self._options, partition)
-
-
-class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the feed batch by batch.
-
-    Spark keeps one instance on the driver for the life of the query, and sends another one, which
-    never asked anything, to the executors.
-    """
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._opened: FeedStream | None = None
-
-    def _stream(self) -> FeedStream:
-        if self._opened is None:
-            nodes = Nodes(self._options.endpoints, self._options)
-            self._opened = FeedStream(self._options, nodes, time.monotonic)
-        return self._opened
-
-    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name, as are those below
-        """Return where a new query begins."""
-        return self._stream().initial().to_json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit that Spark hands back to ``latestOffset``."""
-        return ReadMaxRows(self._options.events_per_trigger_max)
-
-    def latestOffset(  # noqa: N802
-        self, start: dict[str, object], limit: ReadLimit
-    ) -> dict[str, object]:
-        """Return where the next batch ends."""
-        events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        assert events_max is not None or isinstance(limit, ReadAllAvailable), limit
-        return self._stream().latest(Offset.from_json(start), events_max).to_json()
-
-    def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802
-        """Return how far the feed is, so that progress reports show the lag."""
-        return self._stream().newest().to_json()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note how far the feed is: the query ends there."""
-        self._stream().fix_target()
-
-    def partitions(
-        self, start: dict[str, object], end: dict[str, object]
-    ) -> Sequence[InputPartition]:
-        """Divide a batch among Spark tasks; no node is asked."""
-        begin, finish = Offset.from_json(start), Offset.from_json(end)
-        whole = ranges(begin.next_seq, finish.next_seq)
-        return plan(self._options, finish.feed_id, whole, self._stream().endpoints)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the work of one Spark task; this runs in an executor."""
-        return read_partition(self._options, partition)

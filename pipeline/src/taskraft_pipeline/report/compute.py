@@ -1,0 +1,208 @@
+"""Compute a report with Spark: aggregations without Python code per row, one shuffle each.
+
+The events carry their durations, so neither a join nor state is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from taskraft_pipeline.errors import PipelineError
+from taskraft_pipeline.report.figures import (
+    ALL_TUBES,
+    FAILURES,
+    QUANTILES,
+    Attempts,
+    Failure,
+    Moment,
+    Part,
+    Report,
+    Spread,
+    Tube,
+    bucket_width_ms,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, Row
+
+COLUMNS: Final = (
+    "feed_partition",
+    "seq",
+    "ts",
+    "tube",
+    "kind",
+    "from_state",
+    "to_state",
+    "attempt",
+    "since_ts",
+    "reason",
+)
+"""What the report needs of a change."""
+
+EXACT_EVENTS_MAX: Final = 5_000_000
+"""Exact percentiles keep each distinct duration in memory; beyond this, sketches do."""
+SKETCH_ACCURACY: Final = 10_000
+
+KINDS: Final = (
+    "put", "take", "ack", "kick", "touch", "delete", "delay_due", "ttl_expired", "truncate",
+    "update", "retention_expired", "restart", "switch", "move", "group_start", *FAILURES,
+)  # fmt: skip
+RUN_ENDS: Final = ("ack", "release", "bury", "ttr_expired")
+
+
+class NothingToReport(PipelineError):
+    """The feed or the journal holds no event."""
+
+
+def compute(changes: DataFrame, source: str, *, is_filtered: bool = False) -> Report:
+    """Return the report over changes that have at least COLUMNS.
+
+    Args:
+        changes: the events.
+        source: what they are, for people.
+        is_filtered: they are those of some tubes only, so that their numbers have gaps.
+
+    Raises:
+        NothingToReport: there are none.
+    """
+    facts = with_durations(changes)
+    parts = compute_parts(facts)
+    if not parts:
+        raise NothingToReport(f"{source}: no events")
+    is_exact = sum(part.events for part in parts) <= EXACT_EVENTS_MAX
+    span_ms = max(part.last_ms for part in parts) - min(part.first_ms for part in parts)
+    bucket_ms = bucket_width_ms(span_ms)
+    total, *tubes = compute_tubes(facts, is_exact=is_exact)
+    return Report(
+        source=source,
+        is_filtered=is_filtered,
+        is_exact=is_exact,
+        parts=parts,
+        total=total,
+        tubes=tubes,
+        bucket_ms=bucket_ms,
+        timeline=compute_timeline(facts, bucket_ms),
+        failures=compute_failures(facts),
+        attempts=compute_attempts(facts),
+    )
+
+
+def with_durations(changes: DataFrame) -> DataFrame:
+    """Return the changes with times in milliseconds, and how long the task waited or ran."""
+    spent = "unix_millis(ts) - unix_millis(since_ts)"
+    return changes.selectExpr(
+        "feed_partition",
+        "seq",
+        "unix_millis(ts) AS at_ms",
+        "tube",
+        "kind",
+        "from_state",
+        "to_state",
+        "attempt",
+        "reason",
+        f"CASE WHEN kind = 'take' THEN {spent} END AS wait_ms",
+        f"CASE WHEN {is_one_of(RUN_ENDS)} AND from_state = 'taken' THEN {spent} END AS run_ms",
+        f"{is_one_of(FAILURES)} AS is_failure",
+    )
+
+
+def is_one_of(kinds: Sequence[str]) -> str:
+    """Return the condition that an event is of one of some kinds."""
+    return f"kind IN ({', '.join(repr(kind) for kind in kinds)})"
+
+
+def compute_parts(facts: DataFrame) -> list[Part]:
+    """Return what there is of each partition of the feed."""
+    rows = facts.sparkSession.sql(
+        """
+        SELECT feed_partition, min(seq), max(seq), count(*), min(at_ms), max(at_ms)
+        FROM {facts} GROUP BY feed_partition ORDER BY feed_partition
+        """,
+        facts=facts,
+    )
+    return [Part(*row) for row in rows.collect()]
+
+
+def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[Tube]:
+    """Return what happened in all tubes together, then in each, the busiest first."""
+    counts = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in KINDS)
+    rows = facts.sparkSession.sql(
+        f"""
+        SELECT tube, grouping(tube) AS is_total, min(at_ms) AS first_ms, max(at_ms) AS last_ms,
+               {counts},
+               count_if(to_state IS NULL) AS gone, max(attempt) AS attempts_max,
+               count(wait_ms) AS waits, max(wait_ms) AS longest_wait_ms,
+               count(run_ms) AS runs, max(run_ms) AS longest_run_ms,
+               {quantiles("wait_ms", is_exact=is_exact)} AS wait,
+               {quantiles("run_ms", is_exact=is_exact)} AS run
+        FROM {{facts}} GROUP BY ROLLUP (tube) ORDER BY is_total DESC, count(*) DESC, tube
+        """,  # noqa: S608 - made of constants of this module
+        facts=facts,
+    )
+    return [tube_of(row) for row in rows.collect()]
+
+
+def tube_of(row: Row) -> Tube:
+    """Return a row of the query above as a value."""
+    return Tube(
+        name=ALL_TUBES if row.is_total else row.tube,
+        counts={kind: row[kind] for kind in KINDS if row[kind]},
+        gone=row.gone,
+        first_ms=row.first_ms,
+        last_ms=row.last_ms,
+        wait=Spread(row.waits, tuple(row.wait or ()), row.longest_wait_ms or 0),
+        run=Spread(row.runs, tuple(row.run or ()), row.longest_run_ms or 0),
+        attempts_max=row.attempts_max,
+    )
+
+
+def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[Moment]:
+    """Return what happened in each tube in each span of ``bucket_ms``."""
+    rows = facts.sparkSession.sql(
+        """
+        SELECT at_ms DIV {bucket_ms} * {bucket_ms} AS bucket, tube,
+               count_if(kind = 'put'), count_if(kind = 'take'), count_if(kind = 'ack'),
+               count_if(is_failure),
+               count_if(to_state <=> 'ready') - count_if(from_state <=> 'ready'),
+               count_if(to_state <=> 'taken') - count_if(from_state <=> 'taken')
+        FROM {facts} GROUP BY bucket, tube ORDER BY bucket, tube
+        """,
+        facts=facts,
+        bucket_ms=bucket_ms,
+    )
+    return [Moment(*row) for row in rows.collect()]
+
+
+def compute_failures(facts: DataFrame) -> list[Failure]:
+    """Return how attempts failed, by tube, kind and reason."""
+    rows = facts.sparkSession.sql(
+        """
+        SELECT tube, kind, coalesce(reason, '') AS reason, count(*) AS failures, max(at_ms)
+        FROM {facts} WHERE is_failure GROUP BY tube, kind, reason
+        ORDER BY failures DESC, tube, kind, reason
+        """,
+        facts=facts,
+    )
+    return [Failure(*row) for row in rows.collect()]
+
+
+def compute_attempts(facts: DataFrame) -> list[Attempts]:
+    """Return at which attempt tasks were finished."""
+    rows = facts.sparkSession.sql(
+        """
+        SELECT tube, attempt, count(*) FROM {facts} WHERE kind = 'ack'
+        GROUP BY tube, attempt ORDER BY tube, attempt
+        """,
+        facts=facts,
+    )
+    return [Attempts(*row) for row in rows.collect()]
+
+
+def quantiles(column: str, *, is_exact: bool) -> str:
+    """Return the expression for QUANTILES of a column."""
+    wanted = f"array({', '.join(f'{quantile}D' for quantile in QUANTILES)})"
+    if is_exact:
+        return f"percentile({column}, {wanted})"
+    return f"CAST(percentile_approx({column}, {wanted}, {SKETCH_ACCURACY}) AS ARRAY<DOUBLE>)"

@@ -1,0 +1,196 @@
+"""Lay out the numbers of a report as tables: for people as text, for programs as CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from taskraft_pipeline.report.figures import Report, Tube
+
+Cell: TypeAlias = str | int | float | None
+
+NONE: Final = "-"
+"""Stands in a cell that has no value."""
+
+
+@dataclass(slots=True, frozen=True)
+class Table:
+    """A table for people: the first column is text, the others are numbers set right."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def duration(milliseconds: float | None) -> str:
+    """Return a duration with three digits and a unit, such as "1.25 s"."""
+    if milliseconds is None:
+        return NONE
+    for limit, divisor, unit in (
+        (999.5, 1, "ms"),
+        (59_950, 1_000, "s"),
+        (3_597_000, 60_000, "min"),
+    ):
+        if milliseconds < limit:
+            value = milliseconds / divisor
+            return f"{value:.0f} {unit}" if value >= 100 or divisor == 1 else f"{value:.3g} {unit}"
+    return f"{milliseconds / 3_600_000:.3g} h"
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands apart; a dash for none."""
+    return f"{number:,}" if number else NONE
+
+
+def ratio(number: float | None) -> str:
+    """Return a rate or ratio with three digits."""
+    if number is None:
+        return NONE
+    return count(round(number)) if number >= 1_000 else f"{number:.3g}"
+
+
+def instant(at_ms: int) -> str:
+    """Return a time in UTC to the second."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def tables(report: Report) -> list[Table]:
+    """Return the tables of a report."""
+    return [flow(report), times(report), failures(report), attempts(report)]
+
+
+def lines_of(report: Report) -> list[Tube]:
+    """Return the tubes and, where there are several, their total."""
+    return [*report.tubes, report.total] if len(report.tubes) > 1 else list(report.tubes)
+
+
+def flow(report: Report) -> Table:
+    """Return what went through each tube."""
+    columns: tuple[tuple[str, Callable[[Tube], str]], ...] = (
+        ("put", lambda tube: count(tube.count("put"))),
+        ("taken", lambda tube: count(tube.count("take"))),
+        ("finished", lambda tube: count(tube.count("ack"))),
+        ("finished/s", lambda tube: ratio(tube.acks_per_second)),
+        ("failed", lambda tube: count(tube.failures)),
+        ("buried", lambda tube: count(tube.count("bury"))),
+        ("expired", lambda tube: count(tube.count("ttl_expired"))),
+        ("takes per finish", lambda tube: ratio(tube.takes_per_ack)),
+    )
+    rows = [[tube.name, *(cell(tube) for _, cell in columns)] for tube in lines_of(report)]
+    return Table("Tubes", ["tube", *(head for head, _ in columns)], rows)
+
+
+def times(report: Report) -> Table:
+    """Return how long tasks waited and ran in each tube."""
+    heads = ["tube"]
+    for phase in ("wait", "run"):
+        heads += [f"{phase} p50", f"{phase} p95", f"{phase} p99", f"{phase} max"]
+    rows = []
+    for tube in lines_of(report):
+        row = [tube.name]
+        for spread in (tube.wait, tube.run):
+            row += [duration(spread.at(quantile)) for quantile in (0.5, 0.95, 0.99)]
+            row.append(duration(spread.longest if spread.count else None))
+        rows.append(row)
+    return Table("Times", heads, rows)
+
+
+def failures(report: Report) -> Table:
+    """Return why attempts ended without finishing their task."""
+    rows = [
+        [f"{one.tube}: {one.reason or one.kind}", one.kind, count(one.count), instant(one.last_ms)]
+        for one in report.failures
+    ]
+    return Table("Failures", ["tube: reason", "ended by", "times", "last"], rows)
+
+
+def attempts(report: Report) -> Table:
+    """Return at which attempt tasks were finished."""
+    found = {(one.tube, one.attempt): one.tasks for one in report.attempts}
+    numbers = sorted({one.attempt for one in report.attempts})
+    rows = [
+        [tube.name, *(count(found.get((tube.name, number), 0)) for number in numbers)]
+        for tube in report.tubes
+    ]
+    return Table("Finished at attempt", ["tube", *(str(number) for number in numbers)], rows)
+
+
+def text(table: Table) -> str:
+    """Return a table as lines of text of equal columns."""
+    rows = [list(table.heads), *(list(row) for row in table.rows)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(table.heads))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "  ".join("─" * width for width in widths))
+    return "\n".join([table.title, *(f"  {line}" for line in lines)])
+
+
+def headline(report: Report) -> str:
+    """Return what the report is about, in one sentence."""
+    first_ms = min(part.first_ms for part in report.parts)
+    last_ms = max(part.last_ms for part in report.parts)
+    return (
+        f"{count(report.events)} events of {count(report.total.count('put'))} tasks in"
+        f" {len(report.tubes)} tubes, {instant(first_ms)} to {instant(last_ms)} UTC"
+        f" ({duration(last_ms - first_ms)}); {len(report.parts)} partitions, {proof(report)}"
+    )
+
+
+def proof(report: Report) -> str:
+    """Return what the sequence numbers say about completeness."""
+    if report.is_filtered:
+        return "these tubes only"
+    return "every event exactly once" if report.is_complete else "WITH GAPS"
+
+
+def as_text(report: Report) -> str:
+    """Return the whole report as text."""
+    found = [text(table) for table in tables(report) if table.rows]
+    return "\n\n".join([f"{report.source}: {headline(report)}", *found]) + "\n"
+
+
+def as_json(report: Report) -> str:
+    """Return all numbers of a report as JSON."""
+    return json.dumps({**asdict(report), "is_complete": report.is_complete}, indent=1) + "\n"
+
+
+def csv_files(report: Report) -> dict[str, str]:
+    """Return the numbers of a report as CSV, by the name of the file."""
+    tube_rows: list[dict[str, Cell]] = []
+    for tube in lines_of(report):
+        row: dict[str, Cell] = {"tube": tube.name, "put": tube.count("put")}
+        row |= {"take": tube.count("take"), "ack": tube.count("ack"), "failed": tube.failures}
+        row |= {"bury": tube.count("bury"), "ttl_expired": tube.count("ttl_expired")}
+        row |= {"gone": tube.gone, "acks_per_second": tube.acks_per_second}
+        for phase, spread in (("wait", tube.wait), ("run", tube.run)):
+            for quantile in (0.5, 0.95, 0.99):
+                row[f"{phase}_p{quantile * 100:.0f}_ms"] = spread.at(quantile)
+            row[f"{phase}_max_ms"] = spread.longest
+        tube_rows.append({**row, "attempts_max": tube.attempts_max})
+    return {
+        "tubes.csv": as_csv(tube_rows),
+        "timeline.csv": as_csv([asdict(moment) for moment in report.timeline]),
+        "failures.csv": as_csv([asdict(failure) for failure in report.failures]),
+        "attempts.csv": as_csv([asdict(one) for one in report.attempts]),
+    }
+
+
+def as_csv(rows: Sequence[dict[str, Cell]]) -> str:
+    """Return rows of equal columns as CSV; empty without rows."""
+    if not rows:
+        return ""
+    written = io.StringIO()
+    writer = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return written.getvalue()
