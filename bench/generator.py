@@ -62,6 +62,8 @@ def execute(cell: Cell, target: str, servers: Sequence[Server], window: Window) 
         *(str(BINARY), "-addresses", target),
         *("-workload", cell.workload, "-shape", cell.shape, "-consumer", cell.consumer),
         *("-warm-up", f"{window.warm_up_ms}ms", "-duration", f"{window.duration_ms}ms"),
+        # The server would clear a dropped tube away while the next cell is measured.
+        "-drop=false",
     ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
