@@ -85,7 +85,7 @@ def _work(
     records = list(read_records(crew.records))
     report = "left out"
     if script.has_report:
-        report = make_report(cluster.target, script.folder / "report", chronicle)
+        report = make_report(cluster.target, TUBE, script.folder / "report", chronicle)
     return Verdict(
         put=len(paths),
         records=judge_records(paths.keys(), records),

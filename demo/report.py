@@ -17,7 +17,7 @@ class ReportFailed(Exception):
     """The report's program ended with an error; the text says where its log is."""
 
 
-def make_report(target: str, folder: Path, chronicle: Chronicle) -> str:
+def make_report(target: str, tube: str, folder: Path, chronicle: Chronicle) -> str:
     """Write the report into ``folder``; return where it is, or why there is none.
 
     Raises:
@@ -32,7 +32,7 @@ def make_report(target: str, folder: Path, chronicle: Chronicle) -> str:
     command = [sys.executable, "-m", "taskraft_pipeline", "report"]
     with log.open("w") as output:
         done = subprocess.run(
-            [*command, "--endpoints", target, "--out", str(folder)],
+            [*command, "--target", target, "--tubes", tube, "--out", str(folder)],
             stdout=output,
             stderr=output,
             timeout=TIMEOUT_S,
@@ -40,4 +40,7 @@ def make_report(target: str, folder: Path, chronicle: Chronicle) -> str:
         )
     if done.returncode != 0:
         raise ReportFailed(f"the report failed with status {done.returncode}; see {log}")
+    text = folder / "report.txt"
+    if text.exists():
+        chronicle.conclude(text.read_text().splitlines())
     return str(folder / "report.html")
