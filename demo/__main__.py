@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 from demo.chronicle import Chronicle
+from demo.crew import ConsumerFailed
+from demo.feed import FeedBroken
 from demo.play import Script, play
+from demo.progress import Stalled
+from taskraft import TaskraftError
+from tools.local_cluster import NodeFailed
 
 
 def main() -> int:
@@ -27,7 +32,14 @@ def main() -> int:
         consumers=arguments.consumers,
         has_report=not arguments.no_report,
     )
-    verdict = play(script)
+    try:
+        verdict = play(script)
+    except (NodeFailed, ConsumerFailed, Stalled, FeedBroken, TaskraftError) as error:
+        print(f"demo: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; everything that it started has ended", file=sys.stderr)
+        return 130
     Chronicle().conclude(verdict.lines())
     return 0 if verdict.is_clean else 1
 

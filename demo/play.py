@@ -18,7 +18,7 @@ from demo.feed import judge_feed, read_feed
 from demo.producer import put_files
 from demo.progress import Progress
 from demo.records import ACCEPTED, Record, judge_records, read_records
-from demo.report import make_report
+from demo.report import ReportFailed, make_report
 from demo.verdict import Verdict
 from taskraft import Client
 from tools.local_cluster import LocalCluster
@@ -83,9 +83,12 @@ def _work(
         chronicle.tell("all is processed; waiting until every node follows")
         leader = cluster.wait_ready()
     records = list(read_records(crew.records))
-    report = "left out"
+    report, is_report_missing = "left out", False
     if script.has_report:
-        report = make_report(cluster.target, TUBE, script.folder / "report", chronicle)
+        try:
+            report = make_report(cluster.target, TUBE, script.folder / "report", chronicle)
+        except ReportFailed as error:
+            report, is_report_missing = str(error), True
     return Verdict(
         put=len(paths),
         records=judge_records(paths.keys(), records),
@@ -94,6 +97,7 @@ def _work(
         failover_ms=strike.failover_ms if strike else None,
         duration_ms=duration_ms(records),
         report=report,
+        is_report_missing=is_report_missing,
     )
 
 

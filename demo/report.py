@@ -14,14 +14,14 @@ TIMEOUT_S: Final = 100
 
 
 class ReportFailed(Exception):
-    """The report's program ended with an error; the text says where its log is."""
+    """The report's program ended with an error or too late; the text says where its log is."""
 
 
 def make_report(target: str, tube: str, folder: Path, chronicle: Chronicle) -> str:
     """Write the report into ``folder``; return where it is, or why there is none.
 
     Raises:
-        ReportFailed: Java is there, but the report was not written.
+        ReportFailed: Java is there, but no report was written.
     """
     if java_version() < JAVA_FLOOR:
         chronicle.tell(JAVA_HINT)
@@ -30,16 +30,17 @@ def make_report(target: str, tube: str, folder: Path, chronicle: Chronicle) -> s
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "spark.log"
     command = [sys.executable, "-m", "taskraft_pipeline", "report"]
-    with log.open("w") as output:
-        done = subprocess.run(
-            [*command, "--target", target, "--tubes", tube, "--out", str(folder)],
-            stdout=output,
-            stderr=output,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    if done.returncode != 0:
-        raise ReportFailed(f"the report failed with status {done.returncode}; see {log}")
+    try:
+        with log.open("w") as output:
+            subprocess.run(
+                [*command, "--target", target, "--tubes", tube, "--out", str(folder)],
+                stdout=output,
+                stderr=output,
+                timeout=TIMEOUT_S,
+                check=True,
+            )
+    except subprocess.SubprocessError as error:
+        raise ReportFailed(f"failed, see {log}") from error
     text = folder / "report.txt"
     if text.exists():
         chronicle.conclude(text.read_text().splitlines())

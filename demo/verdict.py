@@ -27,6 +27,8 @@ class Verdict:
     """From the first put until the last acknowledgement."""
     report: str
     """Where the report is, or why there is none."""
+    is_report_missing: bool = False
+    """The report should have been made, and was not."""
 
     @property
     def is_clean(self) -> bool:
@@ -35,6 +37,7 @@ class Verdict:
             self.records.is_clean
             and self.feed.is_clean
             and not self.wrong_results
+            and not self.is_report_missing
             and self.records.processed == self.feed.processed == self.feed.put == self.put
         )
 

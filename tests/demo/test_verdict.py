@@ -39,6 +39,7 @@ def test_a_clean_run_is_told_with_its_numbers():
         {"feed": judge_feed("files", life(1, PUT, TAKE))},
         {"feed": judge_feed("files", life(1, PUT, TAKE, TAKE, ACK))},
         {"wrong_results": ["os.py"]},
+        {"is_report_missing": True},
     ],
 )
 def test_anything_lost_held_twice_or_wrong_fails_the_demo(changes):
