@@ -52,8 +52,10 @@ class Run:
         return 1_000 * amount / self.tasks if self.tasks else 0.0
 
 
-def execute(cell: Cell, target: str, servers: Sequence[Server], window: Window) -> Run:
-    """Measure one cell once.
+def execute(
+    cell: Cell, target: str, servers: Sequence[Server], window: Window, *further: str
+) -> Run:
+    """Measure one cell once; ``further`` arguments go to the load generator.
 
     Raises:
         LoadFailed: the generator ended with an error.
@@ -64,6 +66,7 @@ def execute(cell: Cell, target: str, servers: Sequence[Server], window: Window) 
         *("-warm-up", f"{window.warm_up_ms}ms", "-duration", f"{window.duration_ms}ms"),
         # The server would clear a dropped tube away while the next cell is measured.
         "-drop=false",
+        *further,
     ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

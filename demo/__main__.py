@@ -7,7 +7,6 @@ import signal
 import sys
 from pathlib import Path
 
-from demo.chronicle import Chronicle
 from demo.crew import ConsumerFailed
 from demo.feed import FeedBroken
 from demo.play import Script, play
@@ -40,7 +39,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("demo: interrupted; everything that it started has ended", file=sys.stderr)
         return 130
-    Chronicle().conclude(verdict.lines())
+    print("", *verdict.lines(), sep="\n")
     return 0 if verdict.is_clean else 1
 
 

@@ -31,9 +31,7 @@ def test_what_neither_servers_nor_generator_used_was_used_by_others(monkeypatch)
     after = snapshot(140, 1_100, 1_100, **{SYNCS: 25, ENTRIES: 60})
     use = used(servers, before, after, generator_cpu_s=0.2)
     assert use.server_cpu_ms == pytest.approx(400)
-    assert use.foreign_cpu_percent == pytest.approx(
-        20
-    )  # of 200 ticks: 100 - 40 - 20
+    assert use.foreign_cpu_percent == pytest.approx(20)  # of 200 ticks: 100 - 40 - 20
     assert use.syncs == 15
     assert use.entries == 10  # every member appends the same ones
     assert use.resident_mib == 3

@@ -1,0 +1,81 @@
+"""Run the load generator against a real node: every workload, hardly a second each."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench import generator
+from bench.__main__ import empty_handlers
+from bench.cells import ALL, Cell
+from bench.generator import Window, execute
+from bench.servers import Server
+from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.foreign
+
+LOAD = Path(__file__).parent.parent.parent / "bench/load"
+BUILD_TIMEOUT_S = 170
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(
+        command, cwd=LOAD, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    if shutil.which("go") is None:
+        pytest.skip("not installed: go")
+    binary = tmp_path_factory.mktemp("load") / "load"
+    run("go", "generate")
+    run("go", "build", "-o", str(binary), ".")
+    return binary
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    with LocalCluster(1, tmp_path_factory.mktemp("load")) as cluster:
+        yield cluster.nodes[0]
+
+
+def test_the_load_generator_passes_its_own_tests(load):
+    run("go", "vet", ".")
+    run("go", "test", ".")
+
+
+@pytest.mark.parametrize("cell", ALL, ids=lambda cell: cell.name)
+def test_every_cell_of_the_bench_is_measured_without_errors(cell, load, node, monkeypatch):
+    monkeypatch.setattr(generator, "BINARY", load)
+    window = Window(warm_up_ms=50, duration_ms=300)
+    fill = ("-fill", "2000") if cell.workload == "take" else ()
+    run = execute(cell, node.address, [Server(node.pid, node.http_address)], window, *fill)
+    assert run.errors == {}
+    assert run.tasks > 0
+    assert run.latency_us
+    assert run.use.entries > 0
+    assert run.use.syncs > 0
+
+
+def test_a_wrong_workload_is_refused_with_one_line(load):
+    done = subprocess.run([load, "-shape", "triangle"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == 'load: no shape is named "triangle"\n'
+
+
+def test_a_cluster_that_is_not_there_is_reported(load):
+    command = [load, "-addresses", "127.0.0.1:1", "-timeout", "300ms"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "names a leader" in done.stderr
+
+
+def test_the_floor_answers_the_same_load(load, monkeypatch):
+    monkeypatch.setattr(generator, "BINARY", load)
+    with empty_handlers() as (target, servers):
+        run = execute(Cell("put", "batches"), target, servers, Window(50, 300))
+    assert run.errors == {}
+    assert run.tasks > 0
