@@ -7,11 +7,14 @@ import contextlib
 import gc
 import signal
 import sys
-from typing import Final
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
 
 import structlog
 
 from replication.errors import ReplicationError
+from replication.node import Node
 from service.api.server import PortTaken
 from service.assembly import Server
 from service.config import Config, ConfigInvalid, read_config
@@ -28,7 +31,33 @@ EXIT_USAGE: Final = 2
 EXIT_BROKEN: Final = 70
 """The node stopped by itself: a broken disk or a defect."""
 
+COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
+"""New containers before the young ones are looked at; rounds of that before older ones are."""
+
 _REFUSALS: Final = (ReplicationError, StateForeign, StateDamaged, PortTaken, OSError)
+
+
+def spare_the_collector() -> None:
+    """Let the cycle collector look at what is new, not at all living tasks over and over.
+
+    With the default thresholds it took a tenth of the CPU and paused the loop for up to 90 ms while
+    tasks were taken in batches of 100; with these it took less than a hundredth.
+    """
+    gc.collect()
+    # What was built so far lives until the end.
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+
+
+def stop_on_defect(node: Node, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Stop the node when a callback of the event loop raises: what it should have done is not done.
+
+    A call whose entry was never built would wait for ever; a node that is gone is replaced.
+    """
+    loop.default_exception_handler(dict(context))
+    error = context.get("exception")
+    if "handle" in context and isinstance(error, Exception):
+        node.fail(error)
 
 
 async def serve_until_told(config: Config) -> int:
@@ -43,10 +72,9 @@ async def serve_until_told(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, tell, number)
     server = await Server.open(config)
+    asyncio.get_running_loop().set_exception_handler(partial(stop_on_defect, server.node))
     await server.start()
-    # What was built lives until the end; the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    spare_the_collector()
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
     if server.node.failed.done():
         # Nothing is known of the disk or of the state any more: end, and acknowledge nothing.

@@ -17,8 +17,8 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
-    Snapshot,
     WriteBatch,
     WriteOptions,
 )
@@ -56,20 +56,28 @@ def _options(block_cache_bytes: int, write_buffer_bytes: int) -> Options:
     return options
 
 
-def _raw_pairs(items: Iterator[object]) -> Iterator[tuple[bytes, bytes]]:
-    """Say what the library's types cannot: in raw mode, keys and values are bytes."""
-    return cast("Iterator[tuple[bytes, bytes]]", items)
-
-
 class Frozen:
-    """The state at one moment; it pins files until it is let go."""
+    """The state at one moment; it pins files and buffers until it is let go.
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    It is an iterator, which RocksDB keeps at the moment in which it was made. The library's own
+    snapshots (0.3.29) are of no use here: iterated over, they show later writes.
+    """
+
+    def __init__(self, iterator: RdictIter) -> None:
+        self._iterator = iterator
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield everything, in order of the keys."""
-        return _raw_pairs(self._snapshot.items())
+        """Yield everything, in order of the keys; one walk at a time."""
+        iterator = self._iterator
+        iterator.seek_to_first()
+        while iterator.valid():
+            key, value = iterator.key(), iterator.value()
+            assert isinstance(key, bytes)
+            assert isinstance(value, bytes)
+            yield key, value
+            iterator.next()
+        # Raises if the walk ended because of an error, for example a wrong checksum.
+        iterator.status()
 
 
 class RocksStore:
@@ -101,10 +109,24 @@ class RocksStore:
         return found
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the pairs with ``start <= key < stop`` in order, as they are now; lazily."""
+        """Yield the pairs with ``start <= key < stop`` in order; consumed lazily.
+
+        The options own the bound, and the library (0.3.29) lets go of them too early: the iterator
+        then compares with freed memory and ends too soon, without an error. So this generator keeps
+        options and bound for as long as the iterator lives.
+        """
         within = ReadOptions()
         within.set_iterate_upper_bound(stop)
-        return _raw_pairs(self._rocks.items(from_key=start, read_opt=within))
+        # What the library's types cannot say: in raw mode, keys and values are bytes.
+        pairs = cast(
+            "Iterator[tuple[bytes, bytes]]",
+            self._rocks.items(from_key=start, read_opt=within),
+        )
+        try:
+            yield from pairs
+        finally:
+            del pairs  # before the options
+            del within
 
     def write(self, writes: Iterable[Write]) -> None:
         """Apply the writes in order, all or none as far as a later crash can tell."""
@@ -127,7 +149,7 @@ class RocksStore:
 
     def freeze(self) -> Frozen:
         """Return a view of the state as it is now, which later writes do not change."""
-        return Frozen(self._rocks.snapshot())
+        return Frozen(self._rocks.iter(ReadOptions()))
 
     def close(self) -> None:
         """Close the files; the object is of no use afterwards."""

@@ -30,19 +30,20 @@ class RocksSnapshot:
         self._frozen: Frozen | None = frozen
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the content in pieces of about 1 MiB, the same each time."""
+        """Yield the content in pieces of at most 1 MiB, the same each time."""
         assert self._frozen is not None, "the snapshot has been closed"
         varint = wire.varint
-        parts, size, pairs = [MAGIC], len(MAGIC), 0
+        content = bytearray(MAGIC)
+        pairs = 0
         for key, value in self._frozen.pairs():
-            if size + len(key) + len(value) > CHUNK_BYTES and parts:
-                yield b"".join(parts)
-                parts, size = [], 0
-            parts += (varint(len(key)), key, varint(len(value)), value)
-            size += len(key) + len(value) + 4
+            content += varint(len(key)) + key + varint(len(value)) + value
             pairs += 1
-        parts += (varint(0), varint(pairs))
-        yield b"".join(parts)
+            while len(content) >= CHUNK_BYTES:
+                yield bytes(content[:CHUNK_BYTES])
+                del content[:CHUNK_BYTES]
+        content += varint(0) + varint(pairs)
+        for start in range(0, len(content), CHUNK_BYTES):
+            yield bytes(content[start : start + CHUNK_BYTES])
 
     def close(self) -> None:
         """Let go of the view."""

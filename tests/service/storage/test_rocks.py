@@ -1,0 +1,188 @@
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.queue.store import RangeDeletion
+from service.storage.directory import StateDirectory, StateForeign
+from service.storage.rocks import RocksStore, StateDamaged
+from service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build, pairs_of
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def store(tmp_path):
+    one = RocksStore(tmp_path / "db", MIB, MIB)
+    yield one
+    one.close()
+
+
+def everything(store):
+    return list(store.scan(b"", b"\xff" * 8))
+
+
+def test_what_was_written_is_found_in_order(store):
+    store.write([(b"b", b"2"), (b"a", b"1"), (b"c", b"3"), (b"b", None)])
+    assert store.get(b"a") == b"1"
+    assert store.get(b"b") is None
+    assert everything(store) == [(b"a", b"1"), (b"c", b"3")]
+
+
+def test_a_scan_keeps_to_its_bounds(store):
+    store.write([(key, key) for key in (b"a", b"b", b"c", b"d")])
+    assert [key for key, _ in store.scan(b"b", b"d")] == [b"b", b"c"]
+
+
+def test_a_scan_does_not_depend_on_who_keeps_its_bounds(store):
+    """The library frees a bound that nobody keeps; scans ended after one pair then."""
+    store.write([(b"l" + os.urandom(8), b"x") for _ in range(50)])
+    store.write([(b"z%02d" % number, b"x") for number in range(50)])
+    store.flush()
+    for _ in range(50):
+        found = 0
+        litter = []
+        # A bound that is made for the call and kept by nobody.
+        for _ in store.scan(b"l", b"".join((b"m", b"a" * 24))):
+            found += 1
+            litter.append(os.urandom(25))
+        assert found == 50
+
+
+def test_ranges_are_deleted_in_the_order_of_the_writes(store):
+    store.write([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    store.write([RangeDeletion(b"a", b"c"), (b"b", b"new")])
+    assert everything(store) == [(b"b", b"new"), (b"c", b"3")]
+
+
+def test_empty_values_are_values(store):
+    store.write([(b"a", b"")])
+    assert store.get(b"a") == b""
+
+
+def test_after_a_crash_the_state_is_as_of_the_last_flush(tmp_path):
+    script = f"""
+import os
+from pathlib import Path
+from service.storage.rocks import RocksStore
+store = RocksStore(Path({str(tmp_path / "db")!r}), {MIB}, {MIB})
+store.write([(b"a", b"1"), (b"index", b"1")])
+store.flush()
+store.write([(b"a", b"2"), (b"index", b"2")])
+os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
+    store = RocksStore(tmp_path / "db", MIB, MIB)
+    assert everything(store) == [(b"a", b"1"), (b"index", b"1")]
+    store.close()
+
+
+def test_damage_is_told_in_one_error(tmp_path):
+    store = RocksStore(tmp_path / "db", MIB, MIB)
+    store.write([(b"%d" % number, b"x" * 100) for number in range(1000)])
+    store.flush()
+    store.close()
+    (manifest,) = (tmp_path / "db").glob("MANIFEST-*")
+    content = bytearray(manifest.read_bytes())
+    content[20] ^= 0xFF
+    manifest.write_bytes(content)
+    with pytest.raises(StateDamaged, match=str(tmp_path)):
+        RocksStore(tmp_path / "db", MIB, MIB)
+
+
+def test_a_frozen_view_shows_nothing_later(store):
+    store.write([(b"a", b"1"), (b"b", b"2")])
+    frozen = store.freeze()
+    store.write([(b"a", b"changed"), (b"c", b"new"), RangeDeletion(b"b", b"c")])
+    store.flush()
+    for _ in range(2):
+        assert list(frozen.pairs()) == [(b"a", b"1"), (b"b", b"2")]
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.dictionaries(st.binary(min_size=1, max_size=9), st.binary(max_size=99)), st.data())
+def test_a_snapshot_builds_an_equal_store(tmp_path_factory, pairs, data):
+    place = tmp_path_factory.mktemp("snapshot")
+    store = RocksStore(place / "a", MIB, MIB)
+    store.write(list(pairs.items()))
+    snapshot = RocksSnapshot(7, store.freeze())
+    store.write([(b"later", b"x")])
+    content = b"".join(snapshot.chunks())
+    assert content == b"".join(snapshot.chunks())
+    at = data.draw(st.integers(0, len(content)))
+    copy = RocksStore(place / "b", MIB, MIB)
+    build(copy, [content[:at], content[at:]])
+    assert everything(copy) == sorted(pairs.items())
+    snapshot.close()
+    copy.close()
+    store.close()
+
+
+def test_large_snapshots_come_in_pieces(store):
+    store.write([(b"%04d" % number, b"x" * 10_000) for number in range(300)])
+    store.write([(b"large", b"x" * 5_000_000)])
+    snapshot = RocksSnapshot(1, store.freeze())
+    chunks = list(snapshot.chunks())
+    assert len(chunks) == 8
+    assert max(map(len, chunks)) == 1 << 20
+    assert len(list(pairs_of(chunks))) == 301
+    snapshot.close()
+
+
+@given(st.integers(0, 60))
+def test_a_snapshot_that_is_cut_off_is_refused(size):
+    whole = b"taskraft state 1\n\x01a\x02bb\x01c\x00\x00\x02"
+    if size < len(whole):
+        with pytest.raises(SnapshotDamaged):
+            list(pairs_of([whole[:size]]))
+    else:
+        assert list(pairs_of([whole])) == [(b"a", b"bb"), (b"c", b"")]
+        with pytest.raises(SnapshotDamaged):
+            list(pairs_of([whole + b"x"]))
+
+
+def test_a_snapshot_that_lost_a_pair_is_refused():
+    with pytest.raises(SnapshotDamaged):
+        list(pairs_of([b"taskraft state 1\n\x01a\x02bb\x00\x02"]))
+
+
+def test_another_format_is_refused():
+    with pytest.raises(SnapshotDamaged):
+        list(pairs_of([b"something else entirely"]))
+
+
+# ------------------------------------------------------------------------------- the directory
+
+
+def test_a_switch_makes_the_fresh_database_the_current_one(tmp_path):
+    directory = StateDirectory(tmp_path, "c", 1)
+    old = directory.current
+    old.mkdir()
+    fresh = directory.fresh()
+    fresh.mkdir()
+    assert StateDirectory(tmp_path, "c", 1).current == old
+    assert not fresh.exists(), "what was not switched to is removed at the next start"
+    fresh = directory.fresh()
+    fresh.mkdir()
+    directory.switch()
+    assert directory.current == fresh
+    assert StateDirectory(tmp_path, "c", 1).current == fresh
+    assert not old.exists()
+
+
+@pytest.mark.parametrize("identity", [("other", 1), ("c", 2)])
+def test_the_state_of_another_is_refused(tmp_path, identity):
+    StateDirectory(tmp_path, "c", 1).current.mkdir()
+    with pytest.raises(StateForeign):
+        StateDirectory(tmp_path, *identity)
+    assert StateDirectory(tmp_path, "c", 1).current.exists()
+
+
+def test_an_unreadable_pointer_is_refused(tmp_path):
+    StateDirectory(tmp_path, "c", 1)
+    (tmp_path / "current").write_text("{")
+    with pytest.raises(StateForeign):
+        StateDirectory(tmp_path, "c", 1)

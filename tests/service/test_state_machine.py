@@ -1,0 +1,182 @@
+import pytest
+
+from replication.core.types import Entry, EntryKind, LogIndex, Term
+from service import forms
+from service.codec import encode_entry, record_own
+from service.queue import commands as core
+from service.queue.limits import Limits
+from service.state_machine import CollectPace, QueueMachine
+from service.storage.directory import StateDirectory
+from service.storage.rocks import RocksStore
+from service.storage.snapshot import SnapshotDamaged
+from service.wire import Malformed
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+MIB = 1 << 20
+
+
+class Clock:
+    time_ms = 0
+
+    def __call__(self):
+        return self.time_ms
+
+
+def machine_in(place, clock=None, entries=100):
+    return QueueMachine(
+        StateDirectory(place, "c", 1),
+        lambda path: RocksStore(path, MIB, MIB),
+        Limits(),
+        CollectPace(entries, 1_000),
+        clock or Clock(),
+    )
+
+
+def entry(index, *recorded, now_ms=None):
+    data = encode_entry(now_ms or 1_000 + index, recorded)
+    return Entry(Term(1), LogIndex(index), data)
+
+
+def story(first=1):
+    """Return entries that leave something of everything behind."""
+    tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFOTTL)
+    startup = log_pb2.Startup(member_id=1, feed_id="f", feed_partitions=2)
+    put = pb.PutTasksRequest(
+        request_id="r", tube="t", tasks=[task_pb2.TaskSpec(payload=b"p%d" % n) for n in range(9)]
+    )
+    take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=4)
+    ack = pb.Settlement(tokens=[1, 2], ack=pb.Settlement.Ack())
+    return [
+        Entry(Term(1), LogIndex(first)),
+        entry(first + 1, record_own(forms.STARTUP, startup)),
+        entry(
+            first + 2,
+            record_own(forms.CREATE_TUBE, tube_service_pb2.CreateTubeRequest(tube=tube)),
+            record_own(forms.PUT, put, 5),
+        ),
+        entry(first + 3, record_own(forms.TAKE, take)),
+        Entry(Term(1), LogIndex(first + 4), b"members", EntryKind.CONF_CHANGE_V2),
+        entry(first + 5, record_own(forms.SETTLE, pb.SettleTasksRequest(settlements=[ack]))),
+    ]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    one = machine_in(tmp_path / "state")
+    yield one
+    one.abandon()
+
+
+def test_every_entry_has_a_result_also_empty_ones(machine):
+    done = machine.apply(story())
+    assert [len(one.results) for one in done] == [0, 1, 2, 1, 0, 1]
+    assert [one.index for one in done] == [1, 2, 3, 4, 5, 6]
+    assert machine.applied_index == 6
+    assert done[3].now_ms == 1_004
+
+
+def test_own_entries_are_not_decoded_again(machine):
+    own = [core.KeepSessions(["marked"])]
+    data = encode_entry(5, [])
+    machine.expect(data, 5, own)
+    (done,) = machine.apply([Entry(Term(1), LogIndex(1), data)])
+    assert len(done.results) == 1
+    # Known by content, once: the same bytes from elsewhere are decoded.
+    (done,) = machine.apply([Entry(Term(1), LogIndex(2), data)])
+    assert len(done.results) == 0
+
+
+def test_an_entry_of_a_later_version_stops_the_node(machine):
+    with pytest.raises(Malformed):
+        machine.apply([Entry(Term(1), LogIndex(1), b"\x7a\x00")])
+
+
+def test_after_a_crash_the_log_is_replayed_from_what_was_flushed(tmp_path):
+    entries = story()
+    whole = machine_in(tmp_path / "whole")
+    whole.apply(entries)
+    expected = whole.queue.digest()
+    whole.abandon()
+    for kept in range(len(entries)):
+        place = tmp_path / f"crashed-{kept}"
+        machine = machine_in(place)
+        machine.apply(entries[:kept])
+        machine.collect()
+        assert machine.flush_durably() == kept
+        machine.apply(entries[kept:])
+        machine.abandon()
+        again = machine_in(place)
+        # An orderly close would have kept more; what was flushed is there at least.
+        assert kept <= again.applied_index <= len(entries)
+        assert again.durable_index == again.applied_index
+        again.apply(entries[again.applied_index :])
+        assert again.queue.digest() == expected
+        again.abandon()
+
+
+def test_changes_are_collected_by_number_and_by_time(tmp_path):
+    clock = Clock()
+    machine = machine_in(tmp_path / "state", clock, entries=3)
+    entries = story()
+    machine.apply(entries[:2])
+    assert machine.flush_durably() == 0
+    machine.apply(entries[2:3])
+    assert machine.flush_durably() == 3
+    machine.apply(entries[3:4])
+    assert machine.flush_durably() == 3
+    clock.time_ms = 1_000
+    machine.apply(entries[4:5])
+    assert machine.flush_durably() == 5
+    machine.abandon()
+
+
+def test_a_snapshot_makes_an_equal_replica(tmp_path):
+    first = machine_in(tmp_path / "first")
+    first.apply(story())
+    snapshot = first.open_snapshot()
+    later = entry(7, record_own(forms.TAKE, pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")])))
+    first.apply([later])
+    second = machine_in(tmp_path / "second")
+    heard = []
+    second.listen(heard.append)
+    second.install_snapshot(snapshot.index, snapshot.chunks())
+    assert second.applied_index == second.durable_index == 6
+    assert heard == [1_006]
+    second.apply([later])
+    assert second.queue.digest() == first.queue.digest()
+    second.close()
+    again = machine_in(tmp_path / "second")
+    assert again.applied_index == 7
+    assert len(list((tmp_path / "second").glob("0*"))) == 1
+    again.abandon()
+    snapshot.close()
+    first.abandon()
+
+
+def test_a_damaged_snapshot_changes_nothing(tmp_path, machine):
+    machine.apply(story())
+    before = machine.queue.digest()
+    other = machine_in(tmp_path / "other")
+    other.apply(story()[:3])
+    snapshot = other.open_snapshot()
+    whole = b"".join(snapshot.chunks())
+    with pytest.raises(SnapshotDamaged):
+        machine.install_snapshot(LogIndex(3), [whole[:-9]])
+    with pytest.raises(SnapshotDamaged, match="instead of"):
+        machine.install_snapshot(LogIndex(4), [whole])
+    assert machine.queue.digest() == before
+    assert machine.applied_index == 6
+    snapshot.close()
+    other.abandon()
+
+
+def test_replicas_that_collect_at_different_moments_agree(tmp_path):
+    digests = set()
+    for pace in (1, 2, 100):
+        machine = machine_in(tmp_path / str(pace), entries=pace)
+        machine.apply(story())
+        digests.add(machine.queue.digest())
+        machine.abandon()
+    assert len(digests) == 1
