@@ -46,27 +46,32 @@ _FROM_WORKERS: Final[Mapping[MessageKind, _Handler]] = {
 def receive(member: Member, message: Message) -> None:
     """Take in a message from outside, if it is one that may come from there."""
     kind, sender = message.kind, message.sender
-    reason = None
-    if kind in _FROM_WORKERS:
-        reason = None if sender < NO_MEMBER else Refusal.NOT_FROM_PEER
-    elif kind not in _FROM_PEERS or sender <= NO_MEMBER:
-        reason = Refusal.NOT_FROM_PEER
+    if kind not in _FROM_PEERS:
+        if kind in _FROM_WORKERS and sender < NO_MEMBER:
+            _FROM_WORKERS[kind](member, message)
+        else:
+            member.refuse(message, Refusal.NOT_FROM_PEER)
+    elif sender <= NO_MEMBER:
+        member.refuse(message, Refusal.NOT_FROM_PEER)
     elif kind in _REPLIES and sender not in member.members.progress:
-        reason = Refusal.UNKNOWN_PEER
+        member.refuse(message, Refusal.UNKNOWN_PEER)
     elif not message.term and kind not in _WITHOUT_TERM:
-        reason = Refusal.WITHOUT_TERM
-    if reason is None:
-        dispatch(member, message)
+        member.refuse(message, Refusal.WITHOUT_TERM)
     else:
-        member.refuse(message, reason)
+        _act(member, message)
 
 
 def dispatch(member: Member, message: Message) -> None:
-    """Do what ``message`` asks for, if it is of this term and means something to the role."""
+    """Take in a message that the member has for itself, or a reply of a worker."""
     from_worker = _FROM_WORKERS.get(message.kind)
     if from_worker is not None:
         from_worker(member, message)
-        return
+    else:
+        _act(member, message)
+
+
+def _act(member: Member, message: Message) -> None:
+    """Do what ``message`` asks for, if it is of this term and means something to the role."""
     if message.term != member.term and message.term and not admit(member, message):
         return
     handler = _HANDLERS[member.role].get(message.kind)

@@ -197,6 +197,14 @@ class RaftLog:
         self.last_index = snapshot.meta.index
         self.last_term = snapshot.meta.term
 
+    @property
+    def has_unstored(self) -> bool:
+        """Tell whether there is anything that the append worker has not got."""
+        unstable = self.unstable
+        return unstable.offset_in_progress <= self.last_index or (
+            unstable.snapshot is not None and not unstable.snapshot_in_progress
+        )
+
     # Applying
 
     @property

@@ -45,18 +45,15 @@ class ReadyWriter:
     def has_ready(self) -> bool:
         """Tell whether ``take`` would return anything to do."""
         member = self._member
-        log = member.log
-        hard_state = self._hard_state
-        return bool(
-            member.messages
-            or member.after_append
-            or log.commit_index != hard_state.commit
+        if member.messages or member.after_append or member.read_states:
+            return True
+        log, before = member.log, self._hard_state
+        return (
+            log.commit_index != before.commit
             or log.has_committed
-            or log.unstable.has_next_entries
-            or log.unstable.has_next_snapshot
-            or member.read_states
-            or member.term != hard_state.term
-            or member.vote != hard_state.vote
+            or log.has_unstored
+            or member.term != before.term
+            or member.vote != before.vote
             or member.role is not self._soft_state.role
             or member.leader != self._soft_state.leader
         )
@@ -65,8 +62,11 @@ class ReadyWriter:
         """Return what is to be done now; it will not be returned again."""
         assert self._steps is None, "the last Ready was not followed by advance()"
         member = self._member
-        unstable = member.log.unstable
-        entries = unstable.take_entries()
+        log = member.log
+        entries: tuple[Entry, ...] = ()
+        snapshot = None
+        if log.has_unstored:
+            entries, snapshot = log.unstable.take_entries(), log.unstable.take_snapshot()
         soft_state, before = None, self._soft_state
         if member.leader != before.leader or member.role is not before.role:
             soft_state = self._soft_state = member.soft_state
@@ -76,8 +76,8 @@ class ReadyWriter:
             hard_state,
             member.read_states,
             entries,
-            unstable.take_snapshot(),
-            member.log.take_committed(),
+            snapshot,
+            log.take_committed(),
             member.messages,
             must_sync or bool(entries),
         )

@@ -136,7 +136,11 @@ class MessageKind(Enum):
     ``replies``."""
     STORAGE_APPEND_REPLY = "storage_append_reply"
     STORAGE_APPLY = "storage_apply"
-    """To APPLY_WORKER: apply ``entries``, then deliver ``replies``."""
+    """To APPLY_WORKER: apply ``entries``, then deliver ``replies``.
+
+    Entries at or below a snapshot that was installed meanwhile are skipped, membership changes
+    included; the replies are delivered all the same.
+    """
     STORAGE_APPLY_REPLY = "storage_apply_reply"
 
 
@@ -202,8 +206,10 @@ class Ready:
     APPLY_WORKER the committed entries. Messages to peers may leave at once. So "store before you
     promise" is a property of this value and not of the driver's care.
 
-    In synchronous mode the other fields are filled instead: store ``hard_state``, ``snapshot`` and
-    ``entries`` (synced if ``must_sync``), apply ``committed``, send ``messages``, call ``advance``.
+    In synchronous mode the other fields are the work: store ``hard_state``, ``snapshot`` and
+    ``entries`` (synced if ``must_sync``, and always with a snapshot), apply ``committed``, send
+    ``messages``, call ``advance``. In asynchronous mode they repeat what is in the messages, except
+    for ``soft_state`` and ``read_states``, which stand only here in both modes.
     """
 
     soft_state: SoftState | None = None

@@ -24,16 +24,6 @@ class Unstable:
         self.snapshot: Snapshot | None = None
         self.snapshot_in_progress = False
 
-    @property
-    def has_next_entries(self) -> bool:
-        """Tell whether there are entries that the append worker has not got."""
-        return self.offset_in_progress < self.offset + len(self.entries)
-
-    @property
-    def has_next_snapshot(self) -> bool:
-        """Tell whether there is a snapshot that the append worker has not got."""
-        return self.snapshot is not None and not self.snapshot_in_progress
-
     def take_entries(self) -> tuple[Entry, ...]:
         """Return the entries for the append worker that it has not got yet."""
         entries = self.entries

@@ -44,6 +44,28 @@ def test_sign_of_a_leader_starts_the_timeout_over():
     assert cluster[2].role is RaftRole.FOLLOWER
 
 
+def test_granted_vote_gives_the_candidate_time():
+    cluster = Cluster(3, draw=lambda n: 0)
+    cluster.tick(3, 9)
+    cluster[3].step(vote(1, 3, 1))
+    cluster.tick(3, 9)
+    assert cluster[3].role is RaftRole.FOLLOWER
+    cluster[3].forget_leader()
+    cluster[3].step(vote(1, 3, 1))
+    cluster.tick(3, 9)
+    assert cluster[3].role is RaftRole.FOLLOWER
+
+
+def test_refused_vote_does_not():
+    cluster = Cluster(3, draw=lambda n: 0)
+    cluster.peers[3].disk.store(HardState(1), [Entry(1, 1)], None)
+    cluster.crash(3)
+    cluster.tick(3, 9)
+    cluster[3].step(vote(1, 3, 1))
+    cluster.tick(3)
+    assert cluster[3].role is RaftRole.CANDIDATE
+
+
 def test_member_votes_once_in_a_term():
     cluster = Cluster(3)
     cluster[3].step(vote(1, 3, 1))

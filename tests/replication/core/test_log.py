@@ -172,7 +172,7 @@ def test_replaced_entries_go_to_the_worker_again():
     tail = Unstable(1)
     tail.append(entries(1, 1, 1))
     assert len(tail.take_entries()) == 3
-    assert not tail.has_next_entries
+    assert tail.take_entries() == ()
     tail.append(entries(2, first=2))
     assert [(entry.term, entry.index) for entry in tail.take_entries()] == [(2, 2)]
     tail.append(entries(3, 3, first=1))
@@ -189,11 +189,10 @@ def test_snapshot_leaves_when_that_very_one_is_synced():
     tail = Unstable(1)
     tail.restore(snapshot(5, 1))
     assert tail.take_snapshot() is not None
-    assert not tail.has_next_snapshot
+    assert tail.take_snapshot() is None
     tail.restore(snapshot(9, 1))
     tail.snapshot_synced(5)
-    assert tail.has_next_snapshot
-    tail.take_snapshot()
+    assert tail.take_snapshot() is not None
     tail.snapshot_synced(9)
     assert tail.snapshot is None
 

@@ -150,6 +150,14 @@ def test_lease_answers_at_once_but_not_while_leadership_is_handed_over():
     assert [read.context for read in reads(cluster, 1)] == [b"a"]
 
 
+def test_leader_is_not_forgotten_under_leases():
+    """The lease promises it that nobody votes for another one."""
+    cluster = Cluster(3, check_quorum=True, read_only=ReadOnly.LEASE_BASED)
+    cluster.elect(1)
+    cluster[2].forget_leader()
+    assert cluster[2].leader == 1
+
+
 def test_leases_need_check_quorum():
     with pytest.raises(AssertionError, match="check_quorum"):
         Config(1, check_quorum=False, read_only=ReadOnly.LEASE_BASED)

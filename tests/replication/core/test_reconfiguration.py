@@ -202,6 +202,15 @@ def test_removed_leader_steps_down():
     cluster.elect(2, among=[2, 3])
 
 
+def test_leader_that_becomes_a_learner_steps_down():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("l1"))
+    cluster.settle()
+    assert cluster[1].role is RaftRole.FOLLOWER
+    assert cluster[1].status().configuration == ConfState((2, 3), (1,))
+
+
 def test_removed_leader_that_stays_does_not_count_itself():
     cluster = Cluster(3, step_down_on_removal=False)
     cluster.elect(1)
