@@ -8,7 +8,8 @@ orders, the timers, the leases, the counters and the feed in step.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import Reason, Refusal, State
 from service.queue.feed import TUBE_STRIDE, Feed
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from service.queue.session import Session
     from service.queue.store import Store
     from service.queue.tube import Tube
+
+BY_TUBE: Final = attrgetter("tube")
+"""Groups runs of tasks of one tube, for what is done once per run."""
 
 
 class Ledger:

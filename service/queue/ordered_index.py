@@ -121,6 +121,18 @@ class OrderedIndex:
         if self._bound is not None:
             yield from self._tail()
 
+    def in_memory_until(self, last: Entry) -> Iterator[Entry]:
+        """Yield the entries in memory up to one, in no order, some perhaps twice."""
+        members = self._members
+        for entry in self._run:
+            if entry > last:
+                break
+            if entry in members:
+                yield entry
+        for entry in self._heap:
+            if entry <= last and entry in members:
+                yield entry
+
     def flushed(self) -> Iterable[Entry]:
         """Take note that the store has every change; return the entries that left memory by it."""
         left, self._added = self._added, set()

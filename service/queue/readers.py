@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from service.queue.commands import (
@@ -182,12 +182,12 @@ class Readers:
         return names
 
     def _tubes_due(self, now_ms: int) -> Iterator[str]:
-        """Yield the names of the tubes that due deadlines are about."""
+        """Yield the names of the tubes that due deadlines are about, as far as memory knows."""
         ledger = self._ledger
         least = ledger.timers.least()
         if least is None or least[0] > now_ms:
             return
-        due = takewhile(lambda timer: timer[0] <= now_ms, ledger.timers.ordered())
+        due = ledger.timers.in_memory_until((now_ms + 1,))
         for _, kind, tube_number, number in islice(due, ledger.limits.deadlines_per_entry_max):
             if kind == SESSION_TIMER:
                 yield from self._tubes_held(ledger.sessions_by_number[number].id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, assert_never
 
 from service.queue.commands import (
@@ -24,6 +23,7 @@ from service.queue.commands import (
 )
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
+from service.queue.ledger import BY_TUBE
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from service.queue.tube import Tube
 
 ACK: Final = EventKind.ACK
-BY_TUBE: Final = attrgetter("tube")
 
 
 def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from service.queue.circulation import no_task, wrong_state
 from service.queue.commands import FOREVER_MS, Reason, Refusal, Take, TakeResult, TaskView
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
+from service.queue.ledger import BY_TUBE
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from service.queue.ledger import Ledger
     from service.queue.session import Session
@@ -48,7 +50,10 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
         chosen = _first(ledger, tubes, room, command.bytes_max)
     if isinstance(chosen, Refusal):
         return chosen
-    return TakeResult(_lease(ledger, chosen, session, command.ttr_ms))
+    views: list[TaskView] = []
+    for tube, run in groupby(chosen, BY_TUBE):
+        views += _lease(ledger, tube, list(run), session, command.ttr_ms)
+    return TakeResult(views)
 
 
 def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> bool:
@@ -147,33 +152,40 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
 
 
 def _lease(
-    ledger: Ledger, chosen: Sequence[Task], session: Session | None, ttr_ms: int | None
-) -> list[TaskView]:
-    """Lease tasks that have been taken out of their orders, and return them as they are shown.
+    ledger: Ledger,
+    tube: Tube,
+    run: Sequence[Task],
+    session: Session | None,
+    ttr_ms: int | None,
+) -> Iterator[TaskView]:
+    """Lease tasks of one tube that are out of their order; yield them as they are shown.
 
     A lease with a session ends with that, without one after a minute, unless a time to run says
     otherwise; and never after the time to live (tarantool/queue, fifottl). The hot path of
-    consumers.
+    consumers. All tasks of a run come from one state.
     """
     now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
     appends = ledger.feed.appends
     partitions = len(appends)
+    salt = tube.number * TUBE_STRIDE
+    name = tube.name
     leases = ledger.leases
     label = session.label if session is not None else ""
-    views: list[TaskView] = []
-    for task in chosen:
+    before = run[0].state
+    ledger.touch_tube(tube)
+    tube.counters.count(TAKE, before, TAKEN, len(run))
+    for task in run:
         if not task.dirty:
             ledger.touch_task(task)
-        tube = task.tube
-        before = task.state
+        assert task.state is before
         task_id = task.id
         task.attempt += 1
-        appends[(tube.number * TUBE_STRIDE + task_id) % partitions](
+        appends[(salt + task_id) % partitions](
             (
                 index,
                 place,
                 now_ms,
-                tube.name,
+                name,
                 task_id,
                 TAKE,
                 before,
@@ -207,10 +219,6 @@ def _lease(
         elif task.timer is not None:
             ledger.set_timer(task)
         leases[token] = task
-        if not tube.dirty:
-            ledger.touch_tube(tube)
-        tube.counters.count(TAKE, before, TAKEN, 1)
-        views.append(task.view(task.body if task.body is not None else ledger.body(task)))
+        yield task.view(task.body if task.body is not None else ledger.body(task))
     ledger.place = place
     ledger.token = token
-    return views

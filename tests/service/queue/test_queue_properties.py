@@ -153,7 +153,13 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def collect(self):
+        """After it, the indexes remember nothing of what the store did not know."""
         self.store.write(self.queue.collect_writes())
+        ledger = self.queue._ledger
+        orders = [order for tube in ledger.tubes.values() for order in (tube.ready, tube.buried)]
+        for index in (ledger.timers, *orders):
+            assert not index._added
+            assert not index._removed
 
     @rule()
     def crash_and_reopen(self):
