@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -130,19 +131,18 @@ class Server:
             StateDamaged, StateForeign: the queue's state cannot be used.
             OSError: a port or a directory cannot be had.
         """
-        directory = DataDirectory(config.data_dir)
-        machine = None
-        try:
+        async with AsyncExitStack() as undo:
+            directory = DataDirectory(config.data_dir)
+            undo.callback(directory.release)
             machine = open_machine(config)
+            undo.callback(machine.abandon)
             transport = GrpcTransport()
+            undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
             node = await Node.open(raft_config(config), machine, transport, directory)
-        except BaseException:
-            if machine is not None:
-                machine.abandon()
-            directory.release()
-            raise
-        return cls(config, node, machine, transport, directory)
+            server = cls(config, node, machine, transport, directory)
+            undo.pop_all()
+        return server
 
     # ------------------------------------------------------------------------------ the graph
 
@@ -247,9 +247,13 @@ class Server:
             PortTaken, OSError: a port cannot be had.
         """
         config = self.config
-        self.client_port = listen(self._grpc, config.listen)
         http = config.http_listen
-        self.http_port = await self._probes.start(host_of(http), port_of(http))
+        try:
+            self.client_port = listen(self._grpc, config.listen)
+            self.http_port = await self._probes.start(host_of(http), port_of(http))
+        except BaseException:
+            await self._end()
+            raise
         await self._grpc.start()
         await self.health.phase_changed(Phase.INIT, ready=False)
         await self.node.start()
@@ -273,6 +277,11 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end()
+        log.info("stopped")
+
+    async def _end(self) -> None:
+        """Finish the calls in hand, then close everything."""
         await self._grpc.stop(self.config.stop_grace_ms / 1000)
         self.proposer.rest()
         await self.forwarder.close()
@@ -282,7 +291,6 @@ class Server:
         if not self.node.failed.done():
             await asyncio.to_thread(self.machine.close)
         self._directory.release()
-        log.info("stopped")
 
     async def _hand_over(self) -> None:
         try:

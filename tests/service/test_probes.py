@@ -1,0 +1,89 @@
+"""Probes, metrics, health and reflection of a running node."""
+
+import asyncio
+import re
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.roles import Happening
+from tests.service.conftest import ack, create, put, take
+
+
+async def get(node, path, method="GET"):
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.http_port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    head, _, content = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), content
+
+
+async def test_a_serving_node_is_alive_started_and_ready(node):
+    for path in ("/livez", "/startupz", "/readyz"):
+        assert (await get(node, path))[0] == 200, path
+    assert await get(node, "/livez", "HEAD") == (200, "")
+
+
+async def test_other_pages_do_not_exist(node):
+    assert (await get(node, "/secrets"))[0] == 404
+    assert (await get(node, "/livez", "POST"))[0] == 405
+
+
+async def test_a_stopping_node_is_alive_and_not_ready(node):
+    node.server.surface.draining = True
+    assert (await get(node, "/readyz"))[0] == 503
+    assert (await get(node, "/livez"))[0] == 200
+    node.server.surface.draining = False
+
+
+async def test_the_metrics_count_what_happens(node):
+    await create(node)
+    await put(node, b"x", b"y")
+    await ack(node, (await take(node, tasks_max=1)).tasks)
+    _, text = await get(node, "/metrics")
+    found = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["taskraft_is_leader",] == 1
+    assert found["taskraft_tasks", "emails", "ready"] == 1
+    assert found["taskraft_operations_total", "ack", "emails"] == 1
+    assert found["taskraft_calls_total", "OK", "PutTasks"] == 1
+    assert found["taskraft_phase", "running"] == 1
+    assert found["taskraft_log_syncs_total",] >= 3
+    assert found["taskraft_entry_seconds_count",] >= 3
+    assert found["taskraft_log_sync_seconds_count",] >= 3
+    names = {family.name for family in text_string_to_metric_families(text)}
+    assert all(re.fullmatch(r"taskraft_[a-z_]+", name) for name in names)
+
+
+async def test_health_follows_the_phase(node):
+    stub = health_pb2_grpc.HealthStub(node.channel)
+
+    async def says(name):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    assert await says("taskraft.leader") == "SERVING"
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service="taskraft.leader"))
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    node.server.roles.happen(Happening.HAND_OVER)
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert await says("taskraft.v1.TaskService") == "SERVING"
+    node.server.roles.happen(Happening.KEPT)
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    watch.cancel()
+
+
+async def test_reflection_lists_the_contract(node):
+    stub = reflection_pb2_grpc.ServerReflectionStub(node.channel)
+    call = stub.ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    answer = await call.read()
+    names = {service.name for service in answer.list_services_response.service}
+    assert {f"taskraft.v1.{name}Service" for name in ("Task", "Tube", "Session", "Feed")} <= names
+    call.cancel()
