@@ -48,7 +48,9 @@ class Verdict:
 
     def lines(self) -> Iterator[str]:
         """Yield the verdict, one finding a line."""
-        failover = "-" if self.failover_ms is None else f"{self.failover_ms / 1_000:.2f} s"
+        failover = "nothing was killed"
+        if self.failover_ms is not None:
+            failover = f"{self.failover_ms / 1_000:.2f} s until a client had its answer"
         yield line("tasks put", str(self.put))
         yield line("processed", f"{self.records.processed}, by the feed {self.feed.processed}")
         yield line("lost", both(self.records.lost, self.feed.lost))
@@ -64,7 +66,7 @@ class Verdict:
             f"{self.feed.released} leases ended unacknowledged; {self.records.refused} late"
             " acknowledgements were refused",
         )
-        yield line("failover", f"{failover} until a client had its answer")
+        yield line("failover", failover)
         yield line("tasks per second", f"{self.tasks_per_second} (put, taken, acknowledged)")
         yield line("report", self.report)
         yield line("verdict", "all is well" if self.is_clean else "FAILED")
