@@ -90,6 +90,16 @@ class Ledger:
             return None
         return self.read(tube, task_id, record)
 
+    def bring(self, tube: Tube, task_id: int) -> Task:
+        """Return a task that exists, and keep it in memory: it will be needed soon."""
+        task = tube.tasks.get(task_id)
+        if task is None:
+            task = self.find(tube, task_id)
+            assert task is not None, f"tube {tube.number} has no task {task_id}"
+            tube.tasks[task_id] = task
+            self.resident_bytes += len(task.body or b"")
+        return task
+
     def read(self, tube: Tube, task_id: int, record: bytes) -> Task:
         """Return a task out of its record, not kept in memory."""
         task, session_number = read_task(tube, task_id, record)

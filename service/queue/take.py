@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -66,16 +67,18 @@ def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> boo
 def _first(ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int) -> list[Task]:
     """Take the most urgent tasks of some tubes out of their orders.
 
-    A task whose time to live is over is ended instead: its deadline may still have to wait its
-    turn.
+    A task whose time to live is over is ended instead: its deadline may have to wait its turn.
     """
     now_ms = ledger.now_ms
     tasks: list[Task] = []
-    alone = tubes[0] if len(tubes) == 1 else None
-    while len(tasks) < room:
-        tube = alone or _most_urgent(ledger, tubes)
-        if tube is None or (order := tube.ready.pop_least()) is None:
+    heads = _heads(ledger, tubes)
+    while len(tasks) < room and heads:
+        tube = tubes[heads[0][-1]]
+        order = tube.ready.pop_least()
+        if order is None:
             break
+        if len(tubes) > 1:
+            _replace_head(ledger, tubes, heads)
         task = tube.tasks.get(order[2]) or ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no task {order[2]}"
         assert task.state is READY
@@ -90,20 +93,35 @@ def _first(ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int) -> 
     return tasks
 
 
-def _most_urgent(ledger: Ledger, tubes: Sequence[Tube]) -> Tube | None:
-    """Return the tube with the most urgent task: by lane, rank, age, then place in the request."""
-    best: tuple[int, int, int] | None = None
-    choice = None
-    for tube in tubes:
-        order = tube.ready.least()
-        if order is None:
-            continue
-        task = ledger.find(tube, order[2])
-        assert task is not None
-        urgency = (order[0], order[1], task.created_ms)
-        if best is None or urgency < best:
-            best, choice = urgency, tube
-    return choice
+def _heads(ledger: Ledger, tubes: Sequence[Tube]) -> list[tuple[int, ...]]:
+    """Return a heap of the tubes' first tasks; the last number is the tube's place among them.
+
+    The most urgent goes first: by lane, rank, age, then order of the request. One tube alone needs
+    no comparison.
+    """
+    if len(tubes) == 1:
+        return [(0,)]
+    heads = [head for place in range(len(tubes)) if (head := _head(ledger, tubes, place))]
+    heapify(heads)
+    return heads
+
+
+def _head(ledger: Ledger, tubes: Sequence[Tube], place: int) -> tuple[int, ...] | None:
+    """Return how urgent the first task of a tube is, or None where there is none."""
+    order = tubes[place].ready.least()
+    if order is None:
+        return None
+    task = ledger.bring(tubes[place], order[2])
+    return (order[0], order[1], task.created_ms, place)
+
+
+def _replace_head(ledger: Ledger, tubes: Sequence[Tube], heads: list[tuple[int, ...]]) -> None:
+    """Let the tube whose first task has just been taken out compete with its next one."""
+    head = _head(ledger, tubes, heads[0][-1])
+    if head is None:
+        heappop(heads)
+    else:
+        heapreplace(heads, head)
 
 
 def _filtered(ledger: Ledger, command: Take, tubes: Sequence[Tube], room: int) -> list[Task]:

@@ -409,3 +409,14 @@ def test_digest_tells_states_apart():
         node.do(*entry)
         digests.add(node.queue.digest())
     assert len(digests) == 3
+
+
+def test_negative_times_count_as_none():
+    """The servicer refuses them; what comes through must still be stored, and end at once."""
+    node = Node()
+    node.put(1, delay_ms=-5, ttr_ms=-5)
+    node.put(1, ttl_ms=-5)
+    (taken,) = node.do(Take(["mail"], tasks_max=9))
+    assert [(task.id, task.ttr_ms, task.lease_until_ms) for task in taken.tasks] == [(1, 0, 1_000)]
+    node.collect()
+    assert Queue(node.store, node.limits).digest() == node.queue.digest()
