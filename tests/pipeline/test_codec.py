@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from taskraft.v1.feed_service_pb2 import ChangeEvent, ReadChangesResponse
 from taskraft.v1.task_pb2 import Task
-from taskraft_pipeline.codec import record_batch
+from taskraft_pipeline.codec import arrow_schema, record_batch
 from taskraft_pipeline.errors import FeedBroken
-from taskraft_pipeline.schema import COLUMNS, arrow_schema, spark_schema
+from taskraft_pipeline.schema import COLUMNS, spark_schema
 from tests.pipeline.history import Event, encoded
+from tests.pipeline.rows import row
 
 INT32 = st.integers(0, 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -39,39 +40,6 @@ EVENTS = st.builds(
     type=NAMES,
     payload_bytes=INT32,
 )
-
-
-def instant(at_ms):
-    return at_ms * 1_000 or None
-
-
-def state(number):
-    return Task.State.Name(number).lower() if number else None
-
-
-def row(event, seq):
-    """Return what a plain loop makes of an event."""
-    return {
-        "feed_partition": event.partition,
-        "seq": seq,
-        "revision": event.revision,
-        "place": event.place,
-        "ts": instant(event.at_ms),
-        "tube": event.tube,
-        "task_id": event.task_id,
-        "kind": ChangeEvent.Kind.Name(event.kind).lower(),
-        "from_state": state(event.from_state),
-        "to_state": state(event.to_state),
-        "attempt": event.attempt,
-        "priority": event.priority,
-        "created_ts": instant(event.created_ms),
-        "since_ts": instant(event.since_ms),
-        "subqueue": event.subqueue or None,
-        "session": event.session or None,
-        "reason": event.reason or None,
-        "type": event.type or None,
-        "payload_bytes": event.payload_bytes,
-    }
 
 
 def chunk_of(events, from_seq=0, next_seq=None, **options):

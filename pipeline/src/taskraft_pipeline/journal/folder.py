@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -170,7 +171,7 @@ def publish(path: Path, content: Mapping[str, object]) -> None:
         FileExistsError: it exists. What is published is never replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with draft.open("w") as file:
         json.dump(content, file, indent=1)
         file.flush()

@@ -1,0 +1,36 @@
+"""Start Spark once for all tests that need it, and a cluster's feed for each."""
+
+import os
+
+import pytest
+
+from taskraft_pipeline import java
+from taskraft_pipeline.session import session
+from tests.pipeline.feed_server import FeedServer
+from tests.pipeline.history import history
+
+TASKS = 1_500
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """Return a session of Spark; without Java the test is skipped unless that is forbidden."""
+    if not java.is_sufficient():
+        if os.environ.get("TASKRAFT_REQUIRE_SPARK"):
+            pytest.fail(java.HINT)
+        pytest.skip(java.HINT)
+    with session("tests", "local[2,3]", is_brief=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def events():
+    """Return a history: some thousand events of three tubes in four partitions."""
+    return history(TASKS, seed=7)
+
+
+@pytest.fixture
+def cluster(events):
+    """Return three nodes that serve the history."""
+    with FeedServer(events, nodes=3, events_per_chunk=400) as server:
+        yield server

@@ -1,0 +1,48 @@
+"""Export a journal in a process of its own, which kills itself at a chosen step.
+
+Usage: python -m tests.pipeline.exporter ENDPOINTS JOURNAL MASTER [before|after BATCH]
+
+"before" kills once the files of the batch are written and its manifest is not; "after" once its
+manifest is published and Spark does not know it yet.
+"""
+
+import os
+import signal
+import sys
+
+from taskraft_pipeline.journal import export
+from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.options import parse
+from taskraft_pipeline.session import session
+
+
+def die():
+    os.killpg(0, signal.SIGKILL)
+
+
+def kill_at(step, batch):
+    """Replace the step that publishes a batch with one that does not survive it."""
+    original = export.publish
+
+    def publish(path, content):
+        if step == "before" and content["batch"] == batch:
+            die()
+        original(path, content)
+        if step == "after" and content["batch"] == batch:
+            die()
+
+    export.publish = publish
+
+
+def main(endpoints, folder, step="", batch="-1"):
+    kill_at(step, int(batch))
+    options = {"endpoints": endpoints, "maxEventsPerTrigger": "1200", "maxRetries": "3"}
+    journal = Journal.at(folder)
+    with journal.locked():
+        export.prepare(journal, parse(options))
+        with session("exporter", "local[2,3]", is_brief=True) as spark:
+            export.start(spark, journal, options).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,156 @@
+"""Export the feed into a journal with Spark, and kill the exporter while it does."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+from pyspark.errors import PySparkException
+
+from taskraft_pipeline.errors import FeedMismatch, JournalRefused
+from taskraft_pipeline.journal import export
+from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.journal.verify import verify
+from taskraft_pipeline.options import parse
+from tests.pipeline.rows import expected_rows, found_rows
+
+pytestmark = pytest.mark.spark
+
+RUN_SECONDS_MAX = 150
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal.at(tmp_path / "a journal")
+
+
+def options_of(cluster, batch_events=3_000):
+    return {"endpoints": cluster.endpoints, "maxEventsPerTrigger": str(batch_events)}
+
+
+def run(spark, journal, cluster, **options):
+    given = options_of(cluster, **options)
+    told = []
+    export.prepare(journal, parse(given))
+    export.start(spark, journal, given, told=told.append).awaitTermination()
+    return told
+
+
+def test_a_journal_holds_the_feed_and_grows_with_it(spark, cluster, events, journal):
+    cluster.feed.partitions.clear()
+    half = [event for event in events if event.seq < 500]
+    cluster.feed.append(half)
+    told = run(spark, journal, cluster)
+    assert [progress.events for progress in told] == [len(half)]
+    assert run(spark, journal, cluster) == []
+    cluster.feed.append([event for event in events if event.seq >= 500])
+    assert [progress.batch for progress in run(spark, journal, cluster)] == [1]
+    verdict = verify(journal, is_deep=True)
+    assert (verdict.problems, verdict.notes, verdict.events) == ([], [], len(events))
+    assert verdict.next_seq == cluster.feed.high
+    assert found_rows(export.load(spark, journal)) == expected_rows(events)
+
+
+def test_a_journal_begins_where_retention_has_left_the_feed(spark, cluster, events, journal):
+    cluster.feed.low[1] = 300
+    run(spark, journal, cluster, batch_events=100_000)
+    verdict = verify(journal, is_deep=True)
+    assert verdict.problems == []
+    assert verdict.start == {0: 0, 1: 300, 2: 0, 3: 0}
+    assert verdict.events == len(events) - 300
+
+
+def test_a_journal_is_not_continued_wrongly(spark, cluster, events, journal):
+    run(spark, journal, cluster, batch_events=100_000)
+    given = options_of(cluster)
+    # With another feed.
+    cluster.feed.feed_id = "feed-2"
+    with pytest.raises(FeedMismatch):
+        export.prepare(journal, parse(given))
+    cluster.feed.feed_id = "feed-1"
+    # Without its checkpoint.
+    kept = journal.root / "kept"
+    journal.checkpoint.rename(kept)
+    with pytest.raises(JournalRefused, match="checkpoint was deleted"):
+        export.prepare(journal, parse(given))
+    # With a new checkpoint, whatever `prepare` said.
+    with pytest.raises(PySparkException, match="written by another query"):
+        export.start(spark, journal, given).awaitTermination()
+    # Without a manifest that the checkpoint knows of.
+    shutil.rmtree(journal.checkpoint)
+    kept.rename(journal.checkpoint)
+    journal.manifest_path(0).unlink()
+    cluster.feed.append([replace(events[0], seq=cluster.feed.high[events[0].partition])])
+    with pytest.raises(PySparkException, match="no manifest of batch 0"):
+        export.start(spark, journal, given).awaitTermination()
+
+
+class Exporter:
+    """An exporter in a process group of its own; a context that leaves nothing behind."""
+
+    def __init__(self, cluster, journal, *kill):
+        command = [sys.executable, "-m", "tests.pipeline.exporter", cluster.endpoints]
+        self.process = subprocess.Popen(
+            [*command, str(journal.root), *map(str, kill)],
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
+        self.process.communicate()
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def wait(self):
+        output, _ = self.process.communicate(timeout=RUN_SECONDS_MAX)
+        return self.process.returncode, output
+
+
+def test_an_exporter_that_is_killed_again_and_again_exports_each_event_once(
+    spark, cluster, events, journal
+):
+    """Kill it while it reads, before and after it publishes; then let it end."""
+    killed = threading.Event()
+    with Exporter(cluster, journal) as exporter:
+
+        def kill_while_reading():
+            if not killed.is_set():
+                killed.set()
+                exporter.kill()
+
+        for node in cluster.nodes:
+            node.on_chunk = kill_while_reading
+        assert exporter.wait()[0] == -signal.SIGKILL
+        assert killed.is_set()
+    assert verify(journal).batches == 0
+    assert (journal.checkpoint / "offsets" / "0").exists()
+
+    for step, batch in (("before", 1), ("after", 2)):
+        with Exporter(cluster, journal, step, batch) as exporter:
+            code, output = exporter.wait()
+            assert code == -signal.SIGKILL, output
+        verdict = verify(journal, is_deep=True)
+        assert verdict.problems == []
+        assert verdict.batches == (batch if step == "before" else batch + 1)
+        assert bool(verdict.notes) == (step == "before")
+        assert not (journal.checkpoint / "commits" / str(batch)).exists()
+
+    with Exporter(cluster, journal) as exporter:
+        code, output = exporter.wait()
+        assert code == 0, output
+    verdict = verify(journal, is_deep=True)
+    assert (verdict.problems, verdict.notes) == ([], [])
+    assert (verdict.batches, verdict.events) == (-(-len(events) // 1_200), len(events))
+    assert found_rows(export.load(spark, journal)) == expected_rows(events)

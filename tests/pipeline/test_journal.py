@@ -1,0 +1,244 @@
+"""Describe, publish and verify batches of a journal; Parquet is written without Spark."""
+
+import json
+import threading
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from taskraft_pipeline.errors import JournalRefused
+from taskraft_pipeline.journal.content import inspect
+from taskraft_pipeline.journal.folder import Journal, publish
+from taskraft_pipeline.journal.manifest import File, Held, Manifest, problems
+from taskraft_pipeline.journal.verify import verify
+from taskraft_pipeline.offsets import Offset
+
+START = {0: 5, 1: 0}
+MANIFEST = Manifest(
+    batch=0,
+    query="q",
+    held={0: Held(5, 7, 3), 1: Held(0, 1, 2)},
+    next_seq={0: 8, 1: 2},
+    first_ms=1_000,
+    last_ms=5_000,
+    files=(File("raw/batch=0/a.parquet", 5, 100, 7),),
+)
+
+
+def write_batch(journal, batch, held):
+    """Write the Parquet file of a batch: numbers by partition."""
+    folder = journal.batch_folder(batch) / "date=2026-05-28"
+    folder.mkdir(parents=True)
+    rows = [(partition, seq) for partition, numbers in held.items() for seq in numbers]
+    table = pa.table(
+        {
+            "feed_partition": pa.array([partition for partition, _ in rows], pa.int32()),
+            "seq": pa.array([seq for _, seq in rows], pa.int64()),
+            "ts": pa.array([(10 + seq) * 1_000_000 for _, seq in rows], pa.timestamp("us", "UTC")),
+        }
+    )
+    pq.write_table(table, folder / "part-0.parquet")
+
+
+def publish_batch(journal, batch, held, next_seq):
+    write_batch(journal, batch, held)
+    content = inspect(journal.batch_folder(batch), journal.root)
+    manifest = Manifest(
+        batch, "q", content.held, next_seq, content.first_ms, content.last_ms, content.files
+    )
+    publish(journal.manifest_path(batch), manifest.to_json())
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """Return a journal of two batches."""
+    journal = Journal.at(tmp_path / "journal")
+    journal.create(Offset("feed-1", START))
+    publish_batch(journal, 0, {0: [6, 5, 7], 1: [0, 1]}, {0: 8, 1: 2})
+    publish_batch(journal, 1, {0: range(8, 20)}, {0: 20, 1: 2})
+    return journal
+
+
+def test_a_manifest_is_read_as_it_was_written():
+    assert Manifest.from_json(json.loads(json.dumps(MANIFEST.to_json()))) == MANIFEST
+    assert MANIFEST.events == 5
+
+
+@pytest.mark.parametrize("damage", [{"format": 2}, {"ranges": {"0": [1]}}, {"files": None}])
+def test_a_damaged_manifest_is_refused(damage):
+    with pytest.raises(JournalRefused):
+        Manifest.from_json({**MANIFEST.to_json(), **damage})
+    with pytest.raises(JournalRefused):
+        Manifest.from_json({"format": 1})
+
+
+def test_a_batch_that_follows_has_no_problems():
+    assert problems(MANIFEST, START) == []
+    assert problems(replace(MANIFEST, next_seq={0: 8, 1: 2, 2: 0}), START) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"held": {0: Held(5, 7, 2), 1: Held(0, 1, 3)}}, "2 events of partition 0"),
+        ({"held": {0: Held(6, 7, 2), 1: Held(0, 1, 2)}}, "begins at 6, not 5"),
+        ({"held": {1: Held(0, 1, 2)}}, "claims to end at 8, ends at 5"),
+        ({"next_seq": {0: 9, 1: 2}}, "claims to end at 9, ends at 8"),
+        ({"next_seq": {0: 8}}, "claims to end at None, ends at 2"),
+        ({"files": ()}, "0 events in its files, 5 in its ranges"),
+    ],
+)
+def test_a_batch_that_does_not_add_up_is_told(change, said):
+    assert any(said in problem for problem in problems(replace(MANIFEST, **change), START))
+
+
+def test_what_is_published_is_never_replaced(tmp_path):
+    path = tmp_path / "a" / "b.json"
+    publish(path, {"first": 1})
+    with pytest.raises(FileExistsError):
+        publish(path, {"second": 2})
+    assert json.loads(path.read_text()) == {"first": 1}
+    assert [one.name for one in path.parent.iterdir()] == ["b.json"]
+
+
+def test_a_place_that_is_no_folder_here_is_refused():
+    with pytest.raises(JournalRefused, match="mounted"):
+        Journal.at("s3://bucket/journal")
+    assert Journal.at("file:///tmp/j").root == Journal.at("/tmp/j").root
+
+
+def test_only_one_export_runs_at_a_time(tmp_path):
+    journal = Journal.at(tmp_path)
+    with journal.locked(), pytest.raises(JournalRefused, match="another export"), journal.locked():
+        pass
+    with journal.locked():
+        pass
+
+
+def test_the_content_of_a_batch_is_looked_at(journal):
+    content = inspect(journal.batch_folder(0), journal.root, is_synced=True)
+    assert content.held == {0: Held(5, 7, 3), 1: Held(0, 1, 2)}
+    assert (content.first_ms, content.last_ms) == (10_000, 17_000)
+    (file,) = content.files
+    assert file.events == 5
+    assert file.bytes == (journal.root / file.path).stat().st_size
+
+
+def test_a_batch_without_files_holds_nothing(journal):
+    content = inspect(journal.batch_folder(9), journal.root)
+    assert (content.held, content.files) == ({}, ())
+
+
+@pytest.mark.parametrize("numbers", [[5, 6, 8], [5, 6, 6, 7], [5, 5, 7]])
+def test_a_hole_or_a_repeat_is_found_even_where_the_count_adds_up(journal, numbers):
+    write_batch(journal, 2, {0: numbers})
+    with pytest.raises(JournalRefused, match="missing or double"):
+        inspect(journal.batch_folder(2), journal.root)
+
+
+def test_a_whole_journal_is_verified(journal):
+    for is_deep in (False, True):
+        verdict = verify(journal, is_deep=is_deep)
+        assert (verdict.batches, verdict.events, verdict.problems) == (2, 17, [])
+        assert (verdict.feed_id, verdict.next_seq) == ("feed-1", {0: 20, 1: 2})
+
+
+def parquet_of(journal, batch):
+    (path,) = journal.batch_folder(batch).rglob("*.parquet")
+    return path
+
+
+def rewrite(journal, batch, **change):
+    path = journal.manifest_path(batch)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+
+def test_a_missing_manifest_is_found(journal):
+    journal.manifest_path(0).unlink()
+    verdict = verify(journal)
+    assert "batch 0: there is no manifest" in verdict.problems
+    assert any("begins at 8, not 5" in problem for problem in verdict.problems)
+    with pytest.raises(JournalRefused, match="no manifest of batch 0"):
+        journal.position_before(1)
+
+
+def test_a_missing_or_shorter_file_is_found(journal):
+    parquet_of(journal, 0).unlink()
+    with parquet_of(journal, 1).open("r+b") as file:
+        file.truncate(50)
+    first, second = verify(journal).problems
+    assert "missing" in first
+    assert "has not" in second
+
+
+def test_a_changed_byte_is_found_by_the_deep_look_only(journal):
+    path = parquet_of(journal, 0)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert verify(journal).problems == []
+    assert verify(journal, is_deep=True).problems != []
+
+
+def test_a_file_with_other_events_is_found_by_the_deep_look(journal):
+    parquet_of(journal, 1).unlink()
+    parquet_of(journal, 0).parent.rename(journal.batch_folder(1) / "date=2026-05-28-old")
+    problems = verify(journal, is_deep=True).problems
+    assert any("batch 1: the files hold" in problem for problem in problems)
+
+
+def test_two_checkpoints_in_one_journal_are_found(journal):
+    rewrite(journal, 1, query="another")
+    assert verify(journal).problems == ["2 checkpoints were mixed: ['another', 'q']"]
+
+
+def test_a_commit_without_a_manifest_is_found_and_an_unpublished_batch_is_harmless(journal):
+    (journal.checkpoint / "commits").mkdir(parents=True)
+    for batch in (1, 2):
+        (journal.checkpoint / "commits" / str(batch)).touch()
+    write_batch(journal, 3, {0: [20]})
+    verdict = verify(journal)
+    assert verdict.problems == [
+        "batch 2: committed in Spark's checkpoint, but there is no manifest"
+    ]
+    assert verdict.notes == ["batch=000000000003: not published yet"]
+
+
+def test_no_journal_is_refused(tmp_path):
+    with pytest.raises(JournalRefused, match="no journal here"):
+        verify(Journal.at(tmp_path / "nowhere"))
+
+
+def test_the_end_of_a_batch_is_read_from_the_offset_log_of_spark(journal):
+    folder = journal.checkpoint / "offsets"
+    folder.mkdir(parents=True)
+    offset = Offset("feed-1", {0: 8})
+    (folder / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset.to_json())}')
+    assert journal.planned(0) == offset
+    (folder / "1").write_text("v2\n{}\n{}")
+    with pytest.raises(JournalRefused, match="unknown form"):
+        journal.planned(1)
+
+
+def test_of_two_that_publish_at_once_one_succeeds(tmp_path):
+    path = tmp_path / "manifest.json"
+    barrier = threading.Barrier(8)
+    outcomes = []
+
+    def try_it(number):
+        barrier.wait()
+        try:
+            publish(path.with_name("manifest.json"), {"by": number})
+            outcomes.append(number)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=try_it, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 1
+    assert json.loads(path.read_text()) == {"by": outcomes[0]}
