@@ -24,9 +24,9 @@ type shape struct{ clients, connections, batch, backlog, fill int }
 
 // shapes are the variants (a), (b) and (c) of the workload.
 var shapes = map[string]shape{
-	"sequence": {clients: 1, connections: 1, batch: 1, backlog: 100, fill: 6_000},
-	"clients":  {clients: 32, connections: 32, batch: 1, backlog: 2_000, fill: 32_000},
-	"batches":  {clients: 8, connections: 2, batch: 100, backlog: 5_000, fill: 160_000},
+	"sequence": {clients: 1, connections: 1, batch: 1, backlog: 100, fill: 4_000},
+	"clients":  {clients: 32, connections: 32, batch: 1, backlog: 2_000, fill: 12_000},
+	"batches":  {clients: 8, connections: 2, batch: 100, backlog: 5_000, fill: 100_000},
 }
 
 // drainGrace is how long calls that are in flight at the end may take before they are cut off.
