@@ -169,10 +169,14 @@ class Leadership:
         self.notify()
         try:
             await transfer()
-        finally:
+        except BaseException:
             if self._is_in(Phase.ENDING) and self._term == term and self.leads_here:
                 self._roles.happen(Happening.KEPT)
                 self.notify()
+            raise
+        # Raft knows already; the news reaches this module a turn of the loop later.
+        while self._is_in(Phase.ENDING) and self._term == term and self.leads_here:
+            await asyncio.wait((self._change,))
 
     # ------------------------------------------------------------------------- who waits
 

@@ -174,8 +174,8 @@ class ClusterApi:
             await self._leadership.hand_over(lambda: self._raft.transfer_leadership(target))
         except TransferFailed as error:
             raise Refused(error_pb2.Error.NO_LEADER, str(error)) from error
-        loop = asyncio.get_running_loop()
-        await self._leadership.settled(loop.time() + TRANSFER_WAIT_MS / 1000)
+        until = asyncio.get_running_loop().time() + TRANSFER_WAIT_MS / 1000
+        await self._leadership.settled(until)
         leader = self._leadership.leader
         return pb.TransferLeadershipResponse(leader=leader.name if leader else "")
 

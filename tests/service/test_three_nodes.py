@@ -1,0 +1,265 @@
+"""Three nodes in one process over real gRPC: any node answers, one leads."""
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import grpc
+import pytest
+
+from service.api.forward import HOPS_KEY
+from service.assembly import Server
+from service.roles import Phase
+from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.conftest import (
+    Node,
+    ack,
+    config_in,
+    create,
+    put,
+    reason_of,
+    take,
+    turns_until,
+)
+from tools.local_cluster import free_addresses
+
+
+class Three:
+    """The running nodes of a cluster."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    @property
+    def leader(self):
+        return next(node for node in self.nodes if node.server.roles.phase is Phase.RUNNING)
+
+    @property
+    def followers(self):
+        return [node for node in self.nodes if node.server.roles.phase is Phase.WAITING]
+
+    async def settled(self):
+        """Return once one leads and the others follow."""
+        phases = [Phase.RUNNING, *[Phase.WAITING] * (len(self.nodes) - 1)]
+
+        def is_settled():
+            return sorted(node.server.roles.phase for node in self.nodes) == sorted(phases)
+
+        await turns_until(is_settled)
+
+    async def stop(self, node):
+        self.nodes.remove(node)
+        await node.channel.close()
+        await node.server.stop()
+
+
+@asynccontextmanager
+async def cluster_in(tmp_path, **settings):
+    peers, clients = free_addresses(3), free_addresses(3)
+    members = ",".join(
+        f"n{place}={peer}/{client}"
+        for place, (peer, client) in enumerate(zip(peers, clients, strict=True))
+    )
+    async with AsyncExitStack() as stack:
+        three = Three([])
+        for place in range(3):
+            config = config_in(
+                tmp_path / f"n{place}",
+                node_name=f"n{place}",
+                peers=members,
+                listen=clients[place],
+                peer_listen=peers[place],
+                auto_create_tubes=True,
+                **settings,
+            )
+            server = await Server.open(config)
+            await server.start()
+            channel = grpc.aio.insecure_channel(clients[place])
+            three.nodes.append(Node(server, channel))
+        stack.push_async_callback(stop_all, three)
+        await three.settled()
+        yield three
+
+
+async def stop_all(three):
+    for node in list(three.nodes):
+        await three.stop(node)
+
+
+@pytest.fixture
+async def three(tmp_path):
+    async with cluster_in(tmp_path) as one:
+        yield one
+
+
+async def test_every_node_takes_every_call(three):
+    await create(three.leader)
+    for node in three.nodes:
+        await put(node, b"x")
+        taken = await take(node, wait_ms=1_000)
+        assert len(taken.tasks) == 1
+        assert not (await ack(node, taken.tasks)).errors
+        statistics = await node.tubes.GetStatistics(tube_service_pb2.GetStatisticsRequest())
+        assert statistics.total.tasks.total == 0
+
+
+async def test_every_answer_names_the_leader(three):
+    leader = three.leader.server.config.listen
+    for node in three.nodes:
+        call = node.tubes.ListTubes(tube_service_pb2.ListTubesRequest())
+        await call
+        assert dict(await call.trailing_metadata())["x-taskraft-leader"] == leader
+        wrong = node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="nowhere"))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await wrong
+        assert reason_of(caught.value) == "TUBE_NOT_FOUND"
+        assert dict(caught.value.trailing_metadata())["x-taskraft-leader"] == leader
+
+
+async def test_replicas_with_the_same_index_have_the_same_state(three):
+    await create(three.leader)
+    for number in range(20):
+        await put(three.nodes[number % 3], b"x" * number, delay_ms=number)
+        await take(three.nodes[number % 3], tasks_max=2)
+    queues = [node.queue for node in three.nodes]
+    index = three.leader.queue.applied_index
+    await turns_until(lambda: {queue.applied_index for queue in queues} == {index})
+    assert len({queue.digest() for queue in queues}) == 1
+
+
+async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
+    await create(three.leader)
+    follower = three.followers[0]
+    local = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL, staleness_ms_max=1)
+    index = three.leader.queue.applied_index
+    await turns_until(lambda: follower.queue.applied_index >= index)
+    before = follower.server.forwarder.calls
+    answer = await follower.tubes.ListTubes(tube_service_pb2.ListTubesRequest(consistency=local))
+    assert [tube.name for tube in answer.tubes] == ["emails"]
+    assert follower.server.forwarder.calls == before
+
+
+async def test_a_call_that_was_passed_on_is_not_passed_on_again(three):
+    follower = three.followers[0]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await follower.tubes.CreateTube(
+            tube_service_pb2.CreateTubeRequest(
+                tube=tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFO)
+            ),
+            metadata=((HOPS_KEY, "1"),),
+        )
+    assert reason_of(caught.value) == "NOT_LEADER"
+
+
+async def test_a_stream_over_a_follower_reaches_the_leader(three):
+    await create(three.leader)
+    stream = three.followers[0].tasks.Subscribe(timeout=20)
+    sources = [pb.TakeSource(tube="emails")]
+    await stream.write(
+        pb.SubscribeRequest(
+            open=pb.SubscribeRequest.Open(sources=sources, session_ttr_ms=60_000),
+            credit=pb.SubscribeRequest.Credit(tasks=5),
+        )
+    )
+    opened = await stream.read()
+    assert opened.opened.session_id
+    await put(three.followers[1], b"x")
+    message = await stream.read()
+    settlement = pb.Settlement(
+        tokens=[task.token for task in message.tasks], ack=pb.Settlement.Ack()
+    )
+    await stream.write(pb.SubscribeRequest(settlements=[settlement], request_id="s"))
+    assert (await stream.read()).settled[0].request_id == "s"
+    await three.stop(three.leader)
+    message = await stream.read()
+    assert message.go_away.error.reason in (
+        error_pb2.Error.NOT_LEADER,
+        error_pb2.Error.NO_LEADER,
+        error_pb2.Error.DRAINING,
+    )
+    assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_waiting_take_survives_a_change_of_leader(three):
+    await create(three.leader)
+    follower, other = three.followers
+    waiting = asyncio.ensure_future(take(follower, wait_ms=8_000))
+    await three.leader.waiting(1)
+    await three.stop(three.leader)
+    await three.settled()
+    await put(other, b"x")
+    assert len((await waiting).tasks) == 1
+
+
+async def test_leadership_can_be_handed_to_a_member_by_name(three):
+    target = three.followers[0]
+    name = target.server.config.node_name
+    answer = await three.followers[1].cluster.TransferLeadership(
+        cluster_service_pb2.TransferLeadershipRequest(name=name), timeout=10
+    )
+    assert answer.leader == name
+    await three.settled()
+    assert three.leader is target
+
+
+async def test_without_a_majority_calls_fail_soon_and_typed(three):
+    await create(three.leader)
+    survivor = three.followers[0]
+    for node in [node for node in three.nodes if node is not survivor]:
+        await three.stop(node)
+    await turns_until(lambda: survivor.server.leadership.leader is None)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await put(survivor, b"x")
+    assert reason_of(caught.value) == "NO_LEADER"
+    assert loop.time() - began < 3
+    # What it has is shown on request, also without a leader.
+    local = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
+    answer = await survivor.tubes.ListTubes(tube_service_pb2.ListTubesRequest(consistency=local))
+    assert len(answer.tubes) == 1
+    fresh = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL, staleness_ms_max=1)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await survivor.tubes.ListTubes(tube_service_pb2.ListTubesRequest(consistency=fresh))
+    assert reason_of(caught.value) == "NODE_BEHIND"
+
+
+async def test_the_cluster_shows_its_members(three):
+    state = await three.followers[0].cluster.GetClusterState(
+        cluster_service_pb2.GetClusterStateRequest()
+    )
+    assert [member.name for member in state.members] == ["n0", "n1", "n2"]
+    assert [member.leader for member in state.members].count(True) == 1
+    assert state.leader == three.leader.server.config.node_name
+    assert state.state.phase == cluster_service_pb2.NodeState.WAITING
+    lead = await three.leader.cluster.GetClusterState(cluster_service_pb2.GetClusterStateRequest())
+    assert all(member.active for member in lead.members)
+    info = await three.leader.cluster.GetServerInfo(cluster_service_pb2.GetServerInfoRequest())
+    assert info.limits["payload_bytes_max"] == 1 << 20
+    assert info.limits["put_tasks_max"] == 10_000
+    assert "taskraft.leader" in info.service_config_json
+
+
+async def test_sessions_outlive_a_change_of_leader(three):
+    await create(three.leader)
+    stream = three.leader.tasks.Subscribe(timeout=20)
+    sources = [pb.TakeSource(tube="emails")]
+    # A session that would end with its stream: a change of leader is not the client's fault.
+    await stream.write(
+        pb.SubscribeRequest(
+            open=pb.SubscribeRequest.Open(sources=sources),
+            credit=pb.SubscribeRequest.Credit(tasks=5),
+        )
+    )
+    session_id = (await stream.read()).opened.session_id
+    await put(three.leader, b"x")
+    (task,) = (await stream.read()).tasks
+    await three.stop(three.leader)
+    await three.settled()
+    again = three.leader.tasks.Subscribe(timeout=20)
+    await again.write(
+        pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=sources, session_id=session_id))
+    )
+    opened = (await again.read()).opened
+    assert [held.token for held in opened.held] == [task.token]
+    again.cancel()
