@@ -31,7 +31,10 @@ def from_feed(spark: SparkSession, endpoints: str, tubes: Sequence[str] = ()) ->
         # Read once, for five questions; what does not fit into memory goes to disk.
         .persist()
     )
-    return compute(changes, "change feed", is_filtered=bool(tubes))
+    try:
+        return compute(changes, "change feed", is_filtered=bool(tubes))
+    finally:
+        changes.unpersist()
 
 
 def from_journal(spark: SparkSession, folder: str, tubes: Sequence[str] = ()) -> Report:

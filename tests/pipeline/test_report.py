@@ -1,0 +1,273 @@
+"""Compare a report by Spark with one by plain Python, and look at how it is written down."""
+
+import csv
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from taskraft.v1.feed_service_pb2 import ChangeEvent
+from taskraft.v1.task_pb2 import Task
+from taskraft_pipeline.journal import export
+from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.options import parse
+from taskraft_pipeline.report import compute
+from taskraft_pipeline.report.figures import (
+    ALL_TUBES,
+    BUCKETS_MAX,
+    FAILURES,
+    QUANTILES,
+    Attempts,
+    Failure,
+    Moment,
+    Part,
+    Report,
+    Spread,
+    Tube,
+    bucket_width_ms,
+)
+from taskraft_pipeline.report.make import from_feed, from_journal
+from taskraft_pipeline.report.tables import as_text, duration, ratio
+from taskraft_pipeline.report.write import write
+
+
+def kind_of(event):
+    return ChangeEvent.Kind.Name(event.kind).lower()
+
+
+def spread_of(durations):
+    if not durations:
+        return Spread(0, (), 0)
+    percentiles = np.percentile(durations, [quantile * 100 for quantile in QUANTILES])
+    return Spread(len(durations), tuple(map(float, percentiles)), max(durations))
+
+
+def tube_of(name, events):
+    def durations(kinds):
+        return [event.at_ms - event.since_ms for event in events if kind_of(event) in kinds]
+
+    return Tube(
+        name=name,
+        counts=dict(Counter(kind_of(event) for event in events)),
+        gone=sum(event.to_state == Task.STATE_UNSPECIFIED for event in events),
+        first_ms=min(event.at_ms for event in events),
+        last_ms=max(event.at_ms for event in events),
+        wait=spread_of(durations({"take"})),
+        run=spread_of(durations({"ack", "release", "bury", "ttr_expired"})),
+        attempts_max=max(event.attempt for event in events),
+    )
+
+
+def timeline_of(events, bucket_ms):
+    found = {}
+    for event in events:
+        key = (event.at_ms // bucket_ms * bucket_ms, event.tube)
+        counts = found.setdefault(key, Counter())
+        counts[kind_of(event)] += 1
+        counts["failures"] += kind_of(event) in FAILURES
+        for name, state in (("ready", Task.READY), ("taken", Task.TAKEN)):
+            counts[f"grown {name}"] += (event.to_state == state) - (event.from_state == state)
+    return [
+        Moment(at_ms, tube, one["put"], one["take"], one["ack"], one["failures"],
+               one["grown ready"], one["grown taken"])
+        for (at_ms, tube), one in sorted(found.items())
+    ]  # fmt: skip
+
+
+def plain_report(events, source="change feed"):
+    """Return the report of events without Spark."""
+    parts = []
+    for partition in sorted({event.partition for event in events}):
+        own = [event for event in events if event.partition == partition]
+        numbers = [event.seq for event in own]
+        times = [event.at_ms for event in own]
+        parts.append(Part(partition, min(numbers), max(numbers), len(own), min(times), max(times)))
+    span_ms = max(part.last_ms for part in parts) - min(part.first_ms for part in parts)
+    bucket_ms = bucket_width_ms(span_ms)
+    names = [name for name, _ in Counter(event.tube for event in events).most_common()]
+    failed = Counter()
+    last_ms = {}
+    for event in events:
+        if kind_of(event) in FAILURES:
+            key = (event.tube, kind_of(event), event.reason)
+            failed[key] += 1
+            last_ms[key] = max(last_ms.get(key, 0), event.at_ms)
+    finished = Counter((one.tube, one.attempt) for one in events if one.kind == ChangeEvent.ACK)
+    return Report(
+        source=source,
+        is_filtered=False,
+        is_exact=True,
+        parts=parts,
+        total=tube_of(ALL_TUBES, events),
+        tubes=[tube_of(name, [one for one in events if one.tube == name]) for name in names],
+        bucket_ms=bucket_ms,
+        timeline=timeline_of(events, bucket_ms),
+        failures=[
+            Failure(*key, count, last_ms[key])
+            for key, count in sorted(failed.items(), key=lambda item: (-item[1], item[0]))
+        ],
+        attempts=[Attempts(*key, tasks) for key, tasks in sorted(finished.items())],
+    )
+
+
+def rounded(report):
+    """Return a report whose percentiles do not differ in the last bits of interpolation."""
+
+    def of_tube(tube):
+        return replace(
+            tube,
+            wait=replace(tube.wait, quantiles=tuple(round(q, 6) for q in tube.wait.quantiles)),
+            run=replace(tube.run, quantiles=tuple(round(q, 6) for q in tube.run.quantiles)),
+        )
+
+    tubes = [of_tube(tube) for tube in report.tubes]
+    return replace(report, total=of_tube(report.total), tubes=tubes)
+
+
+@pytest.mark.spark
+def test_every_number_of_a_feed_is_that_of_a_plain_loop(spark, cluster, events):
+    found = rounded(from_feed(spark, cluster.endpoints))
+    wanted = rounded(plain_report(events))
+    for name in Report.__slots__:
+        assert getattr(found, name) == getattr(wanted, name), name
+    assert found.is_complete
+    assert found.is_from_the_start
+
+
+@pytest.mark.spark
+def test_a_journal_gives_the_same_numbers_as_its_feed(spark, cluster, events, tmp_path):
+    journal = Journal.at(tmp_path)
+    options = {"endpoints": cluster.endpoints}
+    export.prepare(journal, parse(options))
+    export.start(spark, journal, options).awaitTermination()
+    found = from_journal(spark, str(tmp_path))
+    assert rounded(found) == rounded(plain_report(events, f"journal {tmp_path}"))
+    only = from_journal(spark, str(tmp_path), ["billing"])
+    assert (only.is_filtered, [tube.name for tube in only.tubes]) == (True, ["billing"])
+
+
+@pytest.mark.spark
+def test_some_tubes_of_a_feed_are_not_called_a_whole_history(spark, cluster, events):
+    found = from_feed(spark, cluster.endpoints, ["mail"])
+    assert found.events == sum(event.tube == "mail" for event in events)
+    assert (found.is_filtered, found.is_complete, found.is_from_the_start) == (True, False, False)
+
+
+@pytest.mark.spark
+def test_sketched_percentiles_are_close_to_exact_ones(spark, cluster, events, monkeypatch):
+    monkeypatch.setattr(compute, "EXACT_EVENTS_MAX", 100)
+    found = from_feed(spark, cluster.endpoints)
+    assert not found.is_exact
+    for tube in found.tubes:
+        runs = [
+            event.at_ms - event.since_ms
+            for event in events
+            if event.tube == tube.name and event.kind != ChangeEvent.TAKE and event.session
+        ]
+        nearest = np.percentile(runs, np.array(QUANTILES) * 100, method="inverted_cdf")
+        np.testing.assert_allclose(tube.run.quantiles, nearest, rtol=0.001)
+
+
+@pytest.mark.spark
+def test_a_feed_without_events_is_nothing_to_report(spark, cluster):
+    cluster.feed.partitions = {0: [], 1: []}
+    with pytest.raises(compute.NothingToReport):
+        from_feed(spark, cluster.endpoints)
+
+
+@pytest.mark.parametrize("span_ms", [0, 1, 999, 60_000, 3_600_000, 86_400_000, 10**12])
+def test_a_timeline_has_a_readable_number_of_steps(span_ms):
+    assert span_ms // bucket_width_ms(span_ms) + 1 <= BUCKETS_MAX
+    assert bucket_width_ms(60_000) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (None, "-"), (0, "0 ms"), (999.4, "999 ms"), (999.6, "1 s"), (1_250, "1.25 s"),
+        (59_900, "59.9 s"), (90_000, "1.5 min"), (600_000, "10 min"), (9_000_000, "2.5 h"),
+    ],
+)  # fmt: skip
+def test_a_duration_is_written_with_a_fitting_unit(milliseconds, text):
+    assert duration(milliseconds) == text
+
+
+def test_a_ratio_is_written_with_three_digits():
+    assert [ratio(number) for number in (None, 0.5, 12.345, 1_234.5)] == [
+        "-", "0.5", "12.3", "1,234",
+    ]  # fmt: skip
+
+
+class Cells(HTMLParser):
+    """Collects what tables say, and what a page asks the network for."""
+
+    def __init__(self):
+        super().__init__()
+        self.cells = []
+        self.sources = []
+        self.tags = set()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.sources += [value for name, value in attributes if name in {"src", "href"}]
+
+    def handle_data(self, data):
+        self.cells.append(data)
+
+
+@pytest.fixture
+def report(events):
+    return plain_report(events)
+
+
+def test_a_report_is_written_in_every_form(report, tmp_path):
+    page = write(report, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "report.html", "report.png", "report.txt", "report.json",
+        "tubes.csv", "timeline.csv", "failures.csv", "attempts.csv",
+    }  # fmt: skip
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+    parser = Cells()
+    parser.feed(page.read_text())
+    assert [source[:22] for source in parser.sources] == ["data:image/png;base64,"]
+    assert "script" not in parser.tags
+    assert {"mail", "billing", "thumbnails", ALL_TUBES, "complete"} <= set(parser.cells)
+    assert (tmp_path / "report.txt").read_text() == as_text(report)
+    stored = json.loads((tmp_path / "report.json").read_text())
+    assert stored["total"]["counts"]["put"] == report.total.count("put")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "tubes.csv").read_text())))
+    assert [int(row["ack"]) for row in rows] == [
+        *(tube.count("ack") for tube in report.tubes),
+        report.total.count("ack"),
+    ]
+
+
+def test_names_cannot_break_the_page(events, tmp_path):
+    evil = "<script>alert(1)</script>"
+    page = write(plain_report([replace(event, tube=evil) for event in events]), tmp_path)
+    parser = Cells()
+    parser.feed(page.read_text())
+    assert "script" not in parser.tags
+    assert evil in parser.cells
+
+
+def test_a_history_of_a_single_event_has_a_report(events, tmp_path):
+    text = as_text(plain_report(events[:1]))
+    write(plain_report(events[:1]), tmp_path)
+    assert "1 events of 1 tasks in 1 tubes" in text
+
+
+def test_many_tubes_share_the_last_colour(events, tmp_path):
+    many = [replace(event, tube=f"tube-{event.task_id % 30}") for event in events]
+    write(plain_report(many), tmp_path)
+
+
+def test_gaps_are_told_wherever_a_report_is_read(report, tmp_path):
+    holed = replace(report, parts=[replace(report.parts[0], events=1), *report.parts[1:]])
+    assert not holed.is_complete
+    assert "WITH GAPS" in write(holed, tmp_path).read_text()
+    assert "WITH GAPS" in as_text(holed)
