@@ -86,17 +86,19 @@ def new_task(body: bytes) -> core.NewTask:
     if plain is not None:
         return core.NewTask(body, plain)
     spec = task_pb2.TaskSpec.FromString(body)
+    has = spec.HasField
+    # By position: the keywords alone cost 1 us, as much as the parser.
     return core.NewTask(
-        body=body,
-        payload_bytes=len(spec.payload),
-        priority=spec.priority if spec.HasField("priority") else None,
-        delay_ms=spec.delay_ms if spec.HasField("delay_ms") else None,
-        ttl_ms=spec.ttl_ms if spec.HasField("ttl_ms") else None,
-        ttr_ms=spec.ttr_ms if spec.HasField("ttr_ms") else None,
-        visible_at_ms=spec.visible_at_ms if spec.HasField("visible_at_ms") else None,
-        type=spec.type,
-        subqueue=spec.subqueue,
-        position=_POSITIONS[spec.position],
+        body,
+        len(spec.payload),
+        spec.priority if has("priority") else None,
+        spec.delay_ms if has("delay_ms") else None,
+        spec.ttl_ms if has("ttl_ms") else None,
+        spec.ttr_ms if has("ttr_ms") else None,
+        spec.visible_at_ms if has("visible_at_ms") else None,
+        spec.type,
+        spec.subqueue,
+        _POSITIONS[spec.position],
     )
 
 

@@ -1,0 +1,122 @@
+"""Measure what the service spends per task on turning bytes into commands and back.
+
+Run: python -m bench.codec. Prints microseconds of CPU per task in batches of 100, a line per path:
+the median of several rounds and its range. The alternatives that were not taken stand beside.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Final
+
+from service import forms, wire
+from service.api.answers import encode_tasks
+from service.codec import decode_entry, encode_entry, record
+from service.queue import commands as core
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+BATCH: Final = 100
+ROUNDS: Final = 9
+REPEATS: Final = 100
+PAYLOAD: Final = b"x" * 100
+NOW_MS: Final = 1_800_000_000_000
+
+
+def measure(name: str, work: Callable[[], object]) -> None:
+    """Print what one task costs."""
+    work()
+    costs = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for _ in range(REPEATS):
+            work()
+        costs.append((time.process_time() - began) / REPEATS / BATCH * 1e6)
+    median = statistics.median(costs)
+    print(f"{name:46} {median:6.2f} us per task ({min(costs):.2f} to {max(costs):.2f})")
+
+
+def put_request(*, with_headers: bool) -> bytes:
+    """Return a put of 100 tasks."""
+    spec = task_pb2.TaskSpec(payload=PAYLOAD)
+    if with_headers:
+        spec.headers["traceparent"] = b"00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+        spec.priority = 7
+    return pb.PutTasksRequest(tube="emails", tasks=[spec] * BATCH).SerializeToString()
+
+
+def views() -> list[core.TaskView]:
+    """Return 100 tasks as one take leases them."""
+    body = task_pb2.TaskSpec(payload=PAYLOAD).SerializeToString()
+    return [
+        core.TaskView(
+            tube="emails",
+            id=1_000 + place,
+            body=body,
+            state=core.State.TAKEN,
+            token=5_000_000 + place,
+            lease_until_ms=NOW_MS + 60_000,
+            attempt=1,
+            created_ms=NOW_MS,
+            since_ms=NOW_MS + 5,
+            visible_at_ms=0,
+            expire_at_ms=0,
+            session_id="01234567-0123-4123-8123-012345678901",
+            priority=0,
+            ttr_ms=60_000,
+            ttl_ms=core.FOREVER_MS,
+        )
+        for place in range(BATCH)
+    ]
+
+
+def leader_put(raw: bytes) -> bytes:
+    """Do what the leader does with a put before it is proposed."""
+    request = pb.PutTasksRequest.FromString(raw)
+    return encode_entry(NOW_MS, [record(forms.PUT, request, raw)])
+
+
+def parsed_and_written_again(raw: bytes) -> list[bytes]:
+    """Get the tasks' bytes in the way that was not taken."""
+    request = pb.PutTasksRequest.FromString(raw)
+    return [spec.SerializeToString() for spec in request.tasks]
+
+
+def written_as_messages(tasks: list[core.TaskView]) -> bytes:
+    """Write the answer to a take in the way that was not taken."""
+    answer = pb.TakeTasksResponse()
+    for view in tasks:
+        task = answer.tasks.add(
+            tube=view.tube,
+            id=view.id,
+            state=task_pb2.Task.TAKEN,
+            token=view.token,
+            lease_until_ms=view.lease_until_ms,
+            attempt=view.attempt,
+            created_ms=view.created_ms,
+            since_ms=view.since_ms,
+            session_id=view.session_id,
+            ttr_ms=view.ttr_ms,
+        )
+        task.spec.MergeFromString(view.body)
+    return answer.SerializeToString()
+
+
+def main() -> None:
+    """Measure all paths."""
+    plain, rich = put_request(with_headers=False), put_request(with_headers=True)
+    entry = leader_put(plain)
+    taken = views()
+    measure("put: request to command and entry, payload only", lambda: leader_put(plain))
+    measure("put: the same with headers and priority", lambda: leader_put(rich))
+    measure("put: entry to command, on a follower", lambda: decode_entry(entry))
+    measure("put: bodies by place", lambda: wire.elements(plain, 3))
+    measure("  instead of parsed and written again", lambda: parsed_and_written_again(plain))
+    measure("take: tasks to answer, around stored specs", lambda: encode_tasks(taken, 1))
+    measure("  instead of as messages", lambda: written_as_messages(taken))
+
+
+if __name__ == "__main__":
+    main()
