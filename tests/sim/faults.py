@@ -19,6 +19,9 @@ class Faults:
         self._world = world
         self._rng = world.rng
         self._is_over = False
+        self._is_bit_flipped = False
+        self._gap_us = self._rng.choice((200_000, 1_000_000, 4_000_000))
+        """Longest time between two faults: some runs are storms, others have long calms."""
         self._kinds: tuple[Callable[[], None], ...] = (
             self.kill,
             self.kill,
@@ -47,7 +50,9 @@ class Faults:
 
     def _plan(self) -> None:
         if not self._is_over:
-            self._world.schedule.after(self._rng.randrange(1000, 400_000), "fault", self._strike)
+            self._world.schedule.after(
+                self._rng.randrange(1000, self._gap_us), "fault", self._strike
+            )
 
     def _strike(self) -> None:
         if self._is_over:
@@ -92,6 +97,7 @@ class Faults:
     def ended(self, member: Member, why: str) -> None:
         """Take the news that a member stopped by itself, as it must when its disk fails."""
         if member.is_damaged:
+            assert self._is_bit_flipped, f"{member.id} found damage where none was done: {why}"
             self._count("damage found")
             return
         self.end_life(member, "stopped by itself", power=self._rng.random() < 0.5)
@@ -181,10 +187,10 @@ class Faults:
 
     def flip_bit(self) -> None:
         """Damage one member's log for good, while it is down; only one, and only now and then."""
-        damaged = any(each.is_damaged for each in self._world.members.values())
         member = self._some()
-        if damaged or member is None or self._rng.random() < 0.8:
+        if self._is_bit_flipped or member is None or self._rng.random() < 0.8:
             return
+        self._is_bit_flipped = True
         self.end_life(member, "bit flip", power=False)
         member.disk.flip_bit(".log")
 

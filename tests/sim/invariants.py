@@ -145,6 +145,17 @@ class Invariants:
         )
         for peer, progress in core.status().progress.items():
             demand(progress.next > progress.match, f"next <= match for {peer} at {member.id}")
+            self._check_match(member, self._members[peer], progress.match)
+
+    def _check_match(self, leader: Member, peer: Member, match: LogIndex) -> None:
+        """Check that what a leader counts as stored somewhere is synced there, itself included."""
+        if peer.is_damaged or peer.durable_hard_state().term > leader.driver.core.term:
+            return
+        term = leader.term_at(match)
+        demand(
+            term is None or peer.has_synced(match, term),
+            f"{leader.id} counts {match} as stored by {peer.id}, which has not synced it",
+        )
 
     def _check_committed(self, member: Member, index: LogIndex) -> None:
         term = member.term_at(index)
@@ -165,8 +176,16 @@ class Invariants:
             f"{member.id} commits {index}, which only {holders} have synced",
         )
 
-    def began(self, member: Member) -> None:
-        """Note a new life: commit and applied index may start lower, the term may not."""
+    def began(self, member: Member, synced: tuple[LogIndex, Term] | None) -> None:
+        """Note a new life: commit and applied index may start lower, the term may not.
+
+        ``synced`` is the last entry that the life before had synced.
+        """
+        if synced is not None:
+            demand(
+                member.has_synced(*synced),
+                f"{member.id} forgot entry {synced[0]} of term {synced[1]}, which it had synced",
+            )
         before = self._seen.get(member.id)
         if before is not None:
             # Only what was synced counts; a term that was never written may be forgotten.

@@ -40,6 +40,20 @@ T = TypeVar("T")
 
 TICK_US = 50_000
 
+Piece = tuple[int, bytes, int]
+"""Offset, data and checksum of the content so far."""
+
+
+def pieces_of(content: SnapshotReader) -> list[Piece]:
+    """Return a snapshot as it travels."""
+    pieces: list[Piece] = []
+    offset = crc = 0
+    for data in content.chunks():
+        crc = google_crc32c.extend(crc, data)
+        pieces.append((offset, data, crc))
+        offset += len(data)
+    return pieces
+
 
 class World(Protocol):
     """What a member needs of the world."""
@@ -50,7 +64,7 @@ class World(Protocol):
     def send(self, message: Message, incarnation: int) -> None: ...
 
     def send_snapshot(
-        self, message: Message, chunks: list[bytes], done: Callable[[bool], None]
+        self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
     ) -> None: ...
 
     def ended(self, member: Member, why: str) -> None: ...
@@ -85,6 +99,8 @@ class Member:
         self.is_running = False
         self.is_damaged = False
         self.is_paused = False
+        self.is_whole = True
+        """No write of this life was broken off, which may have cut a suffix already."""
         self.rate = 1.0
         """How fast its clock runs."""
         self.sync_us = (100, 3000)
@@ -101,6 +117,11 @@ class Member:
         self._events: set[Event] = set()
         self._pump: Event | None = None
         self._work: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+        self._transfers: list[Callable[[bool], None]] = []
+        """Who waits to hear that a snapshot was received."""
+        self._synced: tuple[LogIndex, Term] | None = None
+        """The last entry that the life before had synced."""
+        self._hard_state = (-1, HardState())
         self._storage: GroupStorage
 
     # Lives
@@ -123,12 +144,13 @@ class Member:
             self.is_damaged = True
             self.world.ended(self, f"damaged: {error}")
             return
+        synced = self._synced
         self.view = self._storage.view
         self.incarnation = self._storage.incarnation
         self.heard.clear()
-        self.is_running = True
+        self.is_running = self.is_whole = True
         self.is_paused = False
-        self.world.invariants.began(self)
+        self.world.invariants.began(self, synced)
         policy = TrimPolicy(self._rng.choice((3000, 20_000)), self._rng.choice((0, 5, 50)))
         self.driver = build_driver(
             self._config, self._rng.randrange, self._storage, self.machine, self, self, policy
@@ -142,7 +164,14 @@ class Member:
             event.cancel()
         self._events.clear()
         self._pump = None
+        if self.is_whole:
+            self._synced = (self.view.last_index(), self.view.term(self.view.last_index()))
+        else:
+            self._synced = None
         self._work.clear()
+        transfers, self._transfers = self._transfers, []
+        for done in transfers:
+            done(False)
         if power:
             self.disk.lose_power()
         self.driver.fail_all(SnapshotBroken("the process ended"))
@@ -151,6 +180,7 @@ class Member:
         """Let the storage worker get stuck in the middle of its work; tell whether it had any."""
         if not self._work:
             return False
+        self.is_whole = False
         self.disk.crash_at = self.disk.operations + self._rng.randrange(1, 8)
         with contextlib.suppress(Crashed, OSError):
             self._work[0][0]()
@@ -159,7 +189,11 @@ class Member:
     # Facts for the invariants
 
     def durable_hard_state(self) -> HardState:
-        return self._storage.metadata.hard_state()
+        operations, found = self._hard_state
+        if operations != self.disk.operations:
+            found = self._storage.metadata.hard_state()
+            self._hard_state = (self.disk.operations, found)
+        return found
 
     def term_at(self, index: LogIndex) -> Term | None:
         try:
@@ -186,23 +220,27 @@ class Member:
             self.driver.receive([message])
 
     def receive_snapshot(
-        self, message: Message, chunks: list[bytes], done: Callable[[bool], None]
+        self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
     ) -> None:
         """Take a whole snapshot piece by piece, as the transport would."""
+        assert message.snapshot is not None
         try:
             incoming = self.driver.begin_snapshot(f"t{self.world.schedule.now_us}")
-            offset = crc = 0
-            for chunk in chunks:
-                crc = google_crc32c.extend(crc, chunk)
-                incoming.write(offset, chunk, crc)
-                offset += len(chunk)
         except SnapshotBroken:
             done(False)
             return
+        try:
+            for offset, data, crc in pieces:
+                incoming.write(offset, data, crc)
+        except SnapshotBroken:
+            self.driver.discard_snapshot(incoming.name)
+            done(False)
+            return
+        self._transfers.append(done)
+        reference = Snapshot(message.snapshot.meta, incoming.name.encode())
 
         def deliver(_: None) -> None:
-            assert message.snapshot is not None
-            reference = Snapshot(message.snapshot.meta, incoming.name.encode())
+            self._transfers.remove(done)
             self.driver.receive_snapshot(replace(message, snapshot=reference))
             done(True)
 
@@ -229,7 +267,7 @@ class Member:
             if self.is_running and self.incarnation == incarnation:
                 self.driver.snapshot_sent(message.to, ok=ok)
 
-        self.world.send_snapshot(announcement, list(content.chunks()), done)
+        self.world.send_snapshot(announcement, pieces_of(content), done)
         content.close()
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -245,6 +283,7 @@ class Member:
         try:
             result = work()
         except OSError as error:
+            self.is_whole = False
             self.world.ended(self, f"failed: {error}")
             return
         self._work.pop(0)

@@ -10,7 +10,7 @@ from replication.core.config import Config
 from replication.core.types import LogIndex, MemberId, Message, RaftRole, Term
 from tests.sim.faults import Faults
 from tests.sim.invariants import Invariants, demand
-from tests.sim.member import TICK_US, Member
+from tests.sim.member import TICK_US, Member, Piece
 from tests.sim.network import Network
 from tests.sim.schedule import Schedule
 
@@ -42,8 +42,9 @@ class Proposal:
 class Read:
     """An ``Outcome`` of a client's linearizable read."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, member: Member) -> None:
         self._world = world
+        self._member = member
         self._asked_at = world.invariants.commit_max
         self._is_done = False
 
@@ -54,6 +55,7 @@ class Read:
         self._is_done = True
         self._world.counts["client: reads"] += 1
         self._world.invariants.read(self._asked_at, result)
+        demand(self._member.machine.applied_index >= result, "a read was released too early")
 
     def set_exception(self, exception: BaseException, /) -> None:
         self._is_done = True
@@ -154,7 +156,7 @@ class World:
         if member.is_paused:
             return
         if self.rng.random() < 0.15:
-            member.driver.read_index(Read(self))
+            member.driver.read_index(Read(self, member))
             return
         for _ in range(self.rng.choice((1, 1, 1, 5, 20))):
             self._data_count += 1
@@ -192,7 +194,7 @@ class World:
         self.schedule.after(self.rng.randrange(10_000), f"{sender} misses {to}", tell)
 
     def send_snapshot(
-        self, message: Message, chunks: list[bytes], done: Callable[[bool], None]
+        self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
     ) -> None:
         self.counts["snapshots"] += 1
         link = (message.sender, message.to)
@@ -204,8 +206,9 @@ class World:
                 done(False)
             else:
                 if self.rng.random() < self.network.drop:
-                    chunks.insert(0, b"of another transfer")
-                member.receive_snapshot(message, chunks, done)
+                    offset, data, crc = pieces[0]
+                    pieces[0] = (offset, data[:-1] + b"?", crc)
+                member.receive_snapshot(message, pieces, done)
 
         self.schedule.after(self.rng.randrange(1000, 50_000), f"snapshot to {message.to}", arrive)
 
