@@ -12,11 +12,11 @@ HEAD: Final = """# Errors
 
 <!-- Written by `python -m tools.errors_page` from the table in taskraft.catalogue; do not edit. -->
 
-A call that fails as a whole answers with a gRPC status that carries a `google.rpc.ErrorInfo` with the
-domain `taskraft.v1` and one of these reasons; where waiting helps there is a `google.rpc.RetryInfo`
-too, and with `INVALID_FIELD` a `google.rpc.BadRequest` with all violations. One item of a list that is
-refused is told in place, with the same reasons. The command line shows a row with
-`taskraft explain REASON`.
+A call that fails as a whole answers with a gRPC status that carries a `google.rpc.ErrorInfo` with
+the domain `taskraft.v1` and one of these reasons; where waiting helps there is a
+`google.rpc.RetryInfo` too, and with `INVALID_FIELD` a `google.rpc.BadRequest` with all violations.
+One item of a list that is refused is told in place, with the same reasons. The command line shows a
+row with `taskraft explain REASON`.
 
 "Retried" means that the Python client repeats the call by itself, with the same `request_id`, until
 the caller's time is over.

@@ -5,6 +5,8 @@ leaders that change, nodes that forward or refuse, answers that are lost after t
 that break. It runs on an event loop of its own, so that blocking clients can be tested too.
 """
 
+# ruff: noqa: N802, TRY301 - gRPC methods are PascalCase, and faults are raised where they strike.
+
 import asyncio
 import itertools
 import threading
@@ -82,7 +84,7 @@ def item_error(item, reason, **metadata):
     return error_pb2.ItemError(item=item, error=error)
 
 
-class State_:
+class Tasks:
     """What a replicated log would give: tasks, leases, sessions, answers by request_id."""
 
     def __init__(self):
@@ -143,9 +145,7 @@ class State_:
                     errors.append(item_error(position, "LEASE_STALE"))
                 elif action == "touch":
                     task.lease_until_ms += settlement.touch.increment_ms
-                    touched.append(
-                        pb.TouchedLease(token=token, lease_until_ms=task.lease_until_ms)
-                    )
+                    touched.append(pb.TouchedLease(token=token, lease_until_ms=task.lease_until_ms))
                 else:
                     self.end(task, action, settlement)
                 position += 1
@@ -441,6 +441,12 @@ class Stream:
         self.credit = 0
         self.granted = []
         self.pump = None
+        self.writing = asyncio.Lock()
+
+    async def write(self, response):
+        """Write one message; gRPC allows one at a time."""
+        async with self.writing:
+            await self.context.write(response)
 
     @property
     def state(self):
@@ -468,7 +474,7 @@ class Stream:
             held[-1].CopyFrom(task)
             held[-1].spec.ClearField("payload")
         opened = pb.SubscribeResponse.Opened(session_id=self.session_id, held=held)
-        await self.context.write(pb.SubscribeResponse(opened=opened))
+        await self.write(pb.SubscribeResponse(opened=opened))
         self.pump = asyncio.create_task(self.send_tasks())
         try:
             async for request in requests:
@@ -486,7 +492,7 @@ class Stream:
             heartbeat = pb.SubscribeResponse.Heartbeat(
                 now_ms=self.state.now_ms, leader=self.node.cluster.leader_address
             )
-            await self.context.write(pb.SubscribeResponse(heartbeat=heartbeat))
+            await self.write(pb.SubscribeResponse(heartbeat=heartbeat))
         if request.settlements:
             await self.settle(request)
 
@@ -496,7 +502,7 @@ class Stream:
         settled = pb.SubscribeResponse.Settled(request_id=request.request_id)
         if fault is not None and not fault.is_after:
             settled.error.reason = error_pb2.Error.Reason.Value(fault.refusal.reason)
-            await self.context.write(pb.SubscribeResponse(settled=[settled]))
+            await self.write(pb.SubscribeResponse(settled=[settled]))
             return
         if request.request_id in answers:
             settled = answers[request.request_id]
@@ -507,23 +513,21 @@ class Stream:
             answers[request.request_id] = settled
         if fault is not None:
             await self.context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
-        await self.context.write(pb.SubscribeResponse(settled=[settled]))
+        await self.write(pb.SubscribeResponse(settled=[settled]))
 
     async def send_tasks(self):
         while True:
             changed = self.state.changed
-            if self.credit and (
-                tasks := self.state.take(self.tubes, self.credit, self.session_id)
-            ):
+            if self.credit and (tasks := self.state.take(self.tubes, self.credit, self.session_id)):
                 self.credit -= len(tasks)
                 if not self.node.cluster.loses_tasks:
-                    await self.context.write(pb.SubscribeResponse(tasks=tasks))
+                    await self.write(pb.SubscribeResponse(tasks=tasks))
             await changed.wait()
 
     async def go_away(self, reason, leader="", retry_ms=0):
         error = error_pb2.Error(reason=error_pb2.Error.Reason.Value(reason))
         go_away = pb.SubscribeResponse.GoAway(error=error, leader=leader, retry_ms=retry_ms)
-        await self.context.write(pb.SubscribeResponse(go_away=go_away))
+        await self.write(pb.SubscribeResponse(go_away=go_away))
 
 
 class Fault:
@@ -564,7 +568,7 @@ class FakeCluster:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
 
     async def start(self):
-        self.state = State_()
+        self.state = Tasks()
         for node in self.nodes:
             await self.serve(node)
 

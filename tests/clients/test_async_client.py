@@ -1,5 +1,7 @@
 """Put, take and settle with asyncio, against a fake cluster."""
 
+# ruff: noqa: ASYNC110 - the loop turns until the other side has acted; no time is slept.
+
 import asyncio
 
 import grpc
@@ -309,8 +311,15 @@ async def test_single_tasks_are_peeked_at_listed_kicked_and_deleted(client):
 
 async def test_a_tube_is_created_with_its_settings(cluster, client):
     tube = await client.create_tube(
-        "emails", "utubettl", ttr="1m", retain=5, on_ack="keep", if_not_exists=True,
-        retry=Retry(attempts_max=3), priority_order="higher_first", capacity_tasks=9,
+        "emails",
+        "utubettl",
+        ttr="1m",
+        retain=5,
+        on_ack="keep",
+        if_not_exists=True,
+        retry=Retry(attempts_max=3),
+        priority_order="higher_first",
+        capacity_tasks=9,
     )
     assert tube.name == "emails"
     (request,) = cluster.requests("CreateTube")

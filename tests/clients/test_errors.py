@@ -52,9 +52,7 @@ class Failed(grpc.aio.AioRpcError):
     """A failed call as grpc.aio raises it."""
 
     def __init__(self, code, details="", trailing=()):
-        super().__init__(
-            code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details, details
-        )
+        super().__init__(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details, details)
 
 
 def failed(refused):
@@ -107,8 +105,9 @@ def test_the_error_of_an_item_is_typed_too():
     assert typed.task_id == 17
 
 
-def test_an_exception_without_text_says_what_its_class_says():
-    assert str(errors.LeaseStale()).startswith("Tell that the lease is over")
+def test_an_error_without_text_says_what_the_table_says():
+    assert str(from_reason("NO_LEADER", "")) == CATALOGUE["NO_LEADER"].meaning
+    assert str(errors.LeaseStale()) == "lease stale"
 
 
 def test_the_page_is_as_the_table_says():

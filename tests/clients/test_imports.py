@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,4 @@ def test_the_client_does_not_load_opentelemetry():
 
 
 def test_the_version_is_that_of_the_distribution():
-    from importlib.metadata import version
-
     assert taskraft.__version__ == version("taskraft")

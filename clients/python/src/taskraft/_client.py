@@ -15,10 +15,7 @@ that was forked in between every call raises `ClientForked`.
 
 from __future__ import annotations
 
-import contextlib
-import weakref
-from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from taskraft._async_client import AsyncClient
 from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT
@@ -26,7 +23,6 @@ from taskraft._portal import Portal
 from taskraft._sync_subscription import Subscription
 from taskraft._sync_taken import TakenTask
 from taskraft._sync_tube import Tube, iterate
-from taskraft.errors import TaskraftError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,9 +37,6 @@ if TYPE_CHECKING:
     from taskraft._subscription import SubscribeOptions
     from taskraft._tubes import Kind, TubeSettings
     from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
-
-EXIT_SECONDS_MAX: Final = 2.0
-"""How long a client that was forgotten may hold up the end of the process."""
 
 
 class Client:
@@ -69,8 +62,7 @@ class Client:
         self._client = AsyncClient(
             target, timeout=timeout, name=name, session_ttr=session_ttr, credentials=credentials
         )
-        self._portal = Portal()
-        self._forgotten = weakref.finalize(self, _close_forgotten, self._client, self._portal)
+        self._portal = Portal(self._client.close)
 
     def __enter__(self) -> Self:
         return self
@@ -85,9 +77,6 @@ class Client:
 
     def close(self) -> None:
         """Close subscriptions and the session; what they hold is handed out again."""
-        self._forgotten.detach()
-        if self._portal.is_used:
-            self._portal.run(self._client.close())
         self._portal.close()
 
     # ----------------------------------------------------------------------------- tasks
@@ -202,11 +191,3 @@ class Client:
         """Yield one event for each transition of each task; see `AsyncClient.changes`."""
         events = self._client.changes(tubes, from_start=from_start, cursor=cursor, follow=follow)
         yield from iterate(self._portal, events)
-
-
-def _close_forgotten(client: AsyncClient, portal: Portal) -> None:
-    """Close a client that nobody closed, at the end of the process or of its last reference."""
-    with contextlib.suppress(TaskraftError, TimeoutError, CancelledError):
-        if portal.is_used:
-            portal.run(client.close(), EXIT_SECONDS_MAX)
-        portal.close()

@@ -177,7 +177,7 @@ class Connection:
             with suppress(errors.TaskraftError):  # the session ends by itself
                 await self.take_session.close(self.deadline(None))
         finally:
-            await asyncio.to_thread(self.keep_alive.close)
+            self.keep_alive.close()
             await self.nodes.close()
             _fork.disconnected()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from taskraft._task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 CREDIT_TASKS_MAX: Final = 100_000
 """The contract's limit of open credit."""
@@ -41,6 +41,7 @@ class Credit(Generic[Held]):
         self._is_granted = False
         self.held: Final[dict[int, Held]] = {}
         """The tasks by their lease tokens, in order of their arrival."""
+        self._settling: set[int] = set()
 
     def hold(self, task: Held, *, is_granted: bool = True) -> None:
         """Note a task that came; `is_granted` tells whether it used up credit."""
@@ -57,6 +58,20 @@ class Credit(Generic[Held]):
         if task is not None:
             self._held_bytes -= len(task.payload)
         return task
+
+    def settling(self, tokens: Sequence[int]) -> None:
+        """Note that tasks are being settled: their credit travels with their settlement."""
+        for token in tokens:
+            if self.drop(token) is not None:
+                self._settling.add(token)
+
+    def settled(self, tokens: Sequence[int]) -> None:
+        """Note that the settlements of tasks were answered, whatever the answer."""
+        self._settling.difference_update(tokens)
+
+    def is_known(self, token: int) -> bool:
+        """Return whether a lease is held, or is being settled."""
+        return token in self.held or token in self._settling
 
     def expired(self, now_ms: int) -> list[Held]:
         """Drop and return the tasks whose leases ended by themselves before `now_ms`."""

@@ -34,6 +34,11 @@ def disconnected() -> None:
         _connected -= 1
 
 
+def is_forked() -> bool:
+    """Return whether this is a child of a process whose clients were connected."""
+    return _is_forked
+
+
 def check() -> None:
     """Raise `ClientForked` in a child of a process whose clients were connected."""
     if _is_forked:

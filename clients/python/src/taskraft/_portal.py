@@ -1,21 +1,72 @@
-"""Run coroutines from threads that have no event loop."""
+"""Run coroutines from threads that have no event loop.
+
+A `Portal` is held by a client and by all handles that came from it. When the last of them is gone,
+or the process ends, and nobody has closed it, it closes what runs behind it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from typing import TYPE_CHECKING, TypeVar
+import weakref
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from taskraft import _fork
-from taskraft.errors import ClientClosed
+from taskraft.errors import ClientClosed, TaskraftError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 Result = TypeVar("Result")
 
 
+CLOSE_SECONDS_MAX: Final = 2.0
+"""How long a client that nobody closed may hold up the end of the process."""
+
+
 class Portal:
+    """The way into the event loop of one client."""
+
+    def __init__(self, close_client: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Take what has to run at the end; it must not refer to the portal."""
+        self._close_client = close_client
+        self._loop = _LoopThread()
+        self._forgotten = weakref.finalize(self, _close_forgotten, close_client, self._loop)
+
+    def run(self, coroutine: Coroutine[object, object, Result]) -> Result:
+        """Run a coroutine and return its result; its context variables are the caller's.
+
+        An exception in the calling thread, such as KeyboardInterrupt, cancels the coroutine.
+
+        Raises:
+            ClientClosed: The portal was closed.
+            ClientForked: The loop belongs to the process that this one was forked from.
+        """
+        return self._loop.run(coroutine)
+
+    def close(self) -> None:
+        """Close the client, and stop its loop."""
+        self._forgotten.detach()
+        try:
+            if self._loop.is_used:
+                self._loop.run(self._close_client())
+        finally:
+            self._loop.close()
+
+
+def _close_forgotten(
+    close_client: Callable[[], Coroutine[object, object, None]], loop: _LoopThread
+) -> None:
+    """Close a client that nobody closed; what cannot be closed in time ends by itself."""
+    with contextlib.suppress(TaskraftError, TimeoutError, CancelledError):
+        if loop.is_used and not loop.is_current:
+            loop.run(close_client(), CLOSE_SECONDS_MAX)
+    loop.close(CLOSE_SECONDS_MAX)
+
+
+class _LoopThread:
     """An event loop in a background thread, started with the first call."""
 
     def __init__(self) -> None:
@@ -29,17 +80,15 @@ class Portal:
         """The loop runs."""
         return self._loop is not None and not self._is_closed
 
+    @property
+    def is_current(self) -> bool:
+        """The caller runs in the loop's own thread."""
+        return threading.current_thread() is self._thread
+
     def run(
         self, coroutine: Coroutine[object, object, Result], timeout_seconds: float | None = None
     ) -> Result:
-        """Run a coroutine and return its result; its context variables are the caller's.
-
-        An exception in the calling thread, such as KeyboardInterrupt, cancels the coroutine.
-
-        Raises:
-            ClientClosed: The portal was closed.
-            ClientForked: The loop belongs to the process that this one was forked from.
-        """
+        """Run a coroutine and return its result, or raise TimeoutError."""
         try:
             loop = self._running_loop()
         except BaseException:
@@ -56,7 +105,7 @@ class Portal:
         _fork.check()
         if self._is_closed:
             raise ClientClosed("the client was closed")
-        assert threading.current_thread() is not self._thread, "a call would wait for itself"
+        assert not self.is_current, "a call would wait for itself"
         if self._loop is None:
             with self._starting:
                 if self._loop is None:
@@ -78,11 +127,11 @@ class Portal:
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
 
-    def close(self) -> None:
+    def close(self, timeout_seconds: float | None = None) -> None:
         """Stop the loop and wait until its thread has ended."""
-        self._is_closed = True
-        if self._loop is None or self._thread is None:
+        was_closed, self._is_closed = self._is_closed, True
+        if was_closed or self._loop is None or self._thread is None or _fork.is_forked():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if not self.is_current:
+            self._thread.join(timeout_seconds)

@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import grpc
 
@@ -23,7 +23,7 @@ from taskraft._route import LEADER_KEY, Route
 from taskraft.v1 import session_service_pb2, session_service_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from taskraft._calls import Caller
 
@@ -33,8 +33,19 @@ BEATS_PER_TTR: Final = 3
 """So many heartbeats may be sent in a session's time to run; all but one may be lost."""
 RETRY_SECONDS: Final = 0.5
 """Pause after all nodes have failed to answer."""
+IDLE_SECONDS: Final = 15.0
+"""Taken for the time to run while there is no session."""
 SESSIONS_MAX: Final = 1_000
 """What one KeepSessions may name."""
+
+
+class _Beat(Protocol):
+    """A heartbeat on its way: a call of gRPC's synchronous API that can be cancelled."""
+
+    def result(self) -> session_service_pb2.KeepSessionsResponse: ...
+    def cancel(self) -> bool: ...
+    def initial_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+    def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,6 +64,8 @@ class KeepAlive:
         self._credentials = credentials
         self._changed = threading.Condition()
         self._sessions: dict[str, _Kept] = {}
+        self._due = float("inf")
+        self._call: _Beat | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -67,6 +80,7 @@ class KeepAlive:
         assert len(self._sessions) < SESSIONS_MAX
         with self._changed:
             self._sessions[session_id] = _Kept(ttr_ms / 1_000, lost)
+            self._due = min(self._due, time.monotonic() + self._interval())
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="taskraft-heartbeats", daemon=True
@@ -84,36 +98,36 @@ class KeepAlive:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
+            if self._call is not None:
+                self._call.cancel()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         channels: dict[str, grpc.Channel] = {}
-        due = time.monotonic() + self._interval()
         try:
-            while self._wait_until(due):
-                due = time.monotonic() + (
-                    self._interval() if self._beat(channels) else RETRY_SECONDS
-                )
+            while self._wait_until_due():
+                is_answered = self._beat(channels)
+                with self._changed:
+                    interval = self._interval()
+                    pause = interval if is_answered else min(RETRY_SECONDS, interval)
+                    self._due = time.monotonic() + pause
         finally:
             for channel in channels.values():
                 channel.close()
 
     def _interval(self) -> float:
         kept = self._sessions.values()
-        return min((each.ttr_seconds for each in kept), default=15.0) / BEATS_PER_TTR
+        return min((each.ttr_seconds for each in kept), default=IDLE_SECONDS) / BEATS_PER_TTR
 
-    def _wait_until(self, due: float) -> bool:
-        """Return when the next heartbeat is due: True, or False when there is none any more."""
+    def _wait_until_due(self) -> bool:
+        """Return True when the next heartbeat is due, False when there is none any more."""
         with self._changed:
             while not self._is_closed:
-                pause = min(due, time.monotonic() + self._interval()) - time.monotonic()
+                pause = self._due - time.monotonic()
                 if pause <= 0:
                     return True
-                known = len(self._sessions)
                 self._changed.wait(pause)
-                if len(self._sessions) > known:
-                    due = min(due, time.monotonic() + self._interval())
             return False
 
     def _beat(self, channels: dict[str, grpc.Channel]) -> bool:
@@ -126,10 +140,12 @@ class KeepAlive:
         allowed = min(each.ttr_seconds for each in kept.values()) / (2 * BEATS_PER_TTR)
         for _ in range(len(self._route.addresses) + 1):
             address = self._route.next_address()
-            stub = session_service_pb2_grpc.SessionServiceStub(self._channel(channels, address))
+            call = self._start_call(self._channel(channels, address), request, allowed)
+            if call is None:
+                return False
             try:
-                response, call = stub.KeepSessions.with_call(request, timeout=allowed)
-            except grpc.RpcError as error:
+                response = call.result()
+            except (grpc.RpcError, grpc.FutureCancelledError) as error:
                 log.debug("heartbeat at %s failed: %s", address, error)
                 self._route.failed(address, is_unreachable=True)
                 continue
@@ -138,6 +154,20 @@ class KeepAlive:
             self._tell_lost(list(kept), [each.item for each in response.errors], kept)
             return True
         return False
+
+    def _start_call(
+        self,
+        channel: grpc.Channel,
+        request: session_service_pb2.KeepSessionsRequest,
+        allowed_seconds: float,
+    ) -> _Beat | None:
+        """Start a heartbeat that `close` can cancel; None when it is closed already."""
+        stub = session_service_pb2_grpc.SessionServiceStub(channel)
+        with self._changed:
+            if self._is_closed:
+                return None
+            self._call = stub.KeepSessions.future(request, timeout=allowed_seconds)
+            return self._call
 
     def _tell_lost(
         self, session_ids: Sequence[str], items: Sequence[int], kept: dict[str, _Kept]

@@ -204,12 +204,12 @@ class AsyncSubscription:
     async def _settle(
         self, items: Sequence[SettleItem], size_bytes: int, deadline: float
     ) -> list[Outcome[TouchedLease | None]]:
-        outcomes = await self._joiner.submit(items, size_bytes, deadline)
-        for (token, action), outcome in zip(items, outcomes, strict=True):
-            if not action.HasField("touch") or isinstance(outcome, errors.TaskraftError):
-                self._credit.drop(token)
-        self._stream.wake()
-        return outcomes
+        ending = [token for token, action in items if not action.HasField("touch")]
+        self._credit.settling(ending)
+        try:
+            return await self._joiner.submit(items, size_bytes, deadline)
+        finally:
+            self._credit.settled(ending)
 
     # ----------------------------------------------------------------------- for the stream
 
@@ -232,7 +232,7 @@ class AsyncSubscription:
         self._connection.keep_alive.add(session_id, max(self._ttr_ms, 1_000), lambda: None)
         self._credit.restart()
         self._lost(self._credit.missing_from(message.token for message in held))
-        unknown = [message for message in held if message.token not in self._credit.held]
+        unknown = [message for message in held if not self._credit.is_known(message.token)]
         if unknown:
             await self._recover(unknown)
 

@@ -270,7 +270,9 @@ def from_reason(
     """
     row = CATALOGUE.get(reason)
     if row is not None:
-        return row.exception(message, metadata=metadata, retry_ms=retry_ms, code=code)
+        return row.exception(
+            message or row.meaning, metadata=metadata, retry_ms=retry_ms, code=code
+        )
     error = TaskraftError(message, metadata=metadata, retry_ms=retry_ms, code=code)
     error.reason = reason
     return error

@@ -43,7 +43,7 @@ class TaskraftError(Exception):
         retry_ms: int | None = None,
         code: str | None = None,
     ) -> None:
-        super().__init__(message or (self.__doc__ or self.reason).partition("\n")[0])
+        super().__init__(message or self.reason.replace("_", " ").lower())
         self.metadata: Mapping[str, str] = metadata or {}
         self.retry_ms = retry_ms
         if code is not None:

@@ -88,7 +88,7 @@ def _content(payload: str | None) -> bytes:
 def _content_type(content: bytes) -> str:
     """Return a media type that fits: JSON, text, or none."""
     try:
-        json.loads(content)
+        json.loads(content.decode())
     except UnicodeDecodeError:
         return ""
     except ValueError:

@@ -1,0 +1,240 @@
+"""The client for threads: the same as the other, from any thread, before a fork."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from taskraft import AsyncClient, AsyncTakenTask, AsyncTube, Client, TakenTask, Tube, errors
+from taskraft.v1 import task_pb2
+
+READY = task_pb2.Task.READY
+DONE = task_pb2.Task.DONE
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster.target) as one:
+        yield one
+
+
+def states(cluster):
+    return [task.state for task in cluster.state.tasks["emails"].values()]
+
+
+@pytest.mark.parametrize(
+    ("blocking", "asynchronous"),
+    [(Client, AsyncClient), (Tube, AsyncTube), (TakenTask, AsyncTakenTask)],
+)
+def test_both_clients_can_do_the_same(blocking, asynchronous):
+    def verbs(kind):
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert verbs(blocking) - {"taken"} == verbs(asynchronous) - {"release_after"}
+
+
+def test_a_task_goes_round(cluster, client):
+    tube = client.tube("emails")
+    assert tube.put({"to": "a"}) == 1
+    task = tube.take(wait=0)
+    assert task.json() == {"to": "a"}
+    task.touch("5s")
+    task.ack("sent")
+    assert task.is_settled
+    assert states(cluster) == [DONE]
+    assert tube.take(wait=0) is None
+
+
+def test_every_way_to_settle(cluster, client):
+    tube = client.tube("emails")
+    tube.put_many(["a", "b", "c", "d"])
+    one, two, three, four = tube.take_many(4, wait=0)
+    one.release("1s", reason=ValueError("no"))
+    two.bury("why")
+    three.reject("why")
+    client.settle([four.token])
+    actions = [
+        request.settlements[0].WhichOneof("action") for request in cluster.requests("SettleTasks")
+    ]
+    assert actions == ["release", "bury", "reject", "ack"]
+    with pytest.raises(errors.LeaseStale):
+        client.settle(four.token)
+    with pytest.raises(errors.ItemsRefused):
+        client.settle([one.token, four.token])
+
+
+def test_contexts_settle_as_they_end(cluster, client):
+    tube = client.tube("emails")
+    tube.put_many(["a", "b", "c"])
+    with tube.take(wait=0):
+        pass
+    with pytest.raises(ZeroDivisionError), tube.take(wait=0):
+        _ = 1 / 0
+    with pytest.raises(KeyboardInterrupt), tube.take(wait=0):
+        raise KeyboardInterrupt
+    settlements = [request.settlements[0] for request in cluster.requests("SettleTasks")]
+    assert settlements[0].HasField("ack")
+    assert settlements[1].release.failure.type == "ZeroDivisionError"
+    assert settlements[2].release.uncounted
+
+
+def test_a_lost_lease_is_noted_beside_the_users_own_failure(client):
+    client.tube("emails").put("a")
+    task = client.tube("emails").take(wait=0)
+    client.settle(task.token)
+    with pytest.raises(ZeroDivisionError) as told, task:
+        _ = 1 / 0
+    assert "LEASE_STALE" in told.value.__notes__[0]
+
+
+def test_a_subscription_is_a_plain_iterator(cluster, client):
+    client.tube("emails").put_many([str(n) for n in range(20)])
+    seen = []
+    with client.subscribe("emails", credit=5) as tasks:
+        for task in tasks:
+            with task:
+                seen.append(int(task.text()))
+            if len(seen) == 20:
+                break
+    assert seen == list(range(20))
+    assert states(cluster) == [DONE] * 20
+
+
+def test_batches_are_acknowledged_together(cluster, client):
+    client.tube("emails").put_many([str(n) for n in range(20)])
+    with client.subscribe("emails", credit=10) as tasks:
+        done = 0
+        for batch in tasks.batches():
+            tasks.ack(batch)
+            done += len(batch)
+            if done == 20:
+                break
+    assert states(cluster) == [DONE] * 20
+
+
+def test_threads_share_one_client_and_their_puts_are_joined(cluster, client):
+    tube = client.tube("emails")
+    cluster.hold_puts()
+    with ThreadPoolExecutor(16) as pool:
+        puts = [pool.submit(tube.put, str(n)) for n in range(16)]
+        while sum(each.running() for each in puts) < 16:
+            pass
+        cluster.let_puts_go()
+        assert sorted(each.result() for each in puts) == list(range(1, 17))
+    assert len(cluster.requests("PutTasks")) < 16
+
+
+def test_other_calls_pass_through(cluster, client):
+    tube = client.tube("emails")
+    tube.put_many(["a", "b", "c"])
+    assert tube.put_atomic(["d"]) == [4]
+    assert [task.id for task in tube.list()] == [1, 2, 3, 4]
+    assert tube.peek(1).text() == "a"
+    assert tube.stats().tasks.total == 4
+    tube.take(wait=0).bury()
+    assert tube.kick() == 1
+    assert tube.delete(1) == 1
+    assert client.create_tube("x").name == "x"
+    assert [each.name for each in client.list_tubes()] == ["emails"]
+    assert client.stats().tubes[0].tube == "emails"
+    assert client.drop_tube("x") == 3
+    assert client.cluster_state().cluster_id == "c1"
+    assert client.server_info().node == "n1"
+    assert [event.seq for event in client.changes(from_start=True, follow=False)] == [0, 1, 2]
+    assert [str(task) for task in client.take_many(["emails"], 2, wait=0)] == [
+        "emails/2",
+        "emails/3",
+    ]
+
+
+def test_a_closed_client_refuses_calls(cluster):
+    client = Client(cluster.target)
+    client.tube("emails").put("a")
+    client.tube("emails").take(wait=0)
+    client.close()
+    client.close()
+    assert states(cluster) == [READY]
+    with pytest.raises(errors.ClientClosed):
+        client.tube("emails").put("b")
+    assert not [each for each in threading.enumerate() if each.name.startswith("taskraft")]
+
+
+def test_an_unused_client_starts_no_thread(cluster):
+    with Client(cluster.target):
+        assert not [each for each in threading.enumerate() if each.name.startswith("taskraft")]
+
+
+def test_a_client_that_nobody_closed_hands_its_tasks_back_at_the_end_of_the_process(cluster):
+    code = """
+        import sys
+        from taskraft import Client
+        client = Client(sys.argv[1])
+        client.tube("emails").put("a")
+        print(client.tube("emails").take(wait=0).text())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), cluster.target]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("a\n", "")
+    assert states(cluster) == [READY]
+
+
+# -------------------------------------------------------------------------------------------- fork
+
+FORKING = """
+    import os, sys
+    from taskraft import Client, errors
+
+    client = Client(sys.argv[1])
+    if sys.argv[2] == "after":
+        client.tube("emails").put("parent")
+    if sys.argv[2] == "closed":
+        client.tube("emails").put("parent")
+        client.close()
+        client = Client(sys.argv[1])
+    pid = os.fork()
+    try:
+        client.tube("emails").put("child" if pid == 0 else "parent again")
+        outcome = 10
+    except errors.ClientForked:
+        outcome = 20
+    if pid == 0:
+        try:
+            Client(sys.argv[1]).tube("emails").put("child with a client of its own")
+        except errors.ClientForked:
+            outcome += 1
+        os._exit(outcome)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), outcome)
+    client.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "child", "parent"), [("before", 10, 10), ("closed", 10, 10), ("after", 21, 10)]
+)
+def test_a_fork_is_fine_unless_a_client_was_connected_and_then_it_is_a_clear_error(
+    cluster, moment, child, parent
+):
+    command = [sys.executable, "-c", textwrap.dedent(FORKING), cluster.target, moment]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == [str(child), str(parent)], done.stderr
+
+
+def put_in_child(target):
+    with Client(target) as client:
+        client.tube("emails").put(str(os.getpid()))
+
+
+def test_a_process_that_was_spawned_has_a_client_of_its_own(cluster, client):
+    client.tube("emails").put("parent")
+    child = multiprocessing.get_context("spawn").Process(
+        target=put_in_child, args=(cluster.target,)
+    )
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert len(states(cluster)) == 2

@@ -1,0 +1,89 @@
+"""Heartbeats leave from a thread of their own."""
+
+import threading
+import time
+
+import pytest
+
+from taskraft import AsyncClient, Client
+from taskraft._sessions import KeepAlive
+from taskraft.v1 import session_service_pb2
+
+
+def until(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+
+
+@pytest.fixture
+def keep_alive(three):
+    one = KeepAlive(three.target.split(","), None)
+    yield one
+    one.close()
+
+
+def open_session(cluster, session_id):
+    cluster.state.sessions[session_id] = session_service_pb2.Session(session_id=session_id)
+
+
+async def test_a_blocked_event_loop_does_not_lose_the_session(cluster):
+    async with AsyncClient(cluster.target, session_ttr="150ms") as client:
+        await client.tube("emails").put("a")
+        await client.tube("emails").take(wait=0)
+        until(lambda: len(cluster.asked("KeepSessions")) >= 3)  # this blocks the loop
+
+
+def test_heartbeats_come_every_third_of_the_time_to_run(three, keep_alive):
+    open_session(three, "s1")
+    started = time.monotonic()
+    keep_alive.add("s1", 300, lambda: None)
+    until(lambda: len(three.asked("KeepSessions")) >= 3)
+    assert 0.25 <= time.monotonic() - started < 2
+
+
+def test_a_shorter_session_shortens_the_wait(three, keep_alive):
+    open_session(three, "s1")
+    open_session(three, "s2")
+    keep_alive.add("s1", 60_000, lambda: None)
+    keep_alive.add("s2", 60, lambda: None)
+    until(lambda: three.asked("KeepSessions"))
+    assert sorted(three.requests("KeepSessions")[0].session_ids) == ["s1", "s2"]
+
+
+def test_a_session_that_the_server_does_not_know_is_reported_once(three, keep_alive):
+    lost = threading.Event()
+    keep_alive.add("gone", 60, lost.set)
+    assert lost.wait(10)
+    keep_alive.add("s1", 60, lambda: None)
+    until(lambda: "s1" in three.requests("KeepSessions")[-1].session_ids)
+    assert "gone" not in three.requests("KeepSessions")[-1].session_ids
+
+
+def test_heartbeats_go_on_when_the_leader_is_killed(three, keep_alive):
+    open_session(three, "s1")
+    keep_alive.add("s1", 90, lambda: None)
+    until(lambda: three.asked("KeepSessions"))
+    three.elect(1)
+    three.kill(0)
+    seen = len(three.asked("KeepSessions"))
+    until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
+
+
+def test_a_removed_session_is_kept_no_longer(three, keep_alive):
+    open_session(three, "s1")
+    open_session(three, "s2")
+    keep_alive.add("s1", 60, lambda: None)
+    keep_alive.add("s2", 60, lambda: None)
+    keep_alive.remove("s1")
+    seen = len(three.asked("KeepSessions"))
+    until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
+    assert list(three.requests("KeepSessions")[-1].session_ids) == ["s2"]
+
+
+def test_the_thread_ends_with_the_client(cluster):
+    with Client(cluster.target) as client:
+        client.tube("emails").put("a")
+        client.tube("emails").take(wait=0)
+        assert [each for each in threading.enumerate() if each.name == "taskraft-heartbeats"]
+    assert not [each for each in threading.enumerate() if each.name == "taskraft-heartbeats"]

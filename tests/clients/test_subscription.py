@@ -1,0 +1,269 @@
+"""Tasks come by a stream that breaks, moves and resumes."""
+
+# ruff: noqa: ASYNC110 - the loop turns until the other side has acted; no time is slept.
+
+import asyncio
+import contextlib
+
+import pytest
+
+from taskraft import AsyncClient, _stream, errors
+from taskraft.v1 import task_pb2
+
+DONE = task_pb2.Task.DONE
+READY = task_pb2.Task.READY
+
+
+@pytest.fixture
+async def client(cluster):
+    async with AsyncClient(cluster.target) as one:
+        yield one
+
+
+@pytest.fixture
+async def client_of_three(three):
+    async with AsyncClient(three.target) as one:
+        yield one
+
+
+async def until(condition):
+    """Let the loop turn until something is so."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def states(cluster):
+    return [task.state for task in cluster.state.tasks["emails"].values()]
+
+
+async def test_tasks_come_in_order_and_are_acknowledged_on_the_same_stream(cluster, client):
+    await client.tube("emails").put_many([str(n) for n in range(10)])
+    seen = []
+    async with client.subscribe("emails") as tasks:
+        async for task in tasks:
+            async with task:
+                seen.append(task.text())
+            if len(seen) == 10:
+                break
+    assert seen == [str(n) for n in range(10)]
+    assert states(cluster) == [DONE] * 10
+    assert not cluster.asked("SettleTasks")
+
+
+async def test_the_server_never_has_more_credit_than_the_limit(cluster, client):
+    await client.tube("emails").put_many([str(n) for n in range(10)])
+    async with client.subscribe("emails", credit=4) as tasks:
+        batch = await tasks.next_batch()
+        while len(batch) < 4:
+            batch += await tasks.next_batch()
+        assert [task.text() for task in batch] == ["0", "1", "2", "3"]
+        assert len(cluster.state.leases) == 4
+        await tasks.ack(batch)
+        assert [task.text() for task in await tasks.next_batch()] == ["4", "5", "6", "7"]
+        messages = cluster.requests("StreamMessage")
+        assert [message.credit.tasks for message in messages] == [4, 4]
+        assert messages[1].settlements, "credit travels with the settlements that free it"
+
+
+async def test_batches_are_settled_in_one_message_and_refusals_are_told(cluster, client):
+    await client.tube("emails").put_many(["a", "b", "c"])
+    async with client.subscribe("emails") as tasks:
+        batch = await tasks.next_batch()
+        await batch[1].ack()
+        with pytest.raises(errors.ItemsRefused) as told:
+            await tasks.ack(batch)
+        assert list(told.value.refused) == [1]
+    assert states(cluster) == [DONE] * 3
+
+
+async def test_what_is_not_settled_is_handed_back_at_once_at_the_end(cluster, client):
+    await client.tube("emails").put_many(["a", "b"])
+    async with client.subscribe("emails") as tasks:
+        await anext(tasks)
+    assert states(cluster) == [READY, READY]
+    assert cluster.requests("CloseSession")[0].uncounted
+    with pytest.raises(errors.ClientClosed):
+        await anext(tasks)
+
+
+async def test_iteration_ends_when_the_subscription_is_closed(client):
+    tasks = client.subscribe("emails")
+    waiting = asyncio.create_task(tasks.next_batch())
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert await waiting == []
+
+
+async def test_closing_the_client_closes_its_subscriptions(cluster):
+    async with AsyncClient(cluster.target) as client:
+        tasks = client.subscribe("emails")
+        await client.tube("emails").put("a")
+        await anext(tasks)
+    assert states(cluster) == [READY]
+
+
+async def test_options_are_told_when_the_stream_is_opened(cluster, client):
+    tasks = client.subscribe(
+        ["a", "b*"],
+        credit=5,
+        credit_bytes=100,
+        session_ttr="7s",
+        types=["x"],
+        priority_bound=3,
+        ttr="9s",
+    )
+    waiting = asyncio.create_task(anext(tasks))
+    await until(lambda: cluster.requests("StreamMessage"))
+    opening = tasks._stream._opening
+    assert [source.tube for source in opening.sources] == ["a", "b*"]
+    assert (opening.session_ttr_ms, opening.ttr_ms, opening.priority_bound) == (7_000, 9_000, 3)
+    assert cluster.requests("StreamMessage")[0].credit.bytes == 100
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+
+
+# ----------------------------------------------------------------------------- streams that break
+
+
+async def test_a_change_of_leader_keeps_the_session_and_the_leases(three, client_of_three):
+    client = client_of_three
+    await client.tube("emails").put_many(["a", "b"])
+    async with client.subscribe("emails", credit=1) as tasks:
+        task = await anext(tasks)
+        session_id = tasks.session_id
+        three.elect(1)
+        await asyncio.to_thread(three.go_away, "NOT_LEADER", three.leader_address)
+        await until(lambda: three.nodes[1].streams)
+        await task.ack()
+        assert (await anext(tasks)).text() == "b"
+        assert tasks.session_id == session_id
+        assert not task.is_lost
+    assert three.asked("Subscribe") == [0, 1]
+
+
+async def test_a_killed_leader_is_left_for_the_new_one(three, client_of_three):
+    client = client_of_three
+    await client.tube("emails").put_many(["a", "b"])
+    async with client.subscribe("emails", credit=1) as tasks:
+        task = await anext(tasks)
+        await asyncio.to_thread(three.kill, 0)
+        three.elect(2)
+        await task.ack()
+        assert (await anext(tasks)).text() == "b"
+    assert states(three)[0] == DONE
+
+
+async def test_a_settlement_without_answer_is_sent_again_with_its_request_id(cluster, client):
+    await client.tube("emails").put("a")
+    async with client.subscribe("emails") as tasks:
+        task = await anext(tasks)
+        cluster.lose_answer("StreamSettle")
+        await task.ack()
+    sent = [message for message in cluster.requests("StreamMessage") if message.settlements]
+    assert len(sent) == 2
+    assert sent[0].request_id == sent[1].request_id
+    assert sent[0].settlements == sent[1].settlements
+
+
+async def test_a_refused_message_of_settlements_is_repeated_or_raised(cluster, client):
+    await client.tube("emails").put_many(["a", "b"])
+    async with client.subscribe("emails") as tasks:
+        first, second = await anext(tasks), await anext(tasks)
+        cluster.refuse("StreamSettle", "COMMIT_UNKNOWN")
+        await first.ack()
+        cluster.refuse("StreamSettle", "INTERNAL_ERROR")
+        with pytest.raises(errors.InternalError):
+            await second.ack()
+
+
+async def test_tasks_that_were_lost_on_the_way_are_fetched_by_the_next_stream(cluster, client):
+    cluster.loses_tasks = True
+    await client.tube("emails").put_many(["a", "b"])
+    async with client.subscribe("emails") as tasks:
+        waiting = asyncio.create_task(tasks.next_batch())
+        await until(lambda: cluster.state.leases)
+        cluster.loses_tasks = False
+        await asyncio.to_thread(cluster.go_away, "DRAINING")
+        batch = await waiting
+        assert [task.text() for task in batch] == ["a", "b"]
+        assert batch[0].attempt == 1
+        await tasks.ack(batch)
+
+
+async def test_an_existing_session_is_resumed_with_what_it_holds_and_left_open(cluster, client):
+    await client.tube("emails").put("a")
+    first = client.subscribe("emails")
+    await anext(first)
+    first._is_own_session = False  # as if the process had died
+    await first.close()
+    async with client.subscribe("emails", session=first.session_id) as tasks:
+        task = await anext(tasks)
+        assert (task.text(), task.attempt) == ("a", 1)
+        await task.ack()
+    assert first.session_id in cluster.state.sessions
+
+
+async def test_a_lost_session_is_replaced_and_its_tasks_are_marked(cluster, client):
+    await client.tube("emails").put("a")
+    async with client.subscribe("emails", credit=1) as tasks:
+        task = await anext(tasks)
+        lost = tasks.session_id
+        cluster.run(end_session(cluster, lost))
+        await asyncio.to_thread(cluster.go_away, "SESSION_NOT_FOUND")
+        again = await anext(tasks)
+        assert task.is_lost
+        assert tasks.session_id != lost
+        with pytest.raises(errors.LeaseStale):
+            await task.ack()
+        await again.ack()
+
+
+async def end_session(cluster, session_id):
+    cluster.state.close_session(session_id)
+
+
+async def test_leases_that_end_by_themselves_give_their_credit_back(cluster, client, monkeypatch):
+    monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.01)
+    await client.tube("emails").put_many(["a", "b"])
+    async with client.subscribe("emails", credit=1) as tasks:
+        task = await anext(tasks)
+        task.message.lease_until_ms = cluster.state.now_ms - 1
+        assert (await anext(tasks)).text() == "b"
+        assert task.is_lost
+
+
+async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_three, monkeypatch):
+    monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.01)
+    three.is_silent = True
+    async with client_of_three.subscribe("emails") as tasks:
+        waiting = asyncio.create_task(tasks.next_batch())
+        await until(lambda: len(three.asked("Subscribe")) > 1)
+        three.is_silent = False
+        await client_of_three.tube("emails").put("a")
+        assert (await waiting)[0].text() == "a"
+
+
+async def test_heartbeats_are_sent_while_there_is_nothing_to_say(cluster, client, monkeypatch):
+    monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.01)
+    async with client.subscribe("emails") as tasks:
+        waiting = asyncio.create_task(tasks.next_batch())
+        await until(
+            lambda: sum(message.heartbeat for message in cluster.requests("StreamMessage")) >= 5
+        )
+        await client.tube("emails").put("a")
+        await waiting
+    assert len(cluster.asked("Subscribe")) == 1
+
+
+async def test_a_final_refusal_ends_the_subscription_for_all_who_wait(cluster, client):
+    await client.tube("emails").put("a")
+    tasks = client.subscribe("emails")
+    task = await anext(tasks)
+    await asyncio.to_thread(cluster.go_away, "NOT_ALLOWED")
+    with pytest.raises(errors.NotAllowed):
+        await anext(tasks)
+    with pytest.raises(errors.NotAllowed):
+        await task.ack()
+    await tasks.close()

@@ -1,0 +1,233 @@
+"""Spans as the messaging conventions of OpenTelemetry want them."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from taskraft import AsyncClient, Client, errors, tracing
+
+SENT = {
+    "messaging.system": "taskraft",
+    "messaging.destination.name": "emails",
+    "messaging.client.id": "me",
+}
+
+
+@pytest.fixture
+def provider(monkeypatch):
+    """A provider as an application would set it, for this test only."""
+    one = TracerProvider()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: one)
+    return one
+
+
+@pytest.fixture
+def spans(provider):
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter.get_finished_spans
+
+
+@pytest.fixture
+def client(cluster, spans):
+    with Client(cluster.target, name="me") as one:
+        yield one
+
+
+def named(spans, name):
+    (found,) = [span for span in spans() if span.name == name]
+    return found
+
+
+def chosen(span, *names):
+    return {name: span.attributes.get(f"messaging.{name}") for name in names}
+
+
+def test_a_task_is_traced_from_its_put_to_its_acknowledgement(client, spans):
+    tube = client.tube("emails")
+    task_id = tube.put("hello")
+    with tube.take(wait=0):
+        pass
+    send, receive, process, ack = (
+        named(spans, f"{operation} emails") for operation in ("send", "receive", "process", "ack")
+    )
+    assert [span.kind for span in (send, receive, process, ack)] == [
+        SpanKind.PRODUCER,
+        SpanKind.CLIENT,
+        SpanKind.CONSUMER,
+        SpanKind.CLIENT,
+    ]
+    for span, name, kind in (
+        (send, "send", "send"),
+        (receive, "receive", "receive"),
+        (process, "process", "process"),
+        (ack, "ack", "settle"),
+    ):
+        assert span.attributes.items() >= SENT.items()
+        assert chosen(span, "operation.name", "operation.type", "message.id") == {
+            "operation.name": name,
+            "operation.type": kind,
+            "message.id": str(task_id),
+        }
+    for span in (receive, process, ack):
+        assert [link.context.span_id for link in span.links] == [send.context.span_id]
+    assert process.parent is None, "linked, not a child"
+    assert chosen(process, "taskraft.attempt", "taskraft.wait_ms") == {
+        "taskraft.attempt": 1,
+        "taskraft.wait_ms": 0,
+    }
+    assert send.instrumentation_scope.schema_url.startswith("https://opentelemetry.io/schemas/")
+
+
+def test_the_context_of_the_put_travels_in_the_headers(cluster, client, spans, provider):
+    with provider.get_tracer("test").start_as_current_span("request") as request:
+        client.tube("emails").put("hello", headers={"mine": "x"})
+    send = named(spans, "send emails")
+    assert send.parent.span_id == request.get_span_context().span_id
+    headers = cluster.requests("PutTasks")[0].tasks[0].headers
+    trace_id, span_id = f"{send.context.trace_id:032x}", f"{send.context.span_id:016x}"
+    assert headers["traceparent"].startswith(f"00-{trace_id}-{span_id}-0".encode())
+    assert headers["mine"] == b"x"
+
+
+def test_a_context_that_the_user_sets_is_left_alone(cluster, client):
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    client.tube("emails").put("hello", headers={"traceparent": given})
+    assert cluster.requests("PutTasks")[0].tasks[0].headers["traceparent"] == given.encode()
+
+
+def test_work_inside_the_block_is_a_child_of_the_processing(client, spans, provider):
+    client.tube("emails").put("hello")
+    with client.tube("emails").take(wait=0), provider.get_tracer("t").start_as_current_span("work"):
+        pass
+    process = named(spans, "process emails")
+    assert named(spans, "work").parent.span_id == process.context.span_id
+
+
+def test_each_attempt_has_a_span_of_its_own_and_failures_are_typed(client, spans):
+    tube = client.tube("emails")
+    tube.put("hello")
+    with pytest.raises(ZeroDivisionError), tube.take(wait=0):
+        _ = 1 / 0
+    with tube.take(wait=0):
+        pass
+    first, second = [span for span in spans() if span.name == "process emails"]
+    assert first.attributes["error.type"] == "ZeroDivisionError"
+    assert first.status.status_code is StatusCode.ERROR
+    assert second.attributes["messaging.taskraft.attempt"] == 2
+    assert "error.type" not in second.attributes
+
+
+def test_a_refused_call_is_typed_by_its_reason(client, spans):
+    with pytest.raises(errors.TubeNotFound):
+        client.tube("missing").put("a")
+    assert named(spans, "send missing").attributes["error.type"] == "TUBE_NOT_FOUND"
+
+
+def test_lists_count_their_tasks(client, spans):
+    client.tube("emails").put_many(["a", "b", "c"])
+    with client.subscribe("emails") as tasks:
+        batch = tasks.next_batch()
+        while len(batch) < 3:
+            batch += tasks.next_batch()
+        tasks.ack(batch)
+    send, ack = named(spans, "send emails"), named(spans, "ack emails")
+    assert send.attributes["messaging.batch.message_count"] == 3
+    assert ack.attributes["messaging.batch.message_count"] == 3
+    assert len(ack.links) == 3
+    received = [span for span in spans() if span.name == "receive emails"]
+    assert sum(span.attributes["messaging.batch.message_count"] for span in received) == 3
+
+
+def test_a_wait_that_brought_nothing_leaves_no_span(client, spans):
+    client.tube("emails").take(wait=0)
+    assert not spans()
+
+
+def test_the_put_may_be_the_parent_of_the_processing(cluster, spans, monkeypatch):
+    monkeypatch.setenv("TASKRAFT_TRACE_PARENT", "1")
+    with Client(cluster.target) as client:
+        client.tube("emails").put("hello")
+        with client.tube("emails").take(wait=0):
+            pass
+    send, process = named(spans, "send emails"), named(spans, "process emails")
+    assert process.parent.span_id == send.context.span_id
+    assert process.context.trace_id == send.context.trace_id
+
+
+async def test_the_asynchronous_client_is_traced_too(cluster, spans):
+    async with AsyncClient(cluster.target) as client:
+        await client.tube("emails").put("hello")
+        async with await client.tube("emails").take(wait=0):
+            pass
+    assert {span.name for span in spans()} == {
+        "send emails",
+        "receive emails",
+        "process emails",
+        "ack emails",
+    }
+
+
+def test_without_a_provider_there_is_no_tracing(cluster):
+    with Client(cluster.target) as client:
+        client.tube("emails").put("a")
+        assert not cluster.requests("PutTasks")[0].tasks[0].headers
+    assert tracing.current_spans("me") is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_asked_for"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, True),
+        ({"OTEL_TRACES_EXPORTER": "console"}, True),
+        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "x"}, False),
+        ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "x"}, False),
+    ],
+)
+def test_the_standard_variables_ask_for_traces(environment, is_asked_for):
+    assert tracing.is_asked_for(environment) is is_asked_for
+
+
+def run(code, **environment):
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+
+
+def test_a_program_exports_what_the_environment_asks_for():
+    code = """
+        from taskraft import tracing
+        print(tracing.configure_from_environment("mine"))
+        print(tracing.configure_from_environment("mine"))
+        with tracing.current_spans("me").send("emails", []):
+            pass
+    """
+    done = run(code, OTEL_TRACES_EXPORTER="console")
+    assert done.stdout.startswith("True\nFalse\n"), done.stderr
+    assert '"send emails"' in done.stdout
+    assert '"service.name": "mine"' in done.stdout
+
+
+def test_an_exporter_that_nobody_knows_is_refused():
+    code = "from taskraft import tracing; tracing.configure_from_environment()"
+    assert "knows otlp, console and none" in run(code, OTEL_TRACES_EXPORTER="zipkin").stderr
+
+
+def test_without_the_extra_a_clear_error_says_what_to_install():
+    code = """
+        import sys
+        sys.modules["opentelemetry"] = None
+        from taskraft import tracing
+        tracing.configure_from_environment()
+    """
+    assert "pip install 'taskraft[otel]'" in run(code, OTEL_TRACES_EXPORTER="otlp").stderr
