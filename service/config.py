@@ -140,10 +140,10 @@ class Config(BaseSettings):
     """Commands that wait for an entry; more are refused with OVERLOADED."""
     pending_bytes_max: int = Field(default=64 * MIB, ge=MIB)
 
-    collect_entries: int = Field(default=128, ge=1)
+    collect_entries: int = Field(default=256, ge=1)
     """Entries whose changes go to RocksDB in one batch, at most. More of them spare writes of tasks
     that come and go, but the event loop stands still for the batch (15 us per task)."""
-    collect_ms: int = Field(default=50, ge=1)
+    collect_ms: int = Field(default=100, ge=1)
     block_cache_bytes: int = Field(default=64 * MIB, ge=MIB)
     write_buffer_bytes: int = Field(default=32 * MIB, ge=MIB)
     disk_low_bytes: int = Field(default=256 * MIB, ge=0)

@@ -29,7 +29,7 @@ BLOOM_BITS_PER_KEY: Final = 10
 """One percent of false positives: most lookups are of keys that exist in one level only."""
 WRITE_BUFFERS_MAX: Final = 4
 """Three may wait to be written before a write stalls (and with it the event loop)."""
-BACKGROUND_JOBS: Final = 2
+BACKGROUND_THREADS: Final = 2
 INFO_LOGS_MAX: Final = 3
 INFO_LOG_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -49,7 +49,7 @@ def _options(block_cache_bytes: int, write_buffer_bytes: int) -> Options:
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(write_buffer_bytes)
     options.set_max_write_buffer_number(WRITE_BUFFERS_MAX)
-    options.set_max_background_jobs(BACKGROUND_JOBS)
+    options.set_max_background_jobs(BACKGROUND_THREADS)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_keep_log_file_num(INFO_LOGS_MAX)
     options.set_max_log_file_size(INFO_LOG_BYTES_MAX)

@@ -1,3 +1,5 @@
+"""The cluster clock: slow towards the wall clock, never back."""
+
 from service.clock import SLEW_PER_MILLE, ClusterClock
 
 

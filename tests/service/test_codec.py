@@ -1,3 +1,5 @@
+"""Requests, commands and log entries: what is written is read back."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""The settings of a node: sources, relations, and what is said about wrong ones."""
+
 import pytest
 
 from service.config import ConfigInvalid, parse_peers, read_config

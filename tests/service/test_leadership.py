@@ -1,3 +1,5 @@
+"""What a node does as leadership comes and goes."""
+
 import asyncio
 
 import pytest

@@ -1,3 +1,5 @@
+"""How commands are joined into entries, and what their callers learn."""
+
 import asyncio
 
 import pytest

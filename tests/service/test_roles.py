@@ -1,3 +1,5 @@
+"""The phases of a node: the table and nothing else."""
+
 import itertools
 
 import pytest

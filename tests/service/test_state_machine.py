@@ -1,3 +1,5 @@
+"""Applying entries, crashes, snapshots: replicas agree."""
+
 import pytest
 
 from replication.core.types import Entry, EntryKind, LogIndex, Term

@@ -1,3 +1,5 @@
+"""Who gets which tasks: order, turns, credit, estimates that go wrong."""
+
 from service.codec import Recorded
 from service.queue import commands as core
 from service.waiters import Waiters

@@ -1,3 +1,5 @@
+"""Protobuf's wire format, compared with protobuf."""
+
 import contextlib
 
 import pytest

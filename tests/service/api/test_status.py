@@ -1,3 +1,5 @@
+"""Every reason has its gRPC code and its details."""
+
 import grpc
 import pytest
 from google.rpc import error_details_pb2

@@ -1,3 +1,5 @@
+"""The queue's store on disk: reads, crashes, damage, snapshots, the directory."""
+
 import os
 import subprocess
 import sys
