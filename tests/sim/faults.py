@@ -46,9 +46,9 @@ class Faults:
             self.campaign,
             self.flush,
         )
-        self._plan()
 
-    def _plan(self) -> None:
+    def plan(self) -> None:
+        """Let the next fault come."""
         if not self._is_over:
             self._world.schedule.after(
                 self._rng.randrange(1000, self._gap_us), "fault", self._strike
@@ -59,7 +59,7 @@ class Faults:
             return
         kind = self._rng.choice(self._kinds)
         kind()
-        self._plan()
+        self.plan()
 
     def _count(self, name: str) -> None:
         self._world.counts[f"fault: {name}"] += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from replication.core.config import Config
-from replication.core.types import LogIndex, MemberId, Message, RaftRole, Term
+from replication.core.types import LogIndex, MemberId, Message, RaftRole
 from tests.sim.faults import Faults
 from tests.sim.invariants import Invariants, demand
 from tests.sim.member import TICK_US, Member, Piece
@@ -26,6 +26,8 @@ class Proposal:
         self._world = world
         self._data = data
         self._is_done = False
+        self.error: BaseException | None = None
+        """Why there is no result."""
 
     def done(self) -> bool:
         return self._is_done
@@ -36,6 +38,7 @@ class Proposal:
 
     def set_exception(self, exception: BaseException, /) -> None:
         self._is_done = True
+        self.error = exception
         self._world.counts[f"client: {type(exception).__name__}"] += 1
 
 
@@ -65,7 +68,8 @@ class Read:
 class World:
     """One run. ``step`` lets one thing happen; invariants are checked each time."""
 
-    def __init__(self, seed: int, members: int = 3) -> None:
+    def __init__(self, seed: int, members: int = 3, *, is_scripted: bool = False) -> None:
+        """Make the world; in a scripted one nothing breaks and nobody asks by itself."""
         self.rng = Random(seed)
         self.schedule = Schedule()
         self.counts: Counter[str] = Counter()
@@ -74,7 +78,6 @@ class World:
         self.network = Network(self.schedule, self.rng, self._deliver, self._lost)
         self.members: dict[MemberId, Member] = {}
         self.invariants = Invariants(self.members)
-        self.acknowledged: dict[bytes, int] = {}
         self._data_count = 0
         for number in range(1, members + 1):
             member = MemberId(number)
@@ -90,7 +93,10 @@ class World:
         for each in self.members.values():
             each.start()
         self.faults = Faults(self)
-        self._client()
+        self._is_scripted = is_scripted
+        if not is_scripted:
+            self.faults.plan()
+            self._client()
 
     @property
     def running(self) -> list[Member]:
@@ -119,6 +125,8 @@ class World:
     def settle(self) -> None:
         """End all faults; demand a leader, a commit, and equal states within some elections."""
         self.faults.end()
+        if self._is_scripted:
+            self._client()
         before = self.invariants.commit_max
         deadline = self.schedule.now_us + QUIET_ELECTIONS * 2 * ELECTION_TICKS * TICK_US
         while not self._is_settled(before):
@@ -140,6 +148,38 @@ class World:
             and all(each.machine.applied_index >= before for each in whole)
             and len({each.machine.applied_index for each in whole}) == 1
         )
+
+    # Scripts
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let things happen until ``condition`` holds, within a minute of virtual time."""
+        deadline = self.schedule.now_us + 60_000_000
+        while not condition():
+            self.step()
+            demand(self.schedule.now_us < deadline, "what was expected did not happen")
+
+    def elapse(self, milliseconds: int) -> None:
+        """Let some virtual time pass."""
+        deadline = self.schedule.now_us + 1000 * milliseconds
+        self.schedule.after(1000 * milliseconds, "elapse", lambda: None)
+        while self.schedule.now_us < deadline:
+            self.step()
+
+    def elect(self) -> Member:
+        """Wait for a leader whose first entry everybody within reach has applied."""
+        self.until(lambda: self.leader is not None and self.leader.machine.applied_index > 1)
+        assert self.leader is not None
+        return self.leader
+
+    def propose(self, member: Member, count: int) -> list[Proposal]:
+        """Propose ``count`` entries at ``member``, one at a time."""
+        proposals = []
+        for _ in range(count):
+            self._data_count += 1
+            proposals.append(Proposal(self, b"%d" % self._data_count))
+            member.driver.propose(b"%d" % self._data_count, proposals[-1])
+            member.driver.pump()
+        return proposals
 
     # Clients
 
@@ -215,6 +255,3 @@ class World:
     def ended(self, member: Member, why: str) -> None:
         """Take the news that a member ended by itself."""
         self.faults.ended(member, why)
-
-    def term_of(self, member: Member) -> Term:
-        return member.driver.core.term

@@ -1,0 +1,132 @@
+"""Replay the failures that were reproduced in PySyncObj 0.3.17: none may happen here.
+
+The invariants are checked after each step; the assertions here say what the clients were told.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from replication.core.errors import ConfChangeFault
+from replication.core.types import RaftRole
+from replication.errors import ProposalLost
+from tests.replication.test_crash_points import Promises, append
+from tests.sim.disk import Crashed, SimDisk
+from tests.sim.member import Member
+from tests.sim.world import World
+
+
+def scripted(members: int = 3, seed: int = 1) -> tuple[World, Member, list[Member]]:
+    """Return a world with a leader, and its followers."""
+    world = World(seed, members, is_scripted=True)
+    leader = world.elect()
+    followers = [each for each in world.members.values() if each is not leader]
+    return world, leader, followers
+
+
+def cut(world: World, one: Member, *others: Member) -> None:
+    for other in others:
+        world.network.cut |= {(one.id, other.id), (other.id, one.id)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_repeated_range_does_not_shorten_an_acknowledged_log(seed):
+    """A: after a reset the leader sends a range twice; in the middle of it the leader dies."""
+    world, leader, (near, far) = scripted(seed=seed)
+    cut(world, leader, far)
+    cut(world, near, far)
+    world.network.double = 1.0
+    world.network.reorder = 0.5
+    proposals = world.propose(leader, 6)
+    world.until(lambda: sum(each.done() for each in proposals) >= 3)
+    world.network.reset((leader.id, near.id))
+    leader.driver.unreachable(near.id)
+    world.until(lambda: all(each.done() for each in proposals))
+    last = leader.machine.applied_index
+    world.faults.end_life(leader, "kill", power=True)
+    world.network.heal()
+    world.until(lambda: min(near.machine.applied_index, far.machine.applied_index) >= last)
+    world.settle()
+
+
+def test_a_snapshot_does_not_commit_the_divergent_tail_of_its_receiver():
+    """B: a deposed leader gets a snapshot; its uncommitted entries must not be applied."""
+    world, leader, (first, second) = scripted()
+    cut(world, leader, first, second)
+    orphans = world.propose(leader, 4)
+    world.until(lambda: world.leader in {first, second})
+    successor = world.elect()
+    for _ in range(12):
+        proposals = world.propose(successor, 30)
+        world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
+    successor.machine.flush_durably()
+    successor.driver._trimmer._policy = type(successor.driver._trimmer._policy)(1, 0)
+    world.propose(successor, 1)
+    world.until(lambda: successor.view.first_index() > leader.machine.applied_index + 10)
+    assert world.counts["snapshots"] == 0
+    world.network.heal()
+    world.until(lambda: world.counts["snapshots"] > 0 and leader.machine.applied_index > 100)
+    assert all(isinstance(each.error, ProposalLost) for each in orphans)
+    world.settle()
+
+
+def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
+    """C: five members; acknowledgements stall, and arrive when the same member leads again."""
+    world, leader, followers = scripted(5)
+    near, *others = followers
+    world.network.stall((near.id, leader.id))
+    cut(world, leader, *others)
+    world.propose(leader, 5)
+    world.until(lambda: near.view.last_index() == leader.view.last_index())
+    cut(world, near, leader, *others)
+    world.until(lambda: world.leader in set(others))
+    successor = world.elect()
+    proposals = world.propose(successor, 3)
+    world.until(lambda: all(each.done() for each in proposals))
+    world.network.cut.clear()
+    cut(world, near, *others)
+    world.until(lambda: leader.view.last_index() >= successor.view.last_index())
+    successor.driver.transfer_leader(leader.id)
+    world.until(lambda: world.leader is leader)
+    cut(world, leader, *followers)
+    world.propose(leader, 3)
+    world.network.release()
+    world.elapse(300)
+    world.settle()
+
+
+def test_a_cut_off_leader_cannot_shrink_its_group_to_itself():
+    """D: five members; the leader without a quorum is asked to remove all others."""
+    world, leader, followers = scripted(5)
+    cut(world, leader, *followers)
+    core = leader.driver.core
+    faults = [
+        core.propose_conf_change(ConfChange((MemberChange(MemberChangeKind.REMOVE, follower.id),)))
+        for follower in followers
+    ]
+    assert faults == [None] + 3 * [ConfChangeFault.UNAPPLIED_CHANGE]
+    leader.driver.pump()
+    world.until(lambda: core.role is not RaftRole.LEADER)
+    assert len(core.status().configuration.voters) == 5
+    world.until(lambda: world.leader in set(followers))
+    world.settle()
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_while_the_log_is_trimmed_loses_nothing(power):
+    """E: the process ends at each operation of a compaction."""
+    for crash_at in range(1, 12):
+        disk = SimDisk(Random(crash_at))
+        promises = Promises(disk)
+        promises.open()
+        append(promises)
+        disk.crash_at = disk.operations + crash_at
+        try:
+            promises.trim(25)
+        except Crashed:
+            if power:
+                disk.lose_power()
+        promises.check()
