@@ -8,174 +8,26 @@ that break. It runs on an event loop of its own, so that blocking clients can be
 # ruff: noqa: N802, TRY301 - gRPC methods are PascalCase, and faults are raised where they strike.
 
 import asyncio
-import itertools
 import threading
 import uuid
 from collections import defaultdict, deque
 
 import grpc
-from google.protobuf import any_pb2, duration_pb2
-from google.rpc import error_details_pb2, status_pb2
-from grpc_status import rpc_status
 
 from taskraft.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
-    error_pb2,
     feed_service_pb2,
     feed_service_pb2_grpc,
     session_service_pb2,
     session_service_pb2_grpc,
-    task_pb2,
-    task_service_pb2,
     task_service_pb2_grpc,
     tube_service_pb2,
     tube_service_pb2_grpc,
 )
-
-pb = task_service_pb2
-State = task_pb2.Task.State
-
-
-class Refused(Exception):
-    """A typed error, as a node answers it."""
-
-    def __init__(self, reason, code, *, retry_ms=None, metadata=None, violations=()):
-        super().__init__(reason)
-        self.reason = reason
-        self.code = code
-        self.retry_ms = retry_ms
-        self.metadata = metadata or {}
-        self.violations = violations
-
-    def status(self):
-        details = [
-            error_details_pb2.ErrorInfo(
-                reason=self.reason, domain="taskraft.v1", metadata=self.metadata
-            )
-        ]
-        if self.retry_ms is not None:
-            delay = duration_pb2.Duration()
-            delay.FromMilliseconds(self.retry_ms)
-            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-        if self.violations:
-            violation = error_details_pb2.BadRequest.FieldViolation
-            details.append(
-                error_details_pb2.BadRequest(
-                    field_violations=[
-                        violation(field=field, description=text) for field, text in self.violations
-                    ]
-                )
-            )
-        packed = []
-        for detail in details:
-            packed.append(any_pb2.Any())
-            packed[-1].Pack(detail)
-        status = status_pb2.Status(
-            code=self.code.value[0], message=f"refused: {self.reason}", details=packed
-        )
-        return rpc_status.to_status(status)
-
-
-def item_error(item, reason, **metadata):
-    error = error_pb2.Error(
-        reason=error_pb2.Error.Reason.Value(reason), message=reason.lower(), metadata=metadata
-    )
-    return error_pb2.ItemError(item=item, error=error)
-
-
-class Tasks:
-    """What a replicated log would give: tasks, leases, sessions, answers by request_id."""
-
-    def __init__(self):
-        self.tasks = defaultdict(dict)
-        self.ready = defaultdict(deque)
-        self.leases = {}
-        self.sessions = {}
-        self.answers = {}
-        self.token = itertools.count(1)
-        self.changed = asyncio.Event()
-        self.now_ms = 1_000_000
-
-    def put(self, request):
-        if request.tube == "missing":
-            raise Refused("TUBE_NOT_FOUND", grpc.StatusCode.NOT_FOUND)
-        response = pb.PutTasksResponse(revision=1)
-        for item, spec in enumerate(request.tasks):
-            if spec.payload == b"refuse":
-                response.task_ids.append(0)
-                response.errors.append(item_error(item, "KEY_TAKEN", task_id="1"))
-                continue
-            task_id = len(self.tasks[request.tube]) + 1
-            task = task_pb2.Task(
-                tube=request.tube, id=task_id, spec=spec, state=State.READY, created_ms=self.now_ms
-            )
-            self.tasks[request.tube][task_id] = task
-            self.ready[request.tube].append(task)
-            response.task_ids.append(task_id)
-        self.wake()
-        return response
-
-    def wake(self):
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-    def take(self, tubes, tasks_max, session_id):
-        taken = []
-        for tube in tubes:
-            ready = self.ready[tube]
-            while ready and len(taken) < tasks_max:
-                task = ready.popleft()
-                task.token = next(self.token)
-                task.state = State.TAKEN
-                task.attempt += 1
-                task.since_ms = self.now_ms
-                task.session_id = session_id
-                self.leases[task.token] = task
-                taken.append(task)
-        return taken
-
-    def settle(self, settlements):
-        errors, touched, position = [], [], 0
-        for settlement in settlements:
-            action = settlement.WhichOneof("action")
-            for token in settlement.tokens:
-                task = self.leases.get(token)
-                if task is None:
-                    errors.append(item_error(position, "LEASE_STALE"))
-                elif action == "touch":
-                    task.lease_until_ms += settlement.touch.increment_ms
-                    touched.append(pb.TouchedLease(token=token, lease_until_ms=task.lease_until_ms))
-                else:
-                    self.end(task, action, settlement)
-                position += 1
-        self.wake()
-        return errors, touched
-
-    def end(self, task, action, settlement):
-        del self.leases[task.token]
-        task.token = 0
-        task.session_id = ""
-        if action == "ack":
-            task.state = State.DONE
-            task.result = settlement.ack.result
-        elif action == "release":
-            task.state = State.READY
-            task.failure.CopyFrom(settlement.release.failure)
-            self.ready[task.tube].append(task)
-        else:
-            task.state = State.BURIED
-            task.failure.CopyFrom(getattr(settlement, action).failure)
-
-    def held_by(self, session_id):
-        return [task for task in self.leases.values() if task.session_id == session_id]
-
-    def close_session(self, session_id):
-        for task in self.held_by(session_id):
-            settlement = pb.Settlement(release=pb.Settlement.Release(uncounted=True))
-            self.end(task, "release", settlement)
-        self.sessions.pop(session_id, None)
-        self.wake()
+from taskraft.v1 import task_service_pb2 as pb
+from tests.clients.fake_state import Refused, State, Tasks, item_error
+from tests.clients.fake_stream import Stream
 
 
 class Node(
@@ -428,106 +280,6 @@ class Node(
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the node stops")
         if not request.to_seq:
             await asyncio.Event().wait()
-
-
-class Stream:
-    """One subscription as a node speaks it."""
-
-    def __init__(self, node, context):
-        self.node = node
-        self.context = context
-        self.tubes = []
-        self.session_id = ""
-        self.credit = 0
-        self.granted = []
-        self.pump = None
-        self.writing = asyncio.Lock()
-
-    async def write(self, response):
-        """Write one message; gRPC allows one at a time."""
-        async with self.writing:
-            await self.context.write(response)
-
-    @property
-    def state(self):
-        return self.node.state
-
-    async def run(self, requests):
-        cluster = self.node.cluster
-        first = await anext(aiter(requests))
-        if cluster.leader_address != self.node.address:
-            await self.go_away("NOT_LEADER", leader=cluster.leader_address)
-            return
-        self.tubes = [source.tube for source in first.open.sources]
-        self.session_id = first.open.session_id
-        if self.session_id and self.session_id not in self.state.sessions:
-            await self.go_away("SESSION_NOT_FOUND")
-            return
-        if not self.session_id:
-            self.session_id = str(uuid.uuid4())
-            self.state.sessions[self.session_id] = session_service_pb2.Session(
-                session_id=self.session_id, name=first.open.session_name
-            )
-        held = []
-        for task in self.state.held_by(self.session_id):
-            held.append(task_pb2.Task())
-            held[-1].CopyFrom(task)
-            held[-1].spec.ClearField("payload")
-        opened = pb.SubscribeResponse.Opened(session_id=self.session_id, held=held)
-        await self.write(pb.SubscribeResponse(opened=opened))
-        self.pump = asyncio.create_task(self.send_tasks())
-        try:
-            async for request in requests:
-                cluster.note("StreamMessage", self.node, request)
-                await self.hear(request)
-        finally:
-            self.pump.cancel()
-
-    async def hear(self, request):
-        if request.HasField("credit"):
-            self.credit += request.credit.tasks
-            self.granted.append(request.credit.tasks)
-            self.state.wake()
-        if request.heartbeat and not self.node.cluster.is_silent:
-            heartbeat = pb.SubscribeResponse.Heartbeat(
-                now_ms=self.state.now_ms, leader=self.node.cluster.leader_address
-            )
-            await self.write(pb.SubscribeResponse(heartbeat=heartbeat))
-        if request.settlements:
-            await self.settle(request)
-
-    async def settle(self, request):
-        fault = self.node.cluster.next_fault("StreamSettle")
-        answers = self.state.answers
-        settled = pb.SubscribeResponse.Settled(request_id=request.request_id)
-        if fault is not None and not fault.is_after:
-            settled.error.reason = error_pb2.Error.Reason.Value(fault.refusal.reason)
-            await self.write(pb.SubscribeResponse(settled=[settled]))
-            return
-        if request.request_id in answers:
-            settled = answers[request.request_id]
-        else:
-            errors, touched = self.state.settle(request.settlements)
-            settled.errors.extend(errors)
-            settled.touched.extend(touched)
-            answers[request.request_id] = settled
-        if fault is not None:
-            await self.context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
-        await self.write(pb.SubscribeResponse(settled=[settled]))
-
-    async def send_tasks(self):
-        while True:
-            changed = self.state.changed
-            if self.credit and (tasks := self.state.take(self.tubes, self.credit, self.session_id)):
-                self.credit -= len(tasks)
-                if not self.node.cluster.loses_tasks:
-                    await self.write(pb.SubscribeResponse(tasks=tasks))
-            await changed.wait()
-
-    async def go_away(self, reason, leader="", retry_ms=0):
-        error = error_pb2.Error(reason=error_pb2.Error.Reason.Value(reason))
-        go_away = pb.SubscribeResponse.GoAway(error=error, leader=leader, retry_ms=retry_ms)
-        await self.write(pb.SubscribeResponse(go_away=go_away))
 
 
 class Fault:

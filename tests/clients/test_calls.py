@@ -148,7 +148,7 @@ async def test_during_an_election_all_nodes_are_asked_in_turns(three):
     [
         (errors.Unavailable("x"), 1, 3, 0, 0),
         (errors.Unavailable("x"), 3, 3, 0.2, 0.4),
-        (errors.Unavailable("x"), 50, 3, 0.5, 1.0),
+        (errors.Unavailable("x"), 50, 3, 0.25, 0.5),
         (errors.NoLeader("x"), 1, 3, 0.05, 0.1),
         (errors.NoLeader("x", retry_ms=1_000), 1, 3, 0.8, 1.2),
         (errors.NotLeader("x", metadata={"leader": "a:1"}), 1, 3, 0, 0),

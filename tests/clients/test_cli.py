@@ -345,7 +345,7 @@ def test_a_malformed_target_is_a_usage_error(run):
     assert "host:port" in done.stderr
 
 
-# ------------------------------------------------------------------- commands of other distributions
+# ------------------------------------------------------------------ commands of other packages
 
 
 def test_a_command_of_another_distribution_is_found_by_its_entry_point(run, monkeypatch):

@@ -8,7 +8,7 @@ from taskraft._status import from_item, from_rpc_error
 from taskraft.catalogue import CATALOGUE, from_reason, is_retried
 from taskraft.cli import failures
 from taskraft.v1 import error_pb2
-from tests.clients.fake_cluster import Refused
+from tests.clients.fake_state import Refused
 from tools import errors_page
 
 REASONS = [name for name, number in error_pb2.Error.Reason.items() if number]

@@ -1,0 +1,229 @@
+"""Measure what the Python client itself costs: `python -m bench.client_batches`.
+
+A null server in a process of its own answers at once with answers of the right shape, so that the
+processor time of this process is the client's alone. Each row is the best of several rounds: what
+the client costs, not what the neighbours on the machine cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import grpc
+
+from taskraft import AsyncClient, Client
+from taskraft.v1 import session_service_pb2, task_pb2, task_service_pb2
+from taskraft.v1.session_service_pb2_grpc import (
+    SessionServiceServicer,
+    add_SessionServiceServicer_to_server,
+)
+from taskraft.v1.task_service_pb2_grpc import TaskServiceServicer, add_TaskServiceServicer_to_server
+
+PAYLOAD: Final = b"x" * 200
+ROUNDS: Final = 3
+TASKS: Final = 50_000
+SINGLE_TASKS: Final = 5_000
+CREDIT: Final = 2_000
+FRAME_TASKS: Final = 500
+CALLERS: Final = 100
+
+
+class NullServer(TaskServiceServicer, SessionServiceServicer):
+    """Answers without doing anything."""
+
+    async def PutTasks(  # noqa: N802 - gRPC methods are PascalCase
+        self, request: task_service_pb2.PutTasksRequest, context: object
+    ) -> task_service_pb2.PutTasksResponse:
+        """Answer with one id per task."""
+        return task_service_pb2.PutTasksResponse(task_ids=range(1, len(request.tasks) + 1))
+
+    async def CloseSession(  # noqa: N802
+        self, request: session_service_pb2.CloseSessionRequest, context: object
+    ) -> session_service_pb2.CloseSessionResponse:
+        """Answer."""
+        return session_service_pb2.CloseSessionResponse()
+
+    async def Subscribe(  # noqa: N802
+        self, requests: AsyncIterator[task_service_pb2.SubscribeRequest], context: object
+    ) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
+        """Send as many tasks as the credit allows, and accept all settlements."""
+        opened = task_service_pb2.SubscribeResponse.Opened(session_id="null")
+        yield task_service_pb2.SubscribeResponse(opened=opened)
+        token = itertools.count(1)
+        spec = task_pb2.TaskSpec(payload=PAYLOAD, content_type="text/plain")
+        async for request in requests:
+            if request.request_id:
+                settled = task_service_pb2.SubscribeResponse.Settled(request_id=request.request_id)
+                yield task_service_pb2.SubscribeResponse(settled=[settled])
+            for start in range(0, request.credit.tasks, FRAME_TASKS):
+                response = task_service_pb2.SubscribeResponse()
+                for _ in range(min(FRAME_TASKS, request.credit.tasks - start)):
+                    number = next(token)
+                    response.tasks.add(
+                        tube="bench",
+                        id=number,
+                        spec=spec,
+                        state=3,
+                        token=number,
+                        attempt=1,
+                        created_ms=1_800_000_000_000,
+                        since_ms=1_800_000_000_000,
+                    )
+                yield response
+
+
+async def serve() -> None:
+    """Serve until killed; print the port."""
+    server = grpc.aio.server()
+    null = NullServer()  # type: ignore[abstract]  # the other methods are never called
+    add_TaskServiceServicer_to_server(null, server)
+    add_SessionServiceServicer_to_server(null, server)
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    await server.start()
+    await server.wait_for_termination()
+
+
+async def put_many(client: AsyncClient) -> int:
+    """Put an iterable."""
+    return len(await client.tube("bench").put_many(itertools.repeat(PAYLOAD, TASKS)))
+
+
+async def put_concurrently(client: AsyncClient) -> int:
+    """Put from many coroutines, one task a call."""
+    tube = client.tube("bench")
+
+    async def caller() -> None:
+        for _ in range(SINGLE_TASKS // CALLERS):
+            await tube.put(PAYLOAD)
+
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    return SINGLE_TASKS
+
+
+async def put_one_by_one(client: AsyncClient) -> int:
+    """Put from one coroutine."""
+    tube = client.tube("bench")
+    for _ in range(SINGLE_TASKS):
+        await tube.put(PAYLOAD)
+    return SINGLE_TASKS
+
+
+async def consume_batches(client: AsyncClient) -> int:
+    """Take and acknowledge lists."""
+    done = 0
+    async with client.subscribe("bench", credit=CREDIT) as tasks:
+        async for batch in tasks.batches():
+            done += sum(1 for task in batch if task.payload)
+            await tasks.ack(batch)
+            if done >= TASKS:
+                return done
+    return done
+
+
+async def consume_concurrently(client: AsyncClient) -> int:
+    """Take tasks one by one, and settle each on its own in one of many coroutines."""
+    done = 0
+    async with client.subscribe("bench", credit=CALLERS) as tasks:
+
+        async def consumer() -> None:
+            nonlocal done
+            while done < SINGLE_TASKS:
+                async with await anext(tasks):
+                    done += 1
+
+        await asyncio.gather(*(consumer() for _ in range(CALLERS)))
+    return done
+
+
+def put_many_blocking(client: Client) -> int:
+    """Put an iterable from a thread."""
+    return len(client.tube("bench").put_many(itertools.repeat(PAYLOAD, TASKS)))
+
+
+def put_one_by_one_blocking(client: Client) -> int:
+    """Put from one thread."""
+    tube = client.tube("bench")
+    for _ in range(SINGLE_TASKS):
+        tube.put(PAYLOAD)
+    return SINGLE_TASKS
+
+
+def consume_batches_blocking(client: Client) -> int:
+    """Take and acknowledge lists in a thread."""
+    done = 0
+    with client.subscribe("bench", credit=CREDIT) as tasks:
+        for batch in tasks.batches():
+            done += sum(1 for task in batch if task.payload)
+            tasks.ack(batch)
+            if done >= TASKS:
+                return done
+    return done
+
+
+def report(name: str, measure: Callable[[], int]) -> None:
+    """Run a measurement several times and print the best round."""
+    best_cpu = best_wall = float("inf")
+    for _ in range(ROUNDS):
+        cpu, wall = time.process_time(), time.perf_counter()
+        tasks = measure()
+        best_cpu = min(best_cpu, (time.process_time() - cpu) / tasks)
+        best_wall = min(best_wall, (time.perf_counter() - wall) / tasks)
+    print(f"{name:<44} {best_cpu * 1e6:9.1f} {1 / best_wall:12,.0f}", flush=True)
+
+
+def report_async(name: str, target: str, measure: Callable[[AsyncClient], Awaitable[int]]) -> None:
+    """Run a measurement of the client for asyncio."""
+
+    async def run() -> int:
+        async with AsyncClient(target) as client:
+            return await measure(client)
+
+    report(name, lambda: asyncio.run(run()))
+
+
+def report_blocking(name: str, target: str, measure: Callable[[Client], int]) -> None:
+    """Run a measurement of the client for threads."""
+
+    def run() -> int:
+        with Client(target) as client:
+            return measure(client)
+
+    report(name, run)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Measure what the Python client itself costs.")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    if parser.parse_args().serve:
+        asyncio.run(serve())
+        return
+    command = [sys.executable, "-m", "bench.client_batches", "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        target = f"127.0.0.1:{server.stdout.readline().strip()}"
+        print(f"{'':<44} {'us CPU/task':>9} {'tasks/s':>12}")
+        try:
+            report_async("AsyncClient put_many", target, put_many)
+            report_async(f"AsyncClient put, {CALLERS} coroutines", target, put_concurrently)
+            report_async("AsyncClient put, one after another", target, put_one_by_one)
+            report_async("AsyncClient subscribe, batches + ack", target, consume_batches)
+            report_async(
+                f"AsyncClient subscribe + ack, {CALLERS} coroutines", target, consume_concurrently
+            )
+            report_blocking("Client put_many", target, put_many_blocking)
+            report_blocking("Client put, one after another", target, put_one_by_one_blocking)
+            report_blocking("Client subscribe, batches + ack", target, consume_batches_blocking)
+        finally:
+            server.kill()
+
+
+if __name__ == "__main__":
+    main()
