@@ -227,6 +227,15 @@ def test_trimmed_events_are_gone(is_collected):
     assert node.seqs(0) == [10, 11]
 
 
+def test_chunk_whose_last_event_is_left_stays():
+    node = Node()
+    node.put(20)
+    node.collect()
+    node.do(TrimFeed({0: 5}))
+    node.collect()
+    assert node.seqs(0) == [5, 6, 7, 8, 9]
+
+
 def test_retention_by_age_and_size():
     node = Node()
     feed = node.queue.feed

@@ -300,6 +300,7 @@ def test_dropped_content_is_cleared_away_in_bounded_steps(is_collected):
     assert node.queue.next_deadline_ms() == 1_000
     if is_collected:
         node.collect()
+        assert not any(tube.tasks for tube, _ in node.queue._ledger.removals.values())
         node.queue = Queue(node.store, node.limits)
     node.do(CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()), now_ms=9_000)
     assert node.queue.next_deadline_ms() is None

@@ -157,6 +157,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.store.write(self.queue.collect_writes())
         ledger = self.queue._ledger
         orders = [order for tube in ledger.tubes.values() for order in (tube.ready, tube.buried)]
+        assert not any(tube.tasks for tube, _ in ledger.removals.values())
         for index in (ledger.timers, *orders):
             assert not index._added
             assert not index._removed
