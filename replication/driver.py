@@ -79,6 +79,7 @@ class Driver:
             expiry_ticks=4 * config.election_ticks,
         )
         self._own_id = config.member_id
+        self._is_pumping = False
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)
         storage.view.snapshot_source = self._snapshots.current
 
@@ -185,14 +186,17 @@ class Driver:
     def pump(self) -> None:
         """Do all work that can be done now."""
         core = self.core
+        self._is_pumping = True
         self._proposals.propose(core)
         self._reads.begin_round()
         while core.has_ready():
             self._perform(core.ready())
-        # One slice only: the loop has others to serve.
-        self._applier.advance()
-        while core.has_ready():
-            self._perform(core.ready())
+        if self._applier.has_work:
+            # One slice only: the loop has others to serve.
+            self._applier.advance()
+            while core.has_ready():
+                self._perform(core.ready())
+        self._is_pumping = False
         snapshot = self._writer.next_snapshot
         if snapshot is not None and self._applier.is_idle:
             self._installer.begin(snapshot)
@@ -253,7 +257,8 @@ class Driver:
         if to_peers:
             self.counters.sent += len(to_peers)
             self._effects.send(to_peers)
-        self._effects.request_pump()
+        if not self._is_pumping:
+            self._effects.request_pump()
 
     def synced(self, entries: int, log_bytes: int) -> None:
         """Count a finished write; see ``WriteListener``."""

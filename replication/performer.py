@@ -79,7 +79,7 @@ class Performer:
         """See ``Effects``."""
         if not self._is_pump_due:
             self._is_pump_due = True
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self._pump_if_due)
 
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Run ``work`` beside the loop's other work; ``close`` waits for it."""
@@ -97,17 +97,19 @@ class Performer:
     def _finish(self, then: Callable[[T], None], result: T) -> None:
         if self._is_closed:
             return
+        # Pumped at once below: what waited for the disk has waited long enough.
+        self._is_pump_due = True
         try:
             then(result)
         except Exception as error:  # noqa: BLE001 - a bug: stop, never go on
             self._host.fail(error)
             return
-        # At once: a reply that waited for the disk has waited long enough.
-        self._host.pump()
+        self._pump_if_due()
 
-    def _pump(self) -> None:
-        self._is_pump_due = False
-        self._host.pump()
+    def _pump_if_due(self) -> None:
+        if self._is_pump_due:
+            self._is_pump_due = False
+            self._host.pump()
 
 
 class PeerReceiver:

@@ -1,0 +1,185 @@
+"""Measure the whole path of an entry: core, driver, log on disk; with and without gRPC.
+
+``python -m bench.raft_node`` proposes entries of 100 bytes on one node and on three in this
+process and prints CPU, syncs and latency per entry. ``direct`` replaces gRPC by function calls:
+what remains is the cost of consensus and storage themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from replication.core.types import Entry, LogIndex, MemberId, Message, RaftRole, SnapshotMeta
+from replication.machine import SnapshotReader
+from replication.node import Node
+from replication.node_config import NodeConfig
+from replication.peers import Membership, Receiver
+from replication.transport import GrpcTransport
+
+
+class NullSnapshot:
+    """A snapshot of nothing."""
+
+    def __init__(self, index: LogIndex) -> None:
+        self.index = index
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield nothing."""
+        return iter(())
+
+    def close(self) -> None:
+        """Release nothing."""
+
+
+class NullMachine:
+    """Applies nothing as cheaply as can be."""
+
+    def __init__(self) -> None:
+        self.applied_index = LogIndex(0)
+        self.durable_index = LogIndex(0)
+
+    def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
+        """Count."""
+        self.applied_index = entries[-1].index
+        return entries
+
+    def flush_durably(self) -> LogIndex:
+        """Pretend."""
+        self.durable_index = self.applied_index
+        return self.durable_index
+
+    def open_snapshot(self) -> NullSnapshot:
+        """Return nothing, frozen."""
+        return NullSnapshot(self.applied_index)
+
+    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
+        """Jump to ``index``."""
+        self.applied_index = self.durable_index = index
+
+
+class DirectTransport:
+    """Hands messages over by function calls, in the next turn of the loop."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[MemberId, Receiver] = {}
+
+    def join(
+        self, membership: Membership, addresses: Mapping[MemberId, str], receiver: Receiver
+    ) -> DirectTransport:
+        """See ``Transport``; serves as the ``Peers`` of all members."""
+        self._receivers[membership.member_id] = receiver
+        return self
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """See ``Peers``."""
+        loop = asyncio.get_running_loop()
+        for message in messages:
+            receiver = self._receivers.get(message.to)
+            if receiver is not None:
+                loop.call_soon(receiver.receive, (message,))
+
+    def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
+        """See ``Peers``; not needed here."""
+        content.close()
+
+    def set_addresses(self, addresses: Mapping[MemberId, str]) -> None:
+        """See ``Peers``."""
+
+    async def close(self) -> None:
+        """See ``Peers``."""
+
+
+@dataclass(slots=True, frozen=True)
+class Workload:
+    """What is proposed: ``entries`` in all, ``window`` of them at a time."""
+
+    nodes: int
+    entries: int
+    window: int
+    is_direct: bool
+
+
+def cpu_us() -> int:
+    """Return the CPU time of this process so far, in microseconds."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return int(1e6 * (usage.ru_utime + usage.ru_stime))
+
+
+async def open_nodes(path: Path, workload: Workload) -> tuple[list[Node], list[GrpcTransport]]:
+    """Start the nodes; return them and the transports to stop in the end."""
+    ids = [MemberId(number) for number in range(1, workload.nodes + 1)]
+    direct = DirectTransport()
+    transports = [] if workload.is_direct else [GrpcTransport() for _ in ids]
+    ports = [await transport.start("127.0.0.1:0") for transport in transports] or [0] * len(ids)
+    addresses = {member: f"127.0.0.1:{port}" for member, port in zip(ids, ports, strict=True)}
+    nodes = []
+    for place, member in enumerate(ids):
+        config = NodeConfig("bench", member, path / str(member), addresses)
+        transport = direct if workload.is_direct else transports[place]
+        nodes.append(await Node.open(config, NullMachine(), transport))
+    for node in nodes:
+        await node.start()
+    return nodes, transports
+
+
+async def leader_of(nodes: list[Node]) -> Node:
+    """Wait for a leader that has committed an entry of its term."""
+    while True:
+        for node in nodes:
+            if node.status().role is RaftRole.LEADER:
+                await node.propose(b"")
+                return node
+        await asyncio.sleep(0.01)
+
+
+async def measure(workload: Workload, path: Path) -> str:
+    """Run a workload; return one line of figures."""
+    nodes, transports = await open_nodes(path, workload)
+    leader = await leader_of(nodes)
+    latencies: list[float] = []
+
+    async def client(count: int) -> None:
+        for _ in range(count):
+            begun = time.perf_counter()
+            await leader.propose(bytes(100))
+            latencies.append(time.perf_counter() - begun)
+
+    batches, cpu, begun = leader.counters.batches, cpu_us(), time.perf_counter()
+    share = workload.entries // workload.window
+    await asyncio.gather(*(client(share) for _ in range(workload.window)))
+    seconds, cpu = time.perf_counter() - begun, cpu_us() - cpu
+    entries = share * workload.window
+    syncs = leader.counters.batches - batches
+    await asyncio.gather(*(node.stop() for node in nodes))
+    await asyncio.gather(*(transport.stop() for transport in transports))
+    way = "direct" if workload.is_direct else "gRPC"
+    return (
+        f"{workload.nodes} node(s) {way:>6} window {workload.window:>4}: "
+        f"{entries / seconds:>8.0f} entries/s {cpu / entries:>7.1f} us CPU/entry "
+        f"{syncs / entries:>6.3f} syncs/entry p50 {1e3 * median(latencies):.2f} ms"
+    )
+
+
+def main() -> None:
+    """Run all workloads."""
+    parser = argparse.ArgumentParser(description="Measure the path of an entry.")
+    parser.add_argument("--entries", type=int, default=20_000)
+    entries = parser.parse_args().entries
+    for nodes, is_direct in ((1, True), (3, True), (3, False)):
+        for window in (1, 10, 100, 1000):
+            count = entries if window > 1 else entries // 10
+            with tempfile.TemporaryDirectory() as path:
+                workload = Workload(nodes, count, window, is_direct)
+                print(asyncio.run(measure(workload, Path(path))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
