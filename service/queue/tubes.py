@@ -111,6 +111,8 @@ def _retire(ledger: Ledger, tube: Tube) -> None:
         del ledger.leases[task.token]
         if task.session is not None:
             del task.session.held[task.token]
+    for task in [task for task in tube.tasks.values() if not task.dirty]:
+        ledger.evict(task)
     if sum(tube.counters.states):
         ledger.removals[tube.number] = (tube, 1)
 
