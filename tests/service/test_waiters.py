@@ -197,3 +197,13 @@ def test_every_task_finds_a_consumer_in_the_end():
             answer(waiters, claim, found)
     assert board.tasks["a"] == 0
     assert served == 6
+
+
+def test_a_subscription_is_served_again_while_its_first_claim_is_unanswered():
+    waiters = Waiters(Board(a=0))
+    consumer = Consumer("a", wants=9, one_shot=False)
+    waiters.add(consumer)
+    waiters.feed("a", 1)
+    assert taken(waiters.claims()) == [(consumer, "a", 1)]
+    waiters.feed("a", 2)
+    assert taken(waiters.claims()) == [(consumer, "a", 2)]

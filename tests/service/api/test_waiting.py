@@ -1,0 +1,138 @@
+"""A call of TakeTasks that waits: no task may get lost between a claim and a caller."""
+
+import asyncio
+
+import pytest
+
+from service.api.tasks import TaskApi, TaskSettings
+from service.api.waiting import WaitingTake
+from service.outcome import NotProposed, Outcome, OutcomeUnknown
+from service.queue import commands as core
+from service.waiters import Waiters
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.conftest import turns_until
+from tests.service.test_waiters import Board
+
+
+class Proposer:
+    def wake(self):
+        pass
+
+
+class Mutations:
+    proposer = Proposer()
+
+
+class Reading:
+    class applied:  # noqa: N801
+        applied_index = 5
+        now_ms = 7
+
+
+class Bench:
+    def __init__(self, **fields):
+        self.given_back = []
+        self.waiters = Waiters(Board(a=3))
+        settings = TaskSettings(1024, auto_create_tubes=False)
+        self.api = TaskApi(Mutations(), Reading(), None, self.waiters, None, settings)
+        request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
+        self.taker = WaitingTake(request, 0, self.given_back.extend)
+
+    def wait(self, seconds):
+        return asyncio.ensure_future(self.api._wait(self.taker, seconds))
+
+    async def claim(self):
+        await turns_until(lambda: len(self.waiters) == 1)
+        (claim,) = self.waiters.claims()
+        return claim
+
+    def answer(self, claim, *tasks):
+        claim.consumer.answered(claim, Outcome(9, 9, core.TakeResult(tasks)))
+        self.waiters.answered(claim, len(tasks))
+
+
+async def test_a_claim_without_answer_is_not_joined_by_another():
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    bench.waiters.feed("a", 5)
+    assert bench.waiters.claims() == []
+    bench.answer(claim, "task")
+    assert (await waiting).result.tasks == ("task",)
+    assert len(bench.waiters) == 0
+
+
+async def test_a_claim_that_found_nothing_leaves_the_call_waiting():
+    bench = Bench()
+    waiting = bench.wait(10)
+    bench.answer(await bench.claim())
+    bench.waiters.feed("a", 1)
+    (again,) = bench.waiters.claims()
+    bench.answer(again, "task")
+    assert (await waiting).result.tasks == ("task",)
+
+
+async def test_a_claim_under_way_decides_when_the_time_is_over():
+    bench = Bench()
+    waiting = bench.wait(0.01)
+    claim = await bench.claim()
+    await turns_until(lambda: len(bench.waiters) == 0)
+    bench.answer(claim, "task")
+    assert (await waiting).result.tasks == ("task",)
+
+
+async def test_when_the_time_is_over_nothing_is_claimed_any_more():
+    bench = Bench()
+    waiting = bench.wait(0.01)
+    claim = await bench.claim()
+    await turns_until(lambda: len(bench.waiters) == 0)
+    bench.answer(claim)
+    bench.waiters.feed("a", 1)
+    assert bench.waiters.claims() == []
+    outcome = await waiting
+    assert (outcome.index, outcome.result) == (5, core.TakeResult(()))
+
+
+@pytest.mark.parametrize("request_id", ["", "r"])
+async def test_tasks_for_a_caller_that_has_gone_are_given_back(request_id):
+    bench = Bench(request_id=request_id)
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    bench.answer(claim, "task")
+    # With a request_id the same caller may ask again, and gets the same leases.
+    assert bench.given_back == ([] if request_id else ["task"])
+    assert len(bench.waiters) == 0
+
+
+async def test_tasks_that_arrive_in_the_moment_of_the_cancellation_are_given_back():
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    bench.answer(claim, "task")
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    assert bench.given_back == ["task"]
+
+
+@pytest.mark.parametrize("error", [NotProposed("lost"), OutcomeUnknown("lost")])
+async def test_a_claim_that_failed_ends_the_wait(error):
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    claim.consumer.answered(claim, error)
+    bench.waiters.answered(claim, 0)
+    with pytest.raises(type(error)):
+        await waiting
+
+
+async def test_a_refused_take_ends_the_wait():
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    refusal = core.Refusal(core.Reason.SESSION_NOT_FOUND, "gone")
+    claim.consumer.answered(claim, Outcome(9, 9, refusal))
+    bench.waiters.answered(claim, 0)
+    with pytest.raises(Exception, match="gone"):
+        await waiting
