@@ -30,6 +30,7 @@ COLOURS: Final = (
 )  # fmt: skip
 """Told apart by people who see red and green alike, too; the last is for the others."""
 OTHERS: Final = "others"
+DASHES: Final = (0, (4, 2))
 INK: Final = "#22272e"
 FAINT: Final = "#8b929a"
 GRID: Final = "#e4e7eb"
@@ -125,14 +126,19 @@ def draw_throughput(panel: Axes, report: Report, colours: dict[str, str]) -> Non
         lw=0,
     )
     all_puts = np.sum(list(puts.values()), axis=0) * per_second
-    panel.step(times, all_puts, where="post", color=INK, lw=1.1, ls=(0, (4, 2)))
+    all_acks = np.sum(list(acks.values()), axis=0) * per_second
+    panel.step(times, all_puts, where="post", color=INK, lw=1.1, ls=DASHES)
+    over_time(panel, report)
+    # Tasks are often put much faster than they are worked off; that line may leave the panel.
+    top = 1.3 * (all_acks.max() or all_puts.max())
+    panel.set_ylim(0, top)
+    most = f", up to {all_puts.max():,.0f} per second" if all_puts.max() > top else ""
     panel.legend(
-        handles=[Line2D([], [], color=INK, lw=1.1, ls=(0, (4, 2)), label="put")],
+        handles=[Line2D([], [], color=INK, lw=1.1, ls=DASHES, label=f"put{most}")],
         frameon=False,
         fontsize=9,
         loc="upper right",
     )
-    over_time(panel)
 
 
 def draw_backlog(panel: Axes, report: Report, colours: dict[str, str]) -> None:
@@ -149,21 +155,23 @@ def draw_backlog(panel: Axes, report: Report, colours: dict[str, str]) -> None:
         lw=0,
     )
     all_taken = np.cumsum(np.sum(list(taken.values()), axis=0))
-    panel.plot(times, all_taken, color=INK, lw=1.1, ls=(0, (4, 2)))
-    over_time(panel)
+    panel.plot(times, all_taken, color=INK, lw=1.1, ls=DASHES)
+    over_time(panel, report)
+    if report.is_from_the_start:
+        panel.set_ylim(bottom=0)
 
 
-def over_time(panel: Axes) -> None:
-    """Give a panel a horizontal axis of time, and a vertical one that begins at 0 if it can."""
-    locator = mdates.AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]  # as it is published
+def over_time(panel: Axes, report: Report) -> None:
+    """Give a panel a horizontal axis of time of day, and a vertical one for counts."""
+    span_ms = report.timeline[-1].at_ms - report.timeline[0].at_ms
+    form = "%H:%M:%S" if span_ms < 3_600_000 else "%H:%M" if span_ms < 86_400_000 else "%m-%d"
+    locator = mdates.AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # as it is published
     panel.xaxis.set_major_locator(locator)
-    panel.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]  # as it is published
+    panel.xaxis.set_major_formatter(mdates.DateFormatter(form, tz=UTC))  # type: ignore[no-untyped-call]  # as it is published
     panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.grid(axis="y", color=GRID, lw=0.8)
     panel.margins(x=0)
-    if panel.get_ylim()[0] >= 0 or panel.dataLim.y0 >= 0:
-        panel.set_ylim(bottom=0)
 
 
 def draw_spreads(panel: Axes, report: Report, colours: dict[str, str], phase: str) -> None:
@@ -184,7 +192,9 @@ def draw_spreads(panel: Axes, report: Report, colours: dict[str, str], phase: st
     if not shown:
         return
     panel.set_xscale("log")
-    panel.xaxis.set_major_locator(LogLocator(numticks=8))
+    low, high = panel.get_xlim()
+    subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    panel.xaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
     panel.grid(axis="x", color=GRID, lw=0.8)
