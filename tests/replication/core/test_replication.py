@@ -399,6 +399,25 @@ def test_lost_snapshot_is_sent_again_after_a_report():
     assert cluster.applied(3) == cluster.applied(1)
 
 
+@pytest.mark.parametrize("ok", [True, False])
+def test_after_a_snapshot_the_leader_waits_for_a_sign_of_life(ok):
+    """The follower needs time to install it; after a failure a heartbeat's time is a good pause."""
+    cluster = Cluster(3)
+    lagging(cluster)
+    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
+        cluster.flush()
+        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
+        cluster.flush()
+    cluster.drop()
+    cluster[1].report_snapshot(3, ok=ok)
+    progress = cluster[1].status().progress[3]
+    assert (progress.state, progress.paused) == (ProgressState.PROBE, True)
+    assert progress.next == (7 if ok else 2)
+    cluster[1].propose(b"x")
+    cluster.flush(1)
+    assert not [m for m in cluster.network if m.to == 3]
+
+
 @pytest.mark.parametrize("index", [1, 3, 6])
 def test_older_snapshot_takes_nothing_back(index):
     cluster = Cluster(3)
