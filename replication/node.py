@@ -71,12 +71,13 @@ class Node:
         self._role_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
+        self._random = random.Random()  # noqa: S311 - spreads election timeouts; no secret
         name = f"raft-{config.group_id}-{config.member_id}"
         self._worker = StorageWorker(self._loop, name, storage.sync_mark, self.fail)
         self._performer = Performer(self, self._worker)
         self._driver = build_driver(
             config.core,
-            random.Random().randrange,  # noqa: S311 - spreads election timeouts; no secret
+            self._random.randrange,
             storage,
             machine,
             self._performer,
@@ -132,7 +133,8 @@ class Node:
             # Nobody else could win, so there is nothing to wait for.
             self._driver.campaign()
         self._performer.request_pump()
-        self._arm_timer()
+        # Members that were started together must not tick, and so campaign, in the same moment.
+        self._arm_timer(self._random.random())
 
     async def stop(self) -> None:
         """End: nothing is lost that was acknowledged; what is in flight is unknown."""
@@ -299,8 +301,8 @@ class Node:
             self._timer = None
         self._driver.fail_all(error)
 
-    def _arm_timer(self) -> None:
-        self._timer = self._loop.call_later(self.config.tick_ms / 1000, self._tick)
+    def _arm_timer(self, ticks: float = 1) -> None:
+        self._timer = self._loop.call_later(ticks * self.config.tick_ms / 1000, self._tick)
 
     def _tick(self) -> None:
         """Let one tick pass.

@@ -155,7 +155,7 @@ class Member:
         self.driver = build_driver(
             self._config, self._rng.randrange, self._storage, self.machine, self, self, policy
         )
-        self._tick()
+        self._later(self._rng.randrange(TICK_US), f"tick {self.id}", self._tick)
 
     def stop(self, *, power: bool) -> None:
         """End this life in the middle of whatever it did."""
