@@ -1,0 +1,111 @@
+"""Run the commands as users do; those that start Spark only where it refuses at once."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from pyspark.errors import AnalysisException
+
+from taskraft_pipeline import doctor, java
+from taskraft_pipeline.cli import failure_text, pipeline
+from taskraft_pipeline.doctor import examine
+from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.offsets import Offset
+from tests.pipeline.test_journal import publish_batch
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal.at(tmp_path / "journal")
+    journal.create(Offset("feed-1", {0: 0}))
+    publish_batch(journal, 0, {0: range(10)}, {0: 10, 1: 0})
+    return journal
+
+
+def run(*arguments):
+    return CliRunner().invoke(pipeline, arguments, catch_exceptions=False)
+
+
+def test_a_whole_journal_is_verified(journal):
+    result = run("verify", str(journal.root), "--deep")
+    assert result.exit_code == 0
+    assert "10 events in 1 batches of feed feed-1: every event exactly once" in result.output
+
+
+def test_a_broken_journal_is_told_by_text_and_exit_code(journal):
+    path = journal.manifest_path(0)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "next_seq": {"0": 11}}))
+    result = run("verify", str(journal.root))
+    assert result.exit_code == 1
+    assert "problem: batch 0: partition 0 claims to end at 11, ends at 10" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("verify", "/nonexistent"),
+        ("export", "--journal", "s3://bucket/journal"),
+        ("export", "--journal", "unused", "--target", "nowhere"),
+        ("report", "--conf", "spark.no.value"),
+    ],
+)
+def test_a_refusal_is_one_line(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code in {1, 2}
+    assert "Traceback" not in result.output
+    assert "Error: " in result.output.splitlines()[-1]
+
+
+def test_without_java_one_line_says_how_to_install_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    result = run("report")
+    assert result.exit_code == 1
+    assert result.output == f"Error: {java.HINT}\n"
+    assert not java.is_sufficient()
+
+
+def test_an_error_of_the_source_is_told_without_the_traceback_around_it():
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Traceback (most recent call last):\n"
+        '  File "nodes.py", line 1, in failed\n'
+        "taskraft_pipeline.errors.FeedUnreachable: given up after 11 tries\n"
+    )
+    assert failure_text(AnalysisException(text)) == "given up after 11 tries"
+    assert failure_text(AnalysisException("no such column")) == "no such column"
+    assert failure_text(ValueError("a bug")) is None
+
+
+def findings(*arguments):
+    return {finding.subject: finding for finding in examine(*arguments)}
+
+
+def test_the_doctor_looks_at_versions_nodes_and_the_journal(cluster, journal):
+    cluster.nodes[1].server.stop(0).wait()
+    first, second, _ = (node.address for node in cluster.nodes)
+    found = findings(cluster.endpoints, str(journal.root))
+    assert found["pyspark"].is_well
+    assert found[first].is_well
+    assert not found[second].is_well
+    assert "UNAVAILABLE" in found[second].text
+    behind = cluster.feed.events - 10
+    assert f"10 events, every one exactly once, {behind:,} behind" in found["journal"].text
+
+
+def test_the_doctor_finds_a_journal_of_another_feed_or_passed_by_retention(cluster, journal):
+    cluster.feed.low[0] = 11
+    found = findings(cluster.endpoints, str(journal.root))["journal"]
+    assert not found.is_well
+    assert "retention passed it: [0]" in found.text
+    cluster.feed.feed_id = "feed-2"
+    assert "FEED_MISMATCH" in findings(cluster.endpoints, str(journal.root))["journal"].text
+    assert not findings("nowhere", None)["endpoints"].is_well
+
+
+def test_the_doctor_exits_with_an_error_if_something_is_wrong(cluster, monkeypatch):
+    target = cluster.nodes[0].address
+    assert run("doctor", "--target", target).exit_code == (0 if java.is_sufficient() else 1)
+    monkeypatch.setitem(doctor.VERSIONS, "pandas", ((1,), (2,)))
+    result = run("doctor", "--target", target)
+    assert result.exit_code == 1
+    assert "needed is at least 1, below 2" in result.output
