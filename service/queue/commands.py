@@ -8,20 +8,14 @@ is checked here and answered as a ``Refusal``, never raised. Times are milliseco
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
-from typing import Final, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from service.queue.values import value as value
 
 FOREVER_MS: Final = 100 * 365 * 86_400_000
 """Durations from here on are without limit (tarantool/queue's 100 years)."""
-
-T = TypeVar("T")
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def value(cls: type[T]) -> type[T]:
-    """Make ``cls`` an immutable value: frozen by the type checker, free at run time."""
-    return dataclass(slots=True)(cls)
 
 
 class Reason(IntEnum):
