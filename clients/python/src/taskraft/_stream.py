@@ -159,7 +159,7 @@ class TaskStream:
             except GoneAway as gone:
                 error, pause = gone.error, gone.pause
             except grpc.aio.AioRpcError as raised:
-                error = from_rpc_error(raised)
+                error = _broken(raised)
                 pause = self._pause_after(error)
             except errors.TaskraftError as raised_here:
                 error, pause = raised_here, self._pause_after(raised_here)
@@ -300,6 +300,18 @@ class TaskStream:
         if messages:
             first.MergeFrom(messages[0])
         return [first, *messages[1:]]
+
+
+def _broken(raised: grpc.aio.AioRpcError) -> errors.TaskraftError:
+    """Return why a stream broke.
+
+    When a message cannot be written because the connection is lost, grpc.aio reports INTERNAL
+    without details ("Internal error from Core") in place of the true status.
+    """
+    error = from_rpc_error(raised)
+    if error.code == grpc.StatusCode.INTERNAL.name and not isinstance(error, errors.InternalError):
+        return errors.Unavailable(error.message)
+    return error
 
 
 _Settled: TypeAlias = SubscribeResponse.Settled

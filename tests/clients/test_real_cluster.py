@@ -1,0 +1,229 @@
+"""The client and the command line against real nodes, the leader killed in the middle."""
+
+import asyncio
+import json
+import time
+import uuid
+
+import pytest
+from click.testing import CliRunner
+
+from taskraft import AsyncClient, Client, errors
+from taskraft.cli import main
+from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+TASKS = 1_000
+TASKS_BEFORE_THE_KILL = 300
+PRODUCERS = 20
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    with LocalCluster(1, tmp_path_factory.mktemp("single")) as one:
+        yield one
+
+
+@pytest.fixture
+def client(node):
+    with Client(node.target, name="test") as one:
+        yield one
+
+
+@pytest.fixture
+def tube(client):
+    name = f"tube-{uuid.uuid4()}"
+    client.create_tube(name, "fifottl")
+    return client.tube(name)
+
+
+def test_a_task_goes_through_its_whole_life(client, tube):
+    first = tube.put({"n": 1}, priority=5, ttl="1h", ttr="1m", headers={"a": "b"})
+    second = tube.put("two", priority=1)
+    task = tube.take(wait=0)
+    assert (task.id, task.text(), task.attempt) == (second, "two", 1)
+    task.release(0, reason="not yet")
+    again = tube.take(wait=0)
+    assert (again.id, again.attempt) == (second, 2)
+    assert again.token > task.token
+    assert again.message.failure.message == "not yet"
+    again.bury("broken")
+    assert tube.peek(second).state == "BURIED"
+    assert tube.kick() == 1
+    assert [each.id for each in tube.take_many(5, wait=0)] == [second, first]
+    assert tube.peek(first).headers["a"] == b"b"
+    assert tube.stats().tasks.taken == 2
+    assert tube.delete([first, second]) == 2
+    with pytest.raises(errors.TaskNotFound):
+        tube.peek(first)
+
+
+def test_leases_are_touched_settled_together_and_fenced(client, tube):
+    tube.put_many([str(n) for n in range(5)], ttr="30s")
+    tasks = tube.take_many(5, wait=0)
+    before = tasks[0].lease_until_ms
+    tasks[0].touch("60s")
+    assert tasks[0].lease_until_ms == before + 60_000
+    client.settle([task.token for task in tasks])
+    with pytest.raises(errors.LeaseStale):
+        tasks[0].ack()
+    with pytest.raises(errors.ItemsRefused) as told:
+        client.settle([task.token for task in tasks])
+    assert len(told.value.refused) == 5
+
+
+def test_a_delayed_task_comes_when_it_is_due_and_a_take_waits_for_it(tube):
+    started = time.monotonic()
+    tube.put("later", delay="300ms")
+    assert tube.take(wait=0) is None
+    assert tube.take(wait="10s").text() == "later"
+    assert time.monotonic() - started >= 0.3
+
+
+def test_what_a_client_held_is_handed_out_again_at_once_when_it_closes(node, tube):
+    tube.put("a")
+    with Client(node.target) as other:
+        assert other.tube(tube.name).take(wait=0).text() == "a"
+        assert tube.take(wait=0) is None
+    assert tube.take(wait=0).attempt == 1
+
+
+def test_a_subscription_takes_and_settles_on_one_stream(client, tube):
+    tube.put_many([str(n) for n in range(300)])
+    seen = []
+    with client.subscribe(tube.name, credit=50) as tasks:
+        for batch in tasks.batches():
+            seen += [int(task.text()) for task in batch]
+            tasks.ack(batch)
+            if len(seen) == 300:
+                break
+    assert seen == list(range(300))
+    assert tube.stats().tasks.total == 0
+
+
+def test_a_subscription_limited_in_bytes_goes_on_as_tasks_are_settled(client, tube):
+    tube.put_many([b"x" * 1_000] * 20)
+    with client.subscribe(tube.name, credit=100, credit_bytes=3_000) as tasks:
+        for done, task in enumerate(tasks, start=1):
+            task.ack()
+            if done == 20:
+                break
+
+
+def test_unsettled_tasks_of_a_subscription_come_back_uncounted(client, tube):
+    tube.put("a")
+    with client.subscribe(tube.name) as tasks:
+        next(tasks)
+    assert tube.take(wait="1s").attempt == 1
+
+
+def test_a_session_is_resumed_with_the_tasks_it_holds(client, tube):
+    tube.put("a")
+    first = client.subscribe(tube.name)
+    token = next(first).token
+    first._subscription._is_own_session = False  # as if the process had died
+    first.close()
+    with client.subscribe(tube.name, session=first.session_id) as tasks:
+        task = next(tasks)
+        assert (task.text(), task.token) == ("a", token)
+        task.ack()
+
+
+def test_every_transition_is_in_the_feed(client, tube):
+    tube.put("a")
+    tube.take(wait=0).ack()
+    events = list(client.changes([tube.name], from_start=True, follow=False))
+    assert [(event.kind, event.task_id) for event in events] == [(1, 1), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda client, _: client.tube("missing").put("a"), errors.TubeNotFound),
+        (lambda client, _: client.tube("missing").stats(), errors.TubeNotFound),
+        (lambda client, _: client.tube("no/such name").put("a"), errors.InvalidField),
+        (lambda client, tube: client.create_tube(tube.name), errors.TubeExists),
+        (lambda _, tube: tube.peek(99), errors.TaskNotFound),
+        (lambda _, tube: tube.put(b"x" * 2_000_000), errors.PayloadTooLarge),
+        (lambda client, _: client.settle(12345), errors.LeaseStale),
+        (lambda client, _: next(client.subscribe("missing")), errors.TubeNotFound),
+    ],
+)
+def test_a_mistake_is_a_typed_error(client, tube, call, error):
+    with pytest.raises(error) as told:
+        call(client, tube)
+    if error is errors.InvalidField:
+        assert told.value.violations[0].field == "tube"
+
+
+def test_the_commands_do_what_they_say(node, tube):
+    def run(*words):
+        return CliRunner().invoke(main, [*words, "-t", node.target])
+
+    assert run("put", tube.name, '{"name": "you"}').stdout == f"{tube.name}/1  READY\n"
+    taken = run("take", tube.name, "--keep")
+    token = taken.stdout.split()[-1]
+    assert '{"name": "you"}   lease 1m   token' in taken.stdout
+    assert run("ack", token).exit_code == 0
+    assert run("ack", token).exit_code == 4
+    (stats,) = json.loads(run("stats", tube.name, "-o", "json").stdout)
+    assert (stats["calls"]["put"], stats["calls"]["ack"]) == ("1", "1")
+    assert "leader n1" in run("cluster", "status").stdout
+    assert (
+        len(run("feed", "tail", tube.name, "--from-start", "--no-follow").stdout.split("\n")) == 4
+    )
+    assert run("tube", "drop", tube.name, "--yes").exit_code == 0
+    assert run("stats", tube.name).exit_code == 3
+
+
+# ---------------------------------------------------------------------------------- a killed leader
+
+
+async def produce(client, numbers, put, is_busy):
+    for number in numbers:
+        put.append(await client.tube("work").put(str(number)))
+        if len(put) >= TASKS_BEFORE_THE_KILL:
+            is_busy.set()
+
+
+async def consume(client, seen, is_done):
+    async with client.subscribe("work", credit=50) as tasks:
+        async for batch in tasks.batches():
+            accepted = await settle(tasks, batch)
+            seen += [task.id for task in accepted]
+            if is_done():
+                return
+
+
+async def settle(tasks, batch):
+    """Acknowledge a batch; return the tasks that were accepted."""
+    try:
+        await tasks.ack(batch)
+    except errors.ItemsRefused as told:
+        return [task for position, task in enumerate(batch) if position not in told.refused]
+    return batch
+
+
+async def test_a_killed_leader_loses_no_put_and_no_acknowledgement(tmp_path):
+    with LocalCluster(3, tmp_path) as cluster:
+        put, seen, is_busy = [], [], asyncio.Event()
+        async with AsyncClient(cluster.target) as client:
+            await client.create_tube("work")
+            numbers = iter(range(TASKS))
+            consumer = asyncio.create_task(consume(client, seen, lambda: len(set(seen)) == TASKS))
+            producers = [
+                asyncio.create_task(produce(client, numbers, put, is_busy))
+                for _ in range(PRODUCERS)
+            ]
+            async with asyncio.timeout(60):
+                await is_busy.wait()
+                seen_before = len(seen)
+                cluster.leader().kill()
+                await asyncio.gather(*producers)
+                await consumer
+            statistics = await client.tube("work").stats()
+        assert 0 < seen_before < TASKS, "the leader was killed in the middle"
+        assert sorted(put) == list(range(1, TASKS + 1)), "every put has one effect"
+        assert sorted(seen) == sorted(put), "every task was acknowledged once"
+        assert (statistics.tasks.total, statistics.calls.put) == (0, TASKS)
