@@ -94,6 +94,9 @@ def raft_config(config: Config) -> NodeConfig:
         tick_ms=config.tick_ms,
         heartbeat_ticks=max(1, round(config.heartbeat_ms / config.tick_ms)),
         election_ticks=max(2, round(config.election_timeout_ms / config.tick_ms)),
+        segment_bytes=config.log_segment_bytes,
+        flush_bytes=config.log_flush_bytes,
+        kept_entries=config.log_kept_entries,
     )
 
 

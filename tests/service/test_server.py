@@ -378,3 +378,30 @@ async def test_a_reader_for_ever_gets_changes_as_they_come(node):
     second = await reading.read()
     assert second.events[0].kind == feed_service_pb2.ChangeEvent.TAKE
     reading.cancel()
+
+
+async def test_old_events_are_removed_and_readers_are_told(tmp_path):
+    async with running(config_in(tmp_path, feed_bytes_max=1 << 20, feed_partitions=1)) as node:
+        await create(node)
+        for _ in range(3):
+            await put(node, *[b""] * 10_000)
+            node.server.machine.collect()
+        await node.server.leader._trim_feed()
+        (part,) = node.queue.feed.views()
+        assert 0 < part.low_seq < part.high_seq
+        reading = node.feed.ReadChanges(feed_service_pb2.ReadChangesRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await reading.read()
+        assert reason_of(caught.value) == "CURSOR_TRIMMED"
+        request = feed_service_pb2.ReadChangesRequest(
+            from_seq=part.low_seq,
+            to_seq=part.high_seq,
+            encoding=feed_service_pb2.ReadChangesRequest.COLUMNS,
+            chunk_bytes_max=1 << 16,
+        )
+        at = part.low_seq
+        async for chunk in node.feed.ReadChanges(request):
+            assert chunk.from_seq == at
+            assert chunk.ByteSize() < 1 << 17
+            at = chunk.next_seq
+        assert at == part.high_seq

@@ -29,6 +29,7 @@ class Three:
 
     def __init__(self, nodes):
         self.nodes = nodes
+        self.configs = {}
 
     @property
     def leader(self):
@@ -46,6 +47,13 @@ class Three:
             return sorted(node.server.roles.phase for node in self.nodes) == sorted(phases)
 
         await turns_until(is_settled)
+
+    async def start(self, name):
+        server = await Server.open(self.configs[name])
+        await server.start()
+        node = Node(server, grpc.aio.insecure_channel(self.configs[name].listen))
+        self.nodes.append(node)
+        return node
 
     async def stop(self, node):
         self.nodes.remove(node)
@@ -76,6 +84,7 @@ async def cluster_in(tmp_path, **settings):
             await server.start()
             channel = grpc.aio.insecure_channel(clients[place])
             three.nodes.append(Node(server, channel))
+            three.configs[f"n{place}"] = config
         stack.push_async_callback(stop_all, three)
         await three.settled()
         yield three
@@ -263,3 +272,35 @@ async def test_sessions_outlive_a_change_of_leader(three):
     opened = (await again.read()).opened
     assert [held.token for held in opened.held] == [task.token]
     again.cancel()
+
+
+async def test_a_node_that_was_away_for_long_is_brought_back_by_a_snapshot(tmp_path):
+    small = {
+        "log_segment_bytes": 16_384,
+        "log_flush_bytes": 32_768,
+        "log_kept_entries": 4,
+        "collect_entries": 1,
+    }
+    async with cluster_in(tmp_path, **small) as three:
+        await create(three.leader)
+        away = three.followers[0]
+        name = away.server.config.node_name
+        index = away.queue.applied_index
+        await three.stop(away)
+        first = three.leader.server.node.status().first
+        while first <= index + 1:
+            await put(three.leader, *[b"x" * 900] * 20)
+            await take(three.leader, tasks_max=5)
+            first = three.leader.server.node.status().first
+        back = await three.start(name)
+        await three.settled()
+        await put(back, b"after")
+        applied = three.leader.queue.applied_index
+        await turns_until(lambda: {node.queue.applied_index for node in three.nodes} == {applied})
+        assert len({node.queue.digest() for node in three.nodes}) == 1
+        # Nothing of its own log reached from where it was to where it is.
+        assert back.server.node.status().first > index + 1
+        await three.stop(back)
+        again = await three.start(name)
+        await three.settled()
+        assert again.queue.applied_index >= applied
