@@ -23,8 +23,8 @@ from service.queue.commands import (
     TakeResult,
     TouchedLease,
     TubeResult,
-    value,
 )
+from service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

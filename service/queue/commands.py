@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from service.queue.values import value as value
+from service.queue.values import value
 
 FOREVER_MS: Final = 100 * 365 * 86_400_000
 """Durations from here on are without limit (tarantool/queue's 100 years)."""
@@ -299,10 +299,9 @@ class KeepSessions:
 
 @value
 class AttachSession:
-    """Say that a session has streams, so that it does not expire, or has none any more.
+    """Say whether a session has streams; its ttr starts when it has none any more.
 
-    Then its ttr starts; a session without any ends at once. Answer: ``KeepResult``, without the
-    session where it ended.
+    Answer: ``KeepResult``, without the session where that ended it at once (no ttr).
     """
 
     session_id: str

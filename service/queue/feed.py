@@ -11,10 +11,10 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from service.queue.commands import value
 from service.queue.feed_chunk import ChangeChunk, cut, encode, events_of, read_header
 from service.queue.keys import chunk_key, partition_stop
 from service.queue.store import RangeDeletion
+from service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from array import array
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from service.queue.commands import value
+from service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,8 +5,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from service.queue.commands import State, value
+from service.queue.commands import State
 from service.queue.life_cycle import GONE, STATES, EventKind
+from service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, TypeAlias
 
-from service.queue.commands import value
+from service.queue.values import value
 
 
 class Store(Protocol):
