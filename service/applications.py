@@ -11,6 +11,13 @@ class Applications:
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None
+        self.ended = False
+        """The node stops: nobody waits any more."""
+
+    def end(self) -> None:
+        """Let everybody go who waits."""
+        self.ended = True
+        self.applied(0)
 
     def applied(self, _now_ms: int) -> None:
         """Wake everybody who waits; called after each slice of applied entries."""
@@ -24,7 +31,7 @@ class Applications:
         until = loop.time() + patience
         while not is_so():
             left = until - loop.time()
-            if left <= 0:
+            if left <= 0 or self.ended:
                 return False
             if self._next is None:
                 self._next = loop.create_future()

@@ -53,6 +53,8 @@ log: Final = structlog.get_logger(__name__)
 
 LAG_ENTRIES_MAX: Final = 10_000
 """A node that is so far behind what it knows to be committed is not ready."""
+CLOSING_SECONDS: Final = 0.1
+"""How long the last answers may take to leave, once no call is in hand."""
 STATE_DIRECTORY: Final = "state"
 
 
@@ -277,6 +279,7 @@ class Server:
             await self._hand_over()
         self.streams.depart(error_pb2.Error.DRAINING, "this node stops", self.leadership.address)
         self.leader.send_away(self.leadership)
+        self._applications.end()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -285,7 +288,9 @@ class Server:
 
     async def _end(self) -> None:
         """Finish the calls in hand, then close everything."""
-        await self._grpc.stop(self.config.stop_grace_ms / 1000)
+        if not await self.surface.drained(self.config.stop_grace_ms / 1000):
+            log.warning("calls are cut off", grace_ms=self.config.stop_grace_ms)
+        await self._grpc.stop(CLOSING_SECONDS)
         self.proposer.rest()
         await self.forwarder.close()
         await self.node.stop()

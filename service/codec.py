@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from service import wire
 from service.forms import COMMANDS, Form, bodies, plain_payload_bytes
 from service.queue import commands as core
+from service.queue.values import value
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import task_service_pb2, tube_service_pb2
 
@@ -26,7 +27,7 @@ _HASH: Final = log_pb2.Command.REQUEST_HASH_FIELD_NUMBER
 _HASH_BYTES: Final = 8
 
 
-@core.value
+@value
 class Recorded:
     """A command and the bytes that stand for it in the log: ``head``, then ``raw``."""
 

@@ -202,6 +202,9 @@ class Surface:
     def __init__(self, forwarder: Forwarder) -> None:
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
+        self._in_hand = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self.draining = False
         self.counts = CallCounts({})
 
@@ -227,17 +230,43 @@ class Surface:
                 handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._missing(path))
         return grpc.method_handlers_generic_handler(servicer.service.full_name, handlers)
 
+    # ------------------------------------------------------------------------------ calls in hand
+
+    def _take_up(self) -> None:
+        self._in_hand += 1
+        self._idle.clear()
+
+    def _put_down(self) -> None:
+        self._in_hand -= 1
+        if not self._in_hand:
+            self._idle.set()
+
+    async def drained(self, patience: float) -> bool:
+        """Wait until no call is in hand, for at most ``patience`` seconds; tell whether that is so.
+
+        Calls of other services (a watch of the health, say) never end and do not count.
+        """
+        try:
+            async with asyncio.timeout(patience):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
     # ------------------------------------------------------------------------------ kinds of calls
 
     def _unary(
         self, path: str, rpc: AnyUnary
     ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
         async def handle(raw: bytes, context: ServicerContext) -> bytes:
+            self._take_up()
             try:
                 answer = await self._answer(path, rpc, raw, context)
             except Exception as error:
                 await self._abort(path, context, error)
                 raise
+            finally:
+                self._put_down()
             self.counts.count(path, "OK")
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
             return answer
@@ -249,9 +278,9 @@ class Surface:
     ) -> bytes:
         """Answer here or let the leader answer, following it while leadership moves."""
         deadline = deadline_of(context)
-        if self.draining:
-            raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
         for _ in range(HANDOVERS_MAX):
+            if self.draining:
+                raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
             if self._leadership.serves or rpc.is_local(raw):
                 try:
                     return await rpc.serve(raw, deadline)
@@ -287,6 +316,7 @@ class Surface:
         return handle
 
     async def _run(self, path: str, context: ServicerContext, work: Awaitable[None]) -> None:
+        self._take_up()
         try:
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
             await work
@@ -294,6 +324,8 @@ class Surface:
             await self._abort(path, context, error)
         else:
             self.counts.count(path, "OK")
+        finally:
+            self._put_down()
 
     def _missing(self, path: str) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
         async def handle(_raw: bytes, context: ServicerContext) -> bytes:

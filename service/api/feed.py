@@ -129,6 +129,8 @@ class FeedApi:
         stop = request.to_seq or FOR_EVER
         await self._arrival(request, at)
         while at < stop:
+            if self._applications.ended:
+                raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
             chunk = self._next_chunk(request, at, stop, rows_max)
             if chunk is None:
                 following = at

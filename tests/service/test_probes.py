@@ -3,12 +3,15 @@
 import asyncio
 import re
 
+import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.roles import Happening
-from tests.service.conftest import ack, create, put, take
+from taskraft.v1 import feed_service_pb2
+from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
 
 async def get(node, path, method="GET"):
@@ -87,3 +90,29 @@ async def test_reflection_lists_the_contract(node):
     names = {service.name for service in answer.list_services_response.service}
     assert {f"taskraft.v1.{name}Service" for name in ("Task", "Tube", "Session", "Feed")} <= names
     call.cancel()
+
+
+async def test_streams_without_end_do_not_hold_up_a_stop(tmp_path):
+    async with running(config_in(tmp_path, stop_grace_ms=60_000)) as node:
+        await create(node)
+        watch = health_pb2_grpc.HealthStub(node.channel).Watch(health_pb2.HealthCheckRequest())
+        await watch.read()
+        reading = node.feed.ReadChanges(feed_service_pb2.ReadChangesRequest())
+        cursor = feed_service_pb2.FeedCursor()
+        watching = node.feed.WatchFeed(
+            feed_service_pb2.WatchFeedRequest(cursor=cursor, wait_ms=60_000)
+        )
+        waiting = asyncio.ensure_future(take(node, wait_ms=9_000))
+        await node.waiting(1)
+        async with asyncio.timeout(10):
+            await node.server.stop()
+        node.server.stop = _nothing
+        assert len((await watching).partitions) == 8
+        for call in (waiting, reading.read()):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert reason_of(caught.value) == "DRAINING"
+
+
+async def _nothing():
+    """Stop what is stopped."""
