@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import table
-from bench.cells import ALL, FLOOR, QUICK, Cell
+from bench.cells import ALL, FLOOR, FLOOR_FILL, QUICK, Cell
 from bench.generator import BINARY, LoadFailed, Run, Window, execute
 from bench.machine import describe
 from bench.outcomes import Outcome, save
@@ -58,29 +58,43 @@ def fresh_nodes(count: int) -> Iterator[tuple[str, list[Server]]]:
         yield cluster.target, servers
 
 
+@contextmanager
+def servers_of(size: int) -> Iterator[tuple[str, list[Server]]]:
+    """Run what a table is about: a new cluster of so many nodes, or the floor."""
+    with empty_handlers() if size == FLOOR_NODES else fresh_nodes(size) as running:
+        yield running
+
+
+def attempt(
+    cell: Cell, size: int, target: str, servers: Sequence[Server], window: Window
+) -> Run | None:
+    """Measure one cell and tell the result; None when it cannot be measured."""
+    is_drained = size == FLOOR_NODES and cell.workload == "take" and cell.shape == "batches"
+    fill = ("-fill", str(FLOOR_FILL)) if is_drained else ()
+    try:
+        run = execute(cell, target, servers, window, *fill)
+    except LoadFailed as error:
+        print(f"  {error}", file=sys.stderr)
+        return None
+    print(f"  {cell.name}: {table.short(run.tasks_per_second)} tasks/s", file=sys.stderr)
+    return run
+
+
 def measure(
     cells: Sequence[Cell], sizes: Sequence[int], repetitions: int, window: Window
 ) -> list[Outcome]:
-    """Run everything; what a cell cannot do is told and left out."""
+    """Measure everything; what cannot be measured is told and left out."""
     runs: dict[tuple[int, Cell], list[Run]] = {}
     for repetition in range(1, repetitions + 1):
         for size in sizes:
             print(f"{table.heading(size)}, repetition {repetition}", file=sys.stderr)
-            with (
-                empty_handlers() if size == FLOOR_NODES else fresh_nodes(size) as (
-                    target,
-                    servers,
-                )
-            ):
-                for cell in cells if size != FLOOR_NODES else [*filter(FLOOR.__contains__, cells)]:
-                    try:
-                        run = execute(cell, target, servers, window)
-                    except LoadFailed as error:
-                        print(f"  {error}", file=sys.stderr)
+            with servers_of(size) as (target, servers):
+                for cell in cells:
+                    if size == FLOOR_NODES and cell not in FLOOR:
                         continue
-                    rate = table.short(run.tasks_per_second)
-                    print(f"  {cell.name}: {rate} tasks/s", file=sys.stderr)
-                    runs.setdefault((size, cell), []).append(run)
+                    run = attempt(cell, size, target, servers, window)
+                    if run is not None:
+                        runs.setdefault((size, cell), []).append(run)
     return [Outcome(size, cell, done) for (size, cell), done in sorted(runs.items(), key=order)]
 
 

@@ -72,3 +72,6 @@ FLOOR: Final = tuple(
     if cell.workload in {"put", "take"} and cell.shape in {"clients", "batches"}
 )
 """What is compared with empty handlers; a floor for whole cycles would need a queue."""
+
+FLOOR_FILL: Final = 800_000
+"""Handlers that do nothing would empty the usual number of tasks before the window begins."""

@@ -58,7 +58,7 @@ def execute(
     """Measure one cell once; ``further`` arguments go to the load generator.
 
     Raises:
-        LoadFailed: the generator ended with an error.
+        LoadFailed: the generator ended with an error, or no task came through in the window.
     """
     command = [
         *(str(BINARY), "-addresses", target),
@@ -84,6 +84,8 @@ def execute(
         complaint = process.stderr.read()
     if process.returncode != 0 or result is None:
         raise LoadFailed(f"{cell.name}: {complaint.strip() or process.returncode}")
+    if not result["tasks"]:
+        raise LoadFailed(f"{cell.name}: nothing was measured, errors {result['errors']}")
     before, after = looks
     return Run(
         seconds=result["seconds"],
