@@ -1,6 +1,7 @@
 """A group over real files and real gRPC: elect, propose, kill, restart, catch up."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -177,3 +178,23 @@ async def test_idle_members_keep_their_leader(tmp_path):
         await cluster.until(lambda: ticks > 40)
         assert leader.status().term == term
         assert leader.status().role is RaftRole.LEADER
+
+
+async def test_one_process_holds_members_of_several_groups(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        await cluster.leader()
+        machines = {member: CountingMachine() for member in cluster.ids}
+        second = []
+        for member in cluster.ids:
+            config = replace(cluster.config(member), group_id=1)
+            transport = cluster.transports[member]
+            directory = cluster.nodes[member]._directory
+            second.append(await Node.open(config, machines[member], transport, directory))
+            second[-1].observe(cluster.turns)
+        await asyncio.gather(*(node.start() for node in second))
+        await cluster.until(lambda: any(node.status().role is RaftRole.LEADER for node in second))
+        leader = next(node for node in second if node.status().role is RaftRole.LEADER)
+        await propose_all(leader, 20)
+        await cluster.until(lambda: len({machine.digest() for machine in machines.values()}) == 1)
+        assert all(machine.lines == [] for machine in cluster.machines.values())
+        await asyncio.gather(*(node.stop() for node in second))
