@@ -17,12 +17,14 @@ from service.queue.commands import (
     Delete,
     DropTube,
     Failure,
+    ItemRefusal,
     KeepSessions,
     Kick,
     NewTask,
     OpenSession,
     Position,
     Put,
+    Refusal,
     Release,
     ReleaseAll,
     Settle,
@@ -37,7 +39,7 @@ from service.queue.commands import (
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
-from tests.service.queue.naive_queue import NaiveQueue, plain
+from tests.service.queue.naive_queue import NaiveQueue
 
 LIMITS = Limits(
     head_entries_max=3,
@@ -126,6 +128,24 @@ OPENING = (
     CreateTube("high", TubeKind.FIFOTTL, TubeOptions(True, 1, 5, 150, 30)),
     OpenSession("session-one", "", 100),
 )
+
+
+def plain(result):
+    """Return a result with refusals cut down to what the model says of them."""
+    if isinstance(result, Refusal):
+        return result.reason
+    if not hasattr(result, "refused"):
+        return result
+    parts = {name: getattr(result, name) for name in result.__slots__}
+    parts = {
+        name: list(part) if isinstance(part, (list, tuple, range)) else part
+        for name, part in parts.items()
+    }
+    parts["refused"] = [
+        (item.item, item.refusal.reason) if isinstance(item, ItemRefusal) else item
+        for item in parts["refused"]
+    ]
+    return type(result)(**parts)
 
 
 class QueueMachine(RuleBasedStateMachine):

@@ -1,0 +1,108 @@
+"""The naive queue's sessions."""
+
+from __future__ import annotations
+
+from service.queue.commands import (
+    FOREVER_MS,
+    AttachSession,
+    CloseSession,
+    CountResult,
+    KeepResult,
+    KeepSessions,
+    OpenSession,
+    Reason,
+    SessionResult,
+    SessionView,
+    Startup,
+    StartupResult,
+    State,
+)
+from service.queue.life_cycle import EventKind
+
+NEVER = 10**18
+
+
+def later(now, span):
+    return NEVER if span >= FOREVER_MS or now >= NEVER else now + span
+
+
+class NaiveSessions:
+    """What the naive queue does with its lists of sessions and tasks."""
+
+    def session(self, session_id):
+        return next((found for found in self.sessions if found["id"] == session_id), None)
+
+    def held(self, session):
+        return sorted(
+            (task for task in self.tasks if task["session"] is session and task["token"]),
+            key=lambda task: task["token"],
+        )
+
+    def session_view(self, session):
+        expires = 0 if session["expires"] >= NEVER else session["expires"]
+        taken = len(self.held(session))
+        return SessionView(
+            session["id"], session["name"], session["ttr"], expires, taken, session["created"]
+        )
+
+    def do_opensession(self, command: OpenSession):
+        session = self.session(command.session_id)
+        if not session:
+            self.session_numbers += 1
+            attached = command.ttr_ms == 0
+            session = {
+                "id": command.session_id,
+                "number": self.session_numbers,
+                "name": command.name,
+                "ttr": command.ttr_ms,
+                "created": self.now,
+                "attached": attached,
+                "expires": NEVER if attached else later(self.now, command.ttr_ms),
+            }
+            self.sessions.append(session)
+        return SessionResult(self.session_view(session))
+
+    def do_keepsessions(self, command: KeepSessions):
+        kept, refused = [], []
+        for item, session_id in enumerate(command.session_ids):
+            session = self.session(session_id)
+            if not session:
+                refused.append((item, Reason.SESSION_NOT_FOUND))
+                continue
+            if not session["attached"]:
+                session["expires"] = max(session["expires"], later(self.now, session["ttr"]))
+            kept.append(self.session_view(session))
+        return KeepResult(kept, refused)
+
+    def do_attachsession(self, command: AttachSession):
+        session = self.session(command.session_id)
+        if not session:
+            return KeepResult([], [(0, Reason.SESSION_NOT_FOUND)])
+        if command.attached:
+            session.update(attached=True, expires=NEVER)
+        elif session["attached"]:
+            session.update(attached=False, expires=later(self.now, session["ttr"]))
+            if session["ttr"] == 0:
+                self.end(session)
+                return KeepResult([])
+        return KeepResult([self.session_view(session)])
+
+    def do_closesession(self, command: CloseSession):
+        session = self.session(command.session_id)
+        if not session:
+            return Reason.SESSION_NOT_FOUND
+        return CountResult(self.end(session, uncounted=command.uncounted))
+
+    def end(self, session, *, uncounted=False):
+        held = self.held(session)
+        for task in held:
+            self.move(task, EventKind.SESSION_RELEASE, State.READY)
+            task["attempt"] -= uncounted
+        self.sessions.remove(session)
+        return len(held)
+
+    def do_startup(self, command: Startup):
+        for session in self.sessions:
+            grace = max(session["ttr"], command.failover_grace_ms)
+            session.update(attached=False, expires=later(self.now, grace))
+        return StartupResult(0)
