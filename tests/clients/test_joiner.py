@@ -110,11 +110,18 @@ async def test_waiting_items_are_bounded_and_callers_beyond_wait_for_room(monkey
     wire.gate.clear()
     joiner = Joiner(wire.send)
     calls = [asyncio.create_task(joiner.submit([n], 1, later())) for n in range(6)]
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert joiner._waiting_items <= 2
     wire.gate.set()
     assert [answer for (answer,) in await asyncio.gather(*calls)] == [0, 10, 20, 30, 40, 50]
+    assert [len(message) for message in wire.messages] == [2, 2, 2]
+
+
+async def test_closing_sends_what_was_handed_over_first():
+    wire = Wire()
+    joiner = Joiner(wire.send)
+    call = asyncio.create_task(joiner.submit([1], 1, later()))
+    await asyncio.sleep(0)
+    await joiner.close(5)
+    assert await call == [10]
 
 
 async def test_closing_cancels_those_who_wait():

@@ -87,6 +87,16 @@ async def test_what_is_not_settled_is_handed_back_at_once_at_the_end(cluster, cl
         await anext(tasks)
 
 
+async def test_settlements_that_nobody_waits_for_are_sent_before_the_end(cluster, client):
+    await client.tube("emails").put("a")
+    async with client.subscribe("emails") as tasks:
+        task = await anext(tasks)
+        acknowledging = asyncio.create_task(task.ack())
+        await asyncio.sleep(0)
+    await acknowledging
+    assert states(cluster) == [DONE]
+
+
 async def test_iteration_ends_when_the_subscription_is_closed(client):
     tasks = client.subscribe("emails")
     waiting = asyncio.create_task(tasks.next_batch())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from taskraft import _fork, errors, tracing
 from taskraft._calls import Caller, new_request_id
 from taskraft._durations import Duration, milliseconds, seconds
-from taskraft._joiner import Joiner, Outcome
+from taskraft._joiner import CLOSE_SECONDS_MAX, Joiner, Outcome
 from taskraft._nodes import Nodes
 from taskraft._route import Route, addresses_of, target_from_environment
 from taskraft._sessions import KeepAlive, TakeSession
@@ -172,10 +172,11 @@ class Connection:
         try:
             await asyncio.gather(*(part.close() for part in list(self._parts)))
             await asyncio.gather(
-                self._settles.close(), *(joiner.close() for joiner in self._puts.values())
+                self._settles.close(CLOSE_SECONDS_MAX),
+                *(joiner.close(CLOSE_SECONDS_MAX) for joiner in self._puts.values()),
             )
             with suppress(errors.TaskraftError):  # the session ends by itself
-                await self.take_session.close(self.deadline(None))
+                await self.take_session.close(self.deadline(CLOSE_SECONDS_MAX))
         finally:
             self.keep_alive.close()
             await self.nodes.close()

@@ -26,6 +26,9 @@ MESSAGE_BYTES_MAX: Final = 1024 * 1024
 WAITING_ITEMS_MAX: Final = 20_000
 """Items that wait at most; callers beyond it wait for room before theirs are accepted."""
 
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a client that is being closed tries to send what was handed to it."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Outcome: TypeAlias = "Result | errors.TaskraftError"
@@ -156,10 +159,11 @@ class Joiner(Generic[Item, Result]):
                 entry.answer.set_result(outcomes[start:end])
             start = end
 
-    async def close(self) -> None:
-        """Stop sending; callers that wait are cancelled."""
+    async def close(self, grace_seconds: float = 0.0) -> None:
+        """Send what waits, for so long at most; then callers that still wait are cancelled."""
         sender = self._sender
         if sender is not None:
+            await asyncio.wait({sender}, timeout=grace_seconds)
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
 
 import grpc
 
-from taskraft import catalogue, errors
-from taskraft._calls import BACKOFF_SECONDS, new_request_id, pause_seconds
+from taskraft import errors
+from taskraft._calls import new_request_id, pause_seconds
 from taskraft._settlement import outcomes_of, settlements_of
 from taskraft._status import from_item, from_rpc_error
 from taskraft.v1 import task_service_pb2
@@ -66,15 +66,6 @@ class Consumer(Protocol):
     def failed(self, error: errors.TaskraftError) -> None:
         """Note that the subscription is over."""
         ...
-
-
-class GoneAway(Exception):
-    """The server ends the stream; the next is opened after `pause` seconds."""
-
-    def __init__(self, error: errors.TaskraftError, pause: float) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.pause = pause
 
 
 class TaskStream:
@@ -155,14 +146,11 @@ class TaskStream:
             try:
                 await self._one_stream(address)
                 error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
-                pause: float | None = BACKOFF_SECONDS
-            except GoneAway as gone:
-                error, pause = gone.error, gone.pause
             except grpc.aio.AioRpcError as raised:
                 error = _broken(raised)
-                pause = self._pause_after(error)
             except errors.TaskraftError as raised_here:
-                error, pause = raised_here, self._pause_after(raised_here)
+                error = raised_here
+            pause = self._pause_after(error)
             self._next_node_after(error, address)
             if pause is None:
                 self._fail(error)
@@ -253,16 +241,13 @@ class TaskStream:
         if response.HasField("go_away"):
             self._go_away(response.go_away)
 
-    def _go_away(self, go_away: SubscribeResponse.GoAway) -> None:
+    def _go_away(self, go_away: SubscribeResponse.GoAway) -> NoReturn:
+        """End the stream as the server asks: why, where to and when decide what comes next."""
         error = from_item(go_away.error)
         if go_away.leader:
             error.metadata = {**error.metadata, "leader": go_away.leader}
-        pause = go_away.retry_ms / 1_000
-        if isinstance(error, errors.SessionNotFound):
-            self._opening.session_id = ""
-        elif not catalogue.is_retried(error):
-            raise error
-        raise GoneAway(error, max(pause, 0.0 if go_away.leader else BACKOFF_SECONDS))
+        error.retry_ms = go_away.retry_ms or None
+        raise error
 
     async def _write(self, call: Stream) -> None:
         """Send whatever there is to say, and a heartbeat when there is nothing for long."""

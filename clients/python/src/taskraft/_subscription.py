@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self, TypedDict
 from taskraft import _settlement, errors
 from taskraft._credit import Credit
 from taskraft._durations import Duration, milliseconds
-from taskraft._joiner import Joiner
+from taskraft._joiner import CLOSE_SECONDS_MAX, Joiner
 from taskraft._sessions import close_session
 from taskraft._sources import Sources, sources_of
 from taskraft._stream import TaskStream
@@ -161,7 +161,7 @@ class AsyncSubscription:
         self._is_closed = True
         self._changed.set()
         self._ready.clear()
-        await self._joiner.close()
+        await self._joiner.close(0.0 if self._error is not None else CLOSE_SECONDS_MAX)
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)
@@ -172,7 +172,7 @@ class AsyncSubscription:
                 await self._close_session()
 
     async def _close_session(self) -> None:
-        deadline = time.monotonic() + self._connection.timeout_seconds
+        deadline = time.monotonic() + CLOSE_SECONDS_MAX
         try:
             await close_session(self._connection.caller, self.session_id, deadline)
         except errors.TaskraftError as error:
