@@ -43,4 +43,6 @@ def applied_to(member: Member, index: LogIndex, size: int) -> None:
 
 def _snapshot_installed(member: Member, snapshot: Snapshot) -> None:
     member.log.unstable.snapshot_synced(snapshot.meta.index)
+    if member.log.unstable.snapshot is None:
+        member.superseded = None
     applied_to(member, snapshot.meta.index, 0)

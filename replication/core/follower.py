@@ -130,6 +130,7 @@ def _restore(member: Member, message: Message, snapshot: Snapshot) -> bool:
     if log.matches(meta.index, meta.term):
         log.commit_to(meta.index)
         return False
+    member.superseded = member.superseded or member.configuration
     log.restore(snapshot)
     member.members.progress = {}
     member.members.votes.clear()

@@ -45,6 +45,7 @@ class Member:
         "reads",
         "rng",
         "role",
+        "superseded",
         "tell",
         "term",
         "transferee",
@@ -80,6 +81,12 @@ class Member:
         """A membership change may be in the log up to here: no other before this is applied."""
         self.uncommitted_bytes = 0
         self.reads = PendingReads(config.reads_pending_max)
+
+        self.superseded: ConfState | None = None
+        """The configuration of the state that a snapshot will replace, until it has; else None.
+
+        The member acts by the snapshot's already, while entries below it may still be applied.
+        """
 
         # What leaves with the next Ready.
         self.messages: list[Message] = []

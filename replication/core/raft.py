@@ -141,14 +141,13 @@ class RaftCore:
     def apply_conf_change(self, change: ConfChange) -> ConfState:
         """Act by ``change``; called while its entry is applied, before that is reported.
 
-        Returns the new configuration, which belongs into the state that is being built: snapshots
-        and ``LogReader.initial_state`` give it back.
+        Returns the configuration after it, which belongs into the state that is being built:
+        snapshots and ``LogReader.initial_state`` give it back.
 
         Raises:
             ConfChangeInvalid: the members of the group disagree: stop.
         """
-        reconfiguration.apply_change(self._member, change)
-        return self._member.configuration
+        return reconfiguration.apply_change(self._member, change)
 
     def read_index(self, context: bytes) -> None:
         """Ask from which index on a read, named by ``context``, is linearizable.

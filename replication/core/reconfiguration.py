@@ -8,18 +8,30 @@ from replication.core.leader import advance_commit
 from replication.core.member import Member
 from replication.core.roles import become_follower
 from replication.core.sender import broadcast_append, send_append
-from replication.core.types import NO_MEMBER, RaftRole
+from replication.core.types import NO_MEMBER, ConfState, RaftRole
 
 
-def apply_change(member: Member, wanted: ConfChange) -> None:
-    """Act by the configuration after ``wanted``, an entry that is being applied.
+def apply_change(member: Member, wanted: ConfChange) -> ConfState:
+    """Act by the configuration after ``wanted``, an entry that is being applied; return it.
+
+    If a snapshot came after the entry was handed out, the snapshot's configuration stays in force
+    and the returned one is only that of the state below it.
 
     Raises:
         ConfChangeInvalid: it does not fit; the members of the group disagree.
     """
-    member.adopt(membership.change(member.configuration, wanted))
-    if member.role is not RaftRole.LEADER:
-        return
+    if member.superseded is not None:
+        member.superseded = membership.change(member.superseded, wanted)
+        return member.superseded
+    configuration = membership.change(member.configuration, wanted)
+    member.adopt(configuration)
+    if member.role is RaftRole.LEADER:
+        _lead_on(member)
+    return configuration
+
+
+def _lead_on(member: Member) -> None:
+    """Do what the new configuration asks of its leader, or stop leading."""
     own = member.members.progress.get(member.config.member_id)
     if own is None or own.is_learner:
         if member.config.step_down_on_removal:

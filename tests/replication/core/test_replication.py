@@ -2,12 +2,20 @@
 
 import pytest
 
+from replication.core.confchange import (
+    ConfChange,
+    MemberChange,
+    MemberChangeKind,
+    Transition,
+    encode,
+)
 from replication.core.errors import DropReason, ProposalDropped
 from replication.core.progress import ProgressState
 from replication.core.trace import MessageRefused, Refusal
 from replication.core.types import (
     ConfState,
     Entry,
+    EntryKind,
     HardState,
     Message,
     MessageKind,
@@ -452,6 +460,31 @@ def test_snapshot_replaces_a_later_configuration_that_was_not_committed():
     status = cluster[3].status()
     assert status.configuration.voters == (1, 2, 3, 4)
     assert (status.last, status.hard_state.commit) == (9, 9)
+
+
+def test_change_below_a_snapshot_that_has_just_come_is_not_made_twice():
+    """The apply worker is behind; the snapshot's configuration is in force already."""
+    peer = Cluster(3).peers[3]
+    change = ConfChange((MemberChange(MemberChangeKind.ADD_LEARNER, 4),), Transition.JOINT_EXPLICIT)
+    entry = Entry(1, 1, encode(change), EntryKind.CONF_CHANGE_V2)
+    peer.core.step(Message(K.APPEND, 3, 1, 1, 0, 0, (entry,), 1))
+    peer.take_ready()
+    peer.sync()
+    peer.take_ready()
+    assert len(peer.apply_work) == 1
+    joint = ConfState((1, 2, 3), (4,), (1, 2, 3))
+    later = ConfState((1, 2, 3), (4, 5))
+    snapshot = Snapshot(SnapshotMeta(9, 1, later), b"[(1, 9, b'', 'NORMAL')]")
+    peer.core.step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    peer.take_ready()
+    peer.apply()
+    assert peer.disk.configuration == joint, "the state is that of entry 1"
+    assert peer.core.status().configuration == later
+    while peer.append_work:
+        peer.sync()
+    assert peer.disk.configuration == peer.core.status().configuration == later
+    peer.core.apply_conf_change(ConfChange((MemberChange(MemberChangeKind.REMOVE, 5),)))
+    assert peer.core.status().configuration == ConfState((1, 2, 3), (4,))
 
 
 def test_snapshot_for_others_is_refused():
