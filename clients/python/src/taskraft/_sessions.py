@@ -136,7 +136,9 @@ class KeepAlive:
             kept = dict(self._sessions)
         if not kept:
             return True
-        request = session_service_pb2.KeepSessionsRequest(session_ids=list(kept))
+        request = session_service_pb2.KeepSessionsRequest(
+            session_ids=list(kept), request_id=new_request_id()
+        )
         allowed = min(each.ttr_seconds for each in kept.values()) / (2 * BEATS_PER_TTR)
         for _ in range(len(self._route.addresses) + 1):
             address = self._route.next_address()
