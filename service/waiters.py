@@ -83,6 +83,8 @@ class _Tube:
     """
 
     line: dict[Consumer, None]
+    consumers: int = 0
+    """How many wait on it, in line or not."""
     promised: int = 0
     coming: int = 0
     serial: int = 0
@@ -130,9 +132,15 @@ class Waiters:
                     self._join(consumer, name)
 
     def _join(self, consumer: Consumer, name: str) -> None:
-        self._consumers[consumer].append(name)
-        self._tube(name).line[consumer] = None
+        known = self._tube(name)
+        if name not in self._consumers[consumer]:
+            self._enlist(consumer, name, known)
         self._hot[name] = None
+
+    def _enlist(self, consumer: Consumer, name: str, known: _Tube) -> None:
+        self._consumers[consumer].append(name)
+        known.consumers += 1
+        known.line[consumer] = None
 
     def _tube(self, name: str) -> _Tube:
         """Return what is known of a tube; a new one finds the consumers whose patterns match."""
@@ -141,23 +149,21 @@ class Waiters:
             known = self._tubes[name] = _Tube({})
             for consumer, patterns in self._patterns.items():
                 if any(pattern.fullmatch(name) for pattern in patterns):
-                    names = self._consumers[consumer]
-                    if name not in names:
-                        names.append(name)
-                        known.line[consumer] = None
+                    self._enlist(consumer, name, known)
         return known
 
     def remove(self, consumer: Consumer) -> None:
         """Let a consumer go; claims without answer still have to be answered."""
         for name in self._consumers.pop(consumer, ()):
             known = self._tubes[name]
+            known.consumers -= 1
             known.line.pop(consumer, None)
             self._dry.pop((consumer, name), None)
             self._forget_idle(name, known)
         self._patterns.pop(consumer, None)
 
     def _forget_idle(self, name: str, known: _Tube) -> None:
-        if not known.line and not known.promised and not known.coming and not self._patterns:
+        if not (known.consumers or known.promised or known.coming or self._patterns):
             del self._tubes[name]
             self._hot.pop(name, None)
 

@@ -135,6 +135,21 @@ def test_a_subscription_without_credit_stands_in_nobodys_way():
     assert taken(waiters.claims()) == [(broke, "a", 1)]
 
 
+def test_a_tube_is_known_as_long_as_a_subscription_without_credit_waits_on_it():
+    waiters = Waiters(Board(a=0))
+    consumer = Consumer("a", wants=0, one_shot=False)
+    waiters.add(consumer)
+    waiters.feed("a", 1)
+    assert waiters.claims() == []
+    waiters.fed("a", 1)
+    consumer.credit = 1
+    waiters.renew(consumer)
+    waiters.feed("a", 1)
+    assert taken(waiters.claims()) == [(consumer, "a", 1)]
+    waiters.remove(consumer)
+    assert waiters.waiting("a") == 0
+
+
 def test_a_claim_names_only_tubes_that_have_something():
     waiters = Waiters(Board(a=1, b=0, c=4))
     consumer = Consumer("c", "b", "a", wants=5)
