@@ -5,7 +5,9 @@ import re
 import pytest
 
 from tests.docs.documents import ROOT, Block, Session, blocks, pages
+from tools.environment import JAVA_FLOOR, JAVA_HINT, java_version
 
+NEEDS_SPARK = ("docs/pipeline.md",)
 PAGES = [str(page.relative_to(ROOT)) for page in pages() if page.exists()]
 EXECUTABLE = [
     page
@@ -27,8 +29,16 @@ def anchors(page):
 
 @pytest.mark.docs
 @pytest.mark.cluster
-@pytest.mark.parametrize("page", EXECUTABLE)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.spark if page in NEEDS_SPARK else ())
+        for page in EXECUTABLE
+    ],
+)
 def test_what_a_page_says_to_type_works(page):
+    if page in NEEDS_SPARK and java_version() < JAVA_FLOOR:
+        pytest.skip(JAVA_HINT)
     with Session() as session:
         for block in blocks(page, (ROOT / page).read_text()):
             session.run(block)
