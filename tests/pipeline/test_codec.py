@@ -1,3 +1,5 @@
+"""Take columns apart into record batches, and put them together again."""
+
 from datetime import UTC, datetime
 
 import pyarrow as pa

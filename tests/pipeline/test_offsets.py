@@ -1,3 +1,5 @@
+"""Write offsets in one canonical form, and share a limit among partitions."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""Read the options of the data source, and refuse what is wrong before any call."""
+
 import pytest
 
 from taskraft_pipeline.errors import OffsetInvalid, OptionInvalid
