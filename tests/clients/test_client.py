@@ -77,7 +77,11 @@ def test_contexts_settle_as_they_end(cluster, client):
         _ = 1 / 0
     with pytest.raises(KeyboardInterrupt), tube.take(wait=0):
         raise KeyboardInterrupt
+    with tube.take(wait=0) as task:
+        task.bury("settled inside")
     settlements = [request.settlements[0] for request in cluster.requests("SettleTasks")]
+    assert len(settlements) == 4
+    assert settlements[3].HasField("bury")
     assert settlements[0].HasField("ack")
     assert settlements[1].release.failure.type == "ZeroDivisionError"
     assert settlements[2].release.uncounted

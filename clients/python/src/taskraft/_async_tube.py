@@ -388,28 +388,42 @@ async def _take_once(
         return response.tasks
 
 
+class _Packer:
+    """Collect tasks until a message is as large as it may be."""
+
+    def __init__(self, shared: task_pb2.TaskSpec | None) -> None:
+        self._shared = shared
+        self._specs: list[task_pb2.TaskSpec] = []
+        self._size_bytes = 0
+
+    def add(self, payload: Payload) -> bool:
+        """Add a task; return whether the message is full."""
+        spec = spec_of(payload, self._shared)
+        self._specs.append(spec)
+        self._size_bytes += len(spec.payload) + SPEC_BYTES
+        return len(self._specs) >= MESSAGE_ITEMS_MAX or self._size_bytes >= MESSAGE_BYTES_MAX
+
+    def take(self) -> list[task_pb2.TaskSpec]:
+        """Return what was collected, and begin anew."""
+        specs, self._specs, self._size_bytes = self._specs, [], 0
+        return specs
+
+
 async def _messages(
     payloads: Iterable[Payload] | AsyncIterable[Payload], shared: task_pb2.TaskSpec | None
 ) -> AsyncIterator[list[task_pb2.TaskSpec]]:
     """Yield lists of specs, each as large as one message may be."""
-    specs: list[task_pb2.TaskSpec] = []
-    size_bytes = 0
+    packer = _Packer(shared)
     if isinstance(payloads, AsyncIterable):
         async for payload in payloads:
-            specs.append(spec_of(payload, shared))
-            size_bytes += len(specs[-1].payload) + SPEC_BYTES
-            if len(specs) >= MESSAGE_ITEMS_MAX or size_bytes >= MESSAGE_BYTES_MAX:
-                yield specs
-                specs, size_bytes = [], 0
+            if packer.add(payload):
+                yield packer.take()
     else:
         for payload in payloads:
-            specs.append(spec_of(payload, shared))
-            size_bytes += len(specs[-1].payload) + SPEC_BYTES
-            if len(specs) >= MESSAGE_ITEMS_MAX or size_bytes >= MESSAGE_BYTES_MAX:
-                yield specs
-                specs, size_bytes = [], 0
-    if specs:
-        yield specs
+            if packer.add(payload):
+                yield packer.take()
+    if rest := packer.take():
+        yield rest
 
 
 def _ids_or_refusal(outcomes: Sequence[Outcome[int]]) -> list[int]:

@@ -4,10 +4,10 @@ It is a facade of the client for asyncio, which runs on one event loop in a back
 other ways were weighed: a second implementation over gRPC's synchronous API would double the parts
 that are hard to get right (joining, retries, streams that resume) and could not join the calls of
 several threads into one message without a thread in the background either; generated code would be
-twice the code to read. The price of the facade is the way to another thread and back, 60 to 100 us a
-call, which a call to a synced majority does not feel; lists and subscriptions pay it once for each
-list. A stream that is kept going in the background is also what keeps a slow handler from losing
-it.
+twice the code to read. The price of the facade is the way to another thread and back, 60 to 100 us
+a call, which a call to a synced majority does not feel; lists and subscriptions pay it once for
+each list. A stream that is kept going in the background is also what keeps a slow handler from
+losing it.
 
 Any number of threads may share one client. Fork before the first call, or after `close`; in a child
 that was forked in between every call raises `ClientForked`.
