@@ -22,6 +22,7 @@ from replication.core.types import (
     ConfState,
     Entry,
     EntryKind,
+    HardState,
     LogIndex,
     MemberId,
     Message,
@@ -267,3 +268,10 @@ def between(sender: int, receiver: int) -> Filter:
 
 def of_kind(*kinds: MessageKind) -> Filter:
     return lambda message: message.kind in kinds
+
+
+def with_log(cluster, member, *terms, commit=0):
+    """Restart ``member`` with a log of these terms."""
+    log = [Entry(term, index, b"old") for index, term in enumerate(terms, start=1)]
+    cluster.peers[member].disk.store(HardState(max(terms), 0, commit), log, None)
+    cluster.crash(member)

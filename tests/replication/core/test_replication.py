@@ -2,41 +2,22 @@
 
 import pytest
 
-from replication.core.confchange import (
-    ConfChange,
-    MemberChange,
-    MemberChangeKind,
-    Transition,
-    encode,
-)
 from replication.core.errors import DropReason, ProposalDropped
 from replication.core.progress import ProgressState
-from replication.core.trace import MessageRefused, Refusal
 from replication.core.types import (
-    ConfState,
     Entry,
-    EntryKind,
     HardState,
     Message,
     MessageKind,
     RaftRole,
-    Snapshot,
-    SnapshotMeta,
 )
-from tests.replication.core.cluster import Cluster, between, of_kind, to
+from tests.replication.core.cluster import Cluster, between, of_kind, to, with_log
 
 K = MessageKind
 
 
 def appends(cluster):
     return [m for m in cluster.network if m.kind is K.APPEND]
-
-
-def with_log(cluster, member, *terms, commit=0):
-    """Restart ``member`` with a log of these terms."""
-    log = [Entry(term, index, b"old") for index, term in enumerate(terms, start=1)]
-    cluster.peers[member].disk.store(HardState(max(terms), 0, commit), log, None)
-    cluster.crash(member)
 
 
 def test_entry_is_committed_by_a_quorum_and_applied_by_all():
@@ -354,149 +335,6 @@ def test_missing_synced_entries_stop_the_member():
         cluster.crash(1)
 
 
-# Snapshots
-
-
-def lagging(cluster):
-    """Let member 3 miss so much that only a snapshot helps."""
-    cluster.elect(1)
-    for number in range(5):
-        cluster[1].propose(b"%d" % number)
-        cluster.settle(among=[1, 2])
-    cluster.peers[1].disk.compact(cluster.peers[1].disk.applied_index)
-    cluster.tick(1)
-
-
-def test_follower_that_missed_too_much_gets_a_snapshot():
-    cluster = Cluster(3)
-    lagging(cluster)
-    cluster.settle()
-    assert cluster.applied(3) == cluster.applied(1)
-    cluster[1].propose(b"more")
-    cluster.settle()
-    assert cluster.applied(3)[-1] == b"more"
-    assert cluster[1].status().progress[3].state is ProgressState.REPLICATE
-
-
-def test_snapshot_is_acknowledged_when_it_is_on_disk():
-    cluster = Cluster(3)
-    lagging(cluster)
-    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
-        cluster.flush()
-        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
-        cluster.flush()
-    cluster.deliver(to(3))
-    peer = cluster.peers[3]
-    assert peer.take_ready() == []
-    assert [m.index for m in peer.sync()] == [6]
-    assert peer.core.applied_index == 6
-
-
-def test_lost_snapshot_is_sent_again_after_a_report():
-    cluster = Cluster(3)
-    lagging(cluster)
-    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
-        cluster.flush()
-        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
-        cluster.flush()
-    cluster.drop()
-    assert cluster[1].status().progress[3].pending_snapshot == 6
-    cluster[1].report_snapshot(3, ok=False)
-    cluster.tick(1)
-    cluster.settle()
-    assert cluster.applied(3) == cluster.applied(1)
-
-
-@pytest.mark.parametrize("ok", [True, False])
-def test_after_a_snapshot_the_leader_waits_for_a_sign_of_life(ok):
-    """The follower needs time to install it; after a failure a heartbeat's time is a good pause."""
-    cluster = Cluster(3)
-    lagging(cluster)
-    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
-        cluster.flush()
-        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
-        cluster.flush()
-    cluster.drop()
-    cluster[1].report_snapshot(3, ok=ok)
-    progress = cluster[1].status().progress[3]
-    assert (progress.state, progress.paused) == (ProgressState.PROBE, True)
-    assert progress.next == (7 if ok else 2)
-    cluster[1].propose(b"x")
-    cluster.flush(1)
-    assert not [m for m in cluster.network if m.to == 3]
-
-
-@pytest.mark.parametrize("index", [1, 3, 6])
-def test_older_snapshot_takes_nothing_back(index):
-    cluster = Cluster(3)
-    cluster.elect(1)
-    for number in range(5):
-        cluster[1].propose(b"%d" % number)
-    cluster.settle()
-    cluster.peers[3].disk.compact(5)
-    before = cluster[3].status()
-    meta = SnapshotMeta(index, 1, ConfState((1, 3)))
-    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=Snapshot(meta, b"")))
-    assert cluster[3].status() == before
-    cluster.flush(3)
-    assert cluster.network[-1].index == 6, "it says how far it is"
-
-
-def test_snapshot_of_what_the_log_has_only_moves_the_commit_index():
-    cluster = Cluster(3)
-    with_log(cluster, 3, 1, 1, 1)
-    meta = SnapshotMeta(2, 1, cluster.configuration)
-    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=Snapshot(meta, b"")))
-    assert cluster[3].commit_index == 2
-    assert cluster[3].last_index == 3
-
-
-def test_snapshot_replaces_a_later_configuration_that_was_not_committed():
-    """openraft#1808."""
-    cluster = Cluster(3)
-    with_log(cluster, 3, 1, 1, 1)
-    meta = SnapshotMeta(9, 2, ConfState((1, 2, 3, 4)))
-    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 2, snapshot=Snapshot(meta, b"[]")))
-    status = cluster[3].status()
-    assert status.configuration.voters == (1, 2, 3, 4)
-    assert (status.last, status.hard_state.commit) == (9, 9)
-
-
-def test_change_below_a_snapshot_that_has_just_come_is_not_made_twice():
-    """The apply worker is behind; the snapshot's configuration is in force already."""
-    peer = Cluster(3).peers[3]
-    change = ConfChange((MemberChange(MemberChangeKind.ADD_LEARNER, 4),), Transition.JOINT_EXPLICIT)
-    entry = Entry(1, 1, encode(change), EntryKind.CONF_CHANGE_V2)
-    peer.core.step(Message(K.APPEND, 3, 1, 1, 0, 0, (entry,), 1))
-    peer.take_ready()
-    peer.sync()
-    peer.take_ready()
-    assert len(peer.apply_work) == 1
-    joint = ConfState((1, 2, 3), (4,), (1, 2, 3))
-    later = ConfState((1, 2, 3), (4, 5))
-    snapshot = Snapshot(SnapshotMeta(9, 1, later), b"[(1, 9, b'', 'NORMAL')]")
-    peer.core.step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
-    peer.take_ready()
-    peer.apply()
-    assert peer.disk.configuration == joint, "the state is that of entry 1"
-    assert peer.core.status().configuration == later
-    while peer.append_work:
-        peer.sync()
-    assert peer.disk.configuration == peer.core.status().configuration == later
-    peer.core.apply_conf_change(ConfChange((MemberChange(MemberChangeKind.REMOVE, 5),)))
-    assert peer.core.status().configuration == ConfState((1, 2, 3), (4,))
-
-
-def test_snapshot_for_others_is_refused():
-    cluster = Cluster(3)
-    meta = SnapshotMeta(9, 2, ConfState((1, 2)))
-    message = Message(K.SNAPSHOT, 3, 1, 2, snapshot=Snapshot(meta, b""))
-    cluster[3].step(message)
-    expected = MessageRefused(message, Refusal.NOT_FOUND_IN_SNAPSHOT)
-    assert expected in cluster.peers[3].facts
-    assert cluster[3].last_index == 0
-
-
 def test_unreachable_member_is_probed_and_comes_back():
     cluster = Cluster(3)
     cluster.elect(1)
@@ -505,23 +343,3 @@ def test_unreachable_member_is_probed_and_comes_back():
     cluster.tick(1)
     cluster.settle()
     assert cluster[1].status().progress[3].state is ProgressState.REPLICATE
-
-
-def test_snapshot_does_not_make_uncommitted_entries_of_others_committed():
-    """PySyncObj B: chunks of a snapshot moved the commit index of a divergent follower."""
-    cluster = Cluster(3)
-    cluster.elect(1)
-    for _ in range(3):
-        cluster[1].propose(b"of the deposed leader")
-    cluster.flush(1)
-    cluster.drop()
-    cluster.elect(2, among=[2, 3])
-    for _ in range(4):
-        cluster[2].propose(b"kept")
-        cluster.settle(among=[2, 3])
-    cluster.peers[2].disk.compact(cluster.peers[2].disk.applied_index)
-    cluster.tick(2)
-    while cluster.flush() or cluster.network:
-        cluster.deliver()
-        assert b"of the deposed leader" not in cluster.applied(1)
-    assert cluster.applied(1) == cluster.applied(2) == [b"kept"] * 4
