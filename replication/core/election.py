@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from struct import Struct
 from typing import Final
 
 from replication.core import confchange
@@ -21,6 +22,9 @@ from replication.core.types import (
 
 TRANSFER_CONTEXT: Final = b"transfer"
 """Marks a vote request that the old leader has asked for; leases do not stand in its way."""
+
+
+_COMMITTED: Final = Struct(">QQ")  # term, index
 
 
 class Campaign(Enum):
@@ -109,6 +113,7 @@ def on_vote_request(member: Member, request: Message) -> None:
             member.config.member_id,
             request.term if granted else member.term,
             reject=not granted,
+            context=b"" if granted else _committed(member),
         )
     )
     if granted and request.kind is MessageKind.VOTE:
@@ -118,6 +123,9 @@ def on_vote_request(member: Member, request: Message) -> None:
 
 def on_vote_reply(member: Member, reply: Message) -> None:
     """Count an answer; win, lose, or go on waiting."""
+    if reply.reject and _learn_commit(member, reply) and _has_unapplied_change(member):
+        become_follower(member, member.term, NO_MEMBER)  # its quorum may be another one by now
+        return
     result = member.members.record_vote(reply.sender, granted=not reply.reject)
     if result is VoteResult.LOST:
         become_follower(member, member.term, NO_MEMBER)
@@ -133,6 +141,31 @@ def on_vote_reply(member: Member, reply: Message) -> None:
 def on_timeout_now(member: Member, _order: Message) -> None:
     """Campaign at once; the leader hands over, so there is no need to ask first."""
     campaign(member, Campaign.TRANSFER)
+
+
+def _committed(member: Member) -> bytes:
+    """Return what goes with a refusal: which entry is known to be committed.
+
+    A leader that leaves with a configuration may be the last who tells of it. Who must lead next
+    may have that entry, not know that it is committed, and ask voters of the old configuration,
+    whose longer logs make them refuse for ever. (raft-rs does the same.)
+    """
+    index = member.log.commit_index
+    term = member.log.term(index)
+    assert term is not None, "the term at the commit index is always known"
+    return _COMMITTED.pack(term, index)
+
+
+def _learn_commit(member: Member, refusal: Message) -> bool:
+    """Take in what a refusal says is committed; tell whether that is news.
+
+    That an entry is committed stays true in every term. With the same entry the log up to there is
+    the same.
+    """
+    if not refusal.context:
+        return False
+    term, index = _COMMITTED.unpack(refusal.context)
+    return member.log.matches(index, term) and member.log.commit_to(index)
 
 
 def _has_unapplied_change(member: Member) -> bool:

@@ -150,7 +150,7 @@ class Message:
 
     ``reject_hint`` with ``log_term`` is the follower's guess where the logs meet. ``hard_state``
     and ``replies`` are set only towards the storage workers. ``context`` identifies a read request
-    or the reason of a campaign (leadership transfer).
+    or the reason of a campaign (leadership transfer), or says what is committed (refused vote).
     """
 
     kind: MessageKind

@@ -1,10 +1,20 @@
 """The configuration changes one step at a time, and each step by the quorums of both sides."""
 
+from struct import Struct
+
 import pytest
 
-from replication.core.confchange import LEAVE_JOINT, ConfChange, Transition
+from replication.core.confchange import LEAVE_JOINT, ConfChange, Transition, encode
 from replication.core.errors import ConfChangeFault, ConfChangeInvalid, DropReason, ProposalDropped
-from replication.core.types import ConfState, EntryKind, Message, MessageKind, RaftRole
+from replication.core.types import (
+    ConfState,
+    Entry,
+    EntryKind,
+    HardState,
+    Message,
+    MessageKind,
+    RaftRole,
+)
 from tests.raft_traces.writing import parse_changes
 from tests.replication.core.cluster import Cluster, of_kind, to
 
@@ -200,6 +210,65 @@ def test_removed_leader_steps_down():
     cluster.tick(1, 100)
     assert cluster[1].role is RaftRole.FOLLOWER
     cluster.elect(2, among=[2, 3])
+
+
+@pytest.mark.parametrize("pre_vote", [True, False])
+def test_voter_left_alone_learns_from_a_refusal_that_it_is(pre_vote):
+    """The leader removes itself and others, and its last word is lost.
+
+    Who is left would ask the old voters for ever: they have longer logs than it has.
+    """
+    cluster = Cluster(3, pre_vote=pre_vote)
+    cluster.elect(2)
+    cluster[2].propose_conf_change(change("r2 r3"))
+    cluster.flush(2)
+    while cluster[2].role is RaftRole.LEADER:
+        cluster.deliver()
+        cluster.flush(1, 3)
+        cluster.deliver()
+        cluster[2].propose(b"more than 1 will have")
+        cluster.network += cluster.peers[2].take_ready()
+        cluster.drop(lambda m: m.to == 1 and any(e.index > 8 for e in m.entries))
+        cluster.flush(2)
+    cluster.drop(to(1))
+    assert cluster[2].status().configuration == ConfState((1,))
+    assert cluster[1].status().configuration.voters_outgoing == (1, 2, 3)
+    assert cluster[1].last_index < cluster[2].last_index
+    for _ in range(3):
+        cluster.tick(1, 20)
+        cluster.settle()
+    assert cluster[1].role is RaftRole.LEADER
+    assert cluster[1].status().configuration == ConfState((1,))
+
+
+def test_refusal_commits_nothing_that_differs():
+    cluster = Cluster(3)
+    log = [Entry(1, 1), Entry(1, 2), Entry(2, 3)]
+    cluster.peers[1].disk.store(HardState(2), log, None)
+    cluster.crash(1)
+    cluster[1].campaign()
+    cluster.flush(1)
+    for said in ((3, 3), (2, 2), (9, 9)):
+        refusal = Message(K.VOTE_REPLY, 1, 2, 3, reject=True, context=Struct(">QQ").pack(*said))
+        cluster[1].step(refusal)
+        assert cluster[1].commit_index == 0
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 2, 3, reject=True, context=Struct(">QQ").pack(1, 2)))
+    assert cluster[1].commit_index == 2
+    assert cluster[1].role is RaftRole.CANDIDATE
+
+
+def test_candidate_that_learns_of_a_committed_change_gives_up():
+    """It counts votes by a configuration that others may have left."""
+    cluster = Cluster(3)
+    log = [Entry(1, 1), Entry(1, 2, encode(change("r3")), EntryKind.CONF_CHANGE_V2)]
+    cluster.peers[1].disk.store(HardState(1), log, None)
+    cluster.crash(1)
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 2, 2, reject=True, context=Struct(">QQ").pack(1, 2)))
+    assert cluster[1].role is RaftRole.FOLLOWER
+    cluster.flush(1)
+    assert cluster[1].status().configuration == ConfState((1, 2))
 
 
 def test_leader_that_becomes_a_learner_steps_down():
