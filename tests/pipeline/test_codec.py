@@ -1,4 +1,4 @@
-"""Take columns apart into record batches, and put them together again."""
+"""Turn chunks into record batches, and compare with a loop over the events."""
 
 from datetime import UTC, datetime
 

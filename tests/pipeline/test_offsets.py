@@ -1,4 +1,4 @@
-"""Write offsets in one canonical form, and share a limit among partitions."""
+"""Count with positions: the form of offsets, how limits are shared and ranges split."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Read the options of the data source, and refuse what is wrong before any call."""
+"""Read options, and refuse what they cannot have."""
 
 import pytest
 
