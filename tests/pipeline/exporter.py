@@ -1,6 +1,6 @@
 """Export a journal in a process of its own, which kills itself at a chosen step.
 
-Usage: python -m tests.pipeline.exporter ENDPOINTS JOURNAL MASTER [before|after BATCH]
+Usage: python -m tests.pipeline.exporter ENDPOINTS JOURNAL [before|after BATCH]
 
 "before" kills once the files of the batch are written and its manifest is not; "after" once its
 manifest is published and Spark does not know it yet.
@@ -14,6 +14,8 @@ from taskraft_pipeline.journal import export
 from taskraft_pipeline.journal.folder import Journal
 from taskraft_pipeline.options import parse
 from taskraft_pipeline.session import session
+
+BATCH_EVENTS = 1_200
 
 
 def die():
@@ -36,7 +38,7 @@ def kill_at(step, batch):
 
 def main(endpoints, folder, step="", batch="-1"):
     kill_at(step, int(batch))
-    options = {"endpoints": endpoints, "maxEventsPerTrigger": "1200", "maxRetries": "3"}
+    options = {"endpoints": endpoints, "maxEventsPerTrigger": str(BATCH_EVENTS)}
     journal = Journal.at(folder)
     with journal.locked():
         export.prepare(journal, parse(options))

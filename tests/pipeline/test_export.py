@@ -16,6 +16,7 @@ from taskraft_pipeline.journal import export
 from taskraft_pipeline.journal.folder import Journal
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.options import parse
+from tests.pipeline.exporter import BATCH_EVENTS
 from tests.pipeline.rows import expected_rows, found_rows
 
 pytestmark = pytest.mark.spark
@@ -118,10 +119,9 @@ class Exporter:
         return self.process.returncode, output
 
 
-def test_an_exporter_that_is_killed_again_and_again_exports_each_event_once(
+def test_an_exporter_that_is_killed_while_it_reads_exports_each_event_once(
     spark, cluster, events, journal
 ):
-    """Kill it while it reads, before and after it publishes; then let it end."""
     killed = threading.Event()
     with Exporter(cluster, journal) as exporter:
 
@@ -133,10 +133,15 @@ def test_an_exporter_that_is_killed_again_and_again_exports_each_event_once(
         for node in cluster.nodes:
             node.on_chunk = kill_while_reading
         assert exporter.wait()[0] == -signal.SIGKILL
-        assert killed.is_set()
-    assert verify(journal).batches == 0
+    assert killed.is_set()
     assert (journal.checkpoint / "offsets" / "0").exists()
+    assert verify(journal).batches == 0
+    finish(spark, cluster, events, journal)
 
+
+def test_an_exporter_that_is_killed_before_and_after_it_publishes_exports_each_event_once(
+    spark, cluster, events, journal
+):
     for step, batch in (("before", 1), ("after", 2)):
         with Exporter(cluster, journal, step, batch) as exporter:
             code, output = exporter.wait()
@@ -146,11 +151,13 @@ def test_an_exporter_that_is_killed_again_and_again_exports_each_event_once(
         assert verdict.batches == (batch if step == "before" else batch + 1)
         assert bool(verdict.notes) == (step == "before")
         assert not (journal.checkpoint / "commits" / str(batch)).exists()
+    finish(spark, cluster, events, journal)
 
-    with Exporter(cluster, journal) as exporter:
-        code, output = exporter.wait()
-        assert code == 0, output
+
+def finish(spark, cluster, events, journal):
+    """Let an export run to its end, and compare the journal with the feed."""
+    run(spark, journal, cluster, batch_events=BATCH_EVENTS)
     verdict = verify(journal, is_deep=True)
     assert (verdict.problems, verdict.notes) == ([], [])
-    assert (verdict.batches, verdict.events) == (-(-len(events) // 1_200), len(events))
+    assert (verdict.batches, verdict.events) == (-(-len(events) // BATCH_EVENTS), len(events))
     assert found_rows(export.load(spark, journal)) == expected_rows(events)
