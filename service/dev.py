@@ -145,6 +145,9 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    # Impatient users and process groups signal twice; nodes must not be left behind by that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     for process in processes:
         if process.poll() is None:
             process.terminate()
