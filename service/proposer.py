@@ -223,13 +223,23 @@ class Proposer:
     def _has_room(self) -> bool:
         """Tell whether the next entry may go: never while one is being synced.
 
-        What arrives during a sync goes into one entry. The exception are entries that only wait for
-        the other members: up to a bound they do not hold up the next.
+        What arrives during a sync goes into one entry. The exception is a full entry behind ones
+        that only wait for the other members. Others wait with them: with 32 clients of one call
+        each, letting entries go early made them small and cost 16 to 46 % of the puts.
         """
         if not self._in_flight:
             return True
         return (
-            self._replicator.append_idle and len(self._in_flight) < self._limits.entries_in_flight
+            self._is_full()
+            and self._replicator.append_idle
+            and len(self._in_flight) < self._limits.entries_in_flight
+        )
+
+    def _is_full(self) -> bool:
+        """Tell whether what waits fills an entry."""
+        return (
+            len(self._pending) >= self._limits.entry_commands
+            or self._pending_bytes >= self._limits.entry_bytes
         )
 
     def _due(self, now_ms: int) -> bool:

@@ -133,29 +133,33 @@ async def test_commands_of_one_moment_share_an_entry(bench):
     assert {outcome.index for outcome in outcomes} == {2}
 
 
-async def test_while_an_entry_is_synced_commands_gather(bench):
+async def test_while_an_entry_is_on_its_way_commands_gather(bench):
     bench.proposer.submit(command("a"))
     await turn()
     for name in "bcd":
         bench.proposer.submit(command(name))
         await turn()
-    assert len(bench.raft.entries) == 2
     bench.raft.sync(bench.proposer)
+    await turn()
+    assert len(bench.raft.entries) == 2
+    bench.raft.apply(1)
     await turn()
     assert bench.names(2) == ["b", "c", "d"]
 
 
-async def test_only_a_few_entries_are_in_flight(bench):
+async def test_full_entries_follow_one_another_up_to_a_bound(bench):
+    full = LIMITS.entry_commands
     for name in "abcdef":
-        bench.proposer.submit(command(name))
+        for _ in range(full):
+            bench.proposer.submit(command(name))
         await turn()
         bench.raft.sync(bench.proposer)
         await turn()
-    assert [bench.names(place) for place in (1, 2, 3)] == [["a"], ["b"], ["c"]]
+    assert [bench.names(place) for place in (1, 2, 3)] == [[name] * full for name in "abc"]
     assert len(bench.raft.entries) == 4
     bench.raft.apply(1)
     await turn()
-    assert bench.names(4) == ["d", "e", "f"]
+    assert bench.names(4) == ["d"] * full
 
 
 async def test_an_entry_is_bounded_by_commands_and_bytes(bench):
