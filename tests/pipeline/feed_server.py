@@ -53,6 +53,7 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
         ends_early: end a range one chunk too soon.
         has_cursors: whether CommitCursor is implemented.
         on_chunk: called before each chunk.
+        edit: changes each chunk before it is sent.
     """
 
     def __init__(self, feed: Feed, events_per_chunk: int) -> None:
@@ -64,6 +65,7 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
         self.ends_early = False
         self.has_cursors = True
         self.on_chunk: Callable[[], None] = lambda: None
+        self.edit: Callable[[pb.ReadChangesResponse], object] = lambda chunk: None
         self.addresses: list[str] = []
         self.chunks = 0
         self.describes = 0
@@ -113,13 +115,15 @@ class Node(feed_service_pb2_grpc.FeedServiceServicer):
                 events = [event for event in events if event.tube in request.tubes]
             if self.drops_event:
                 events = events[:-1]
-            yield pb.ReadChangesResponse(
+            chunk = pb.ReadChangesResponse(
                 partition=request.partition,
                 from_seq=position,
                 next_seq=next_seq,
                 rows=len(events),
                 columns=encoded(events, is_filtered=bool(request.tubes)),
             )
+            self.edit(chunk)
+            yield chunk
             position = next_seq
 
     def CommitCursor(  # noqa: N802 - gRPC's name

@@ -112,6 +112,27 @@ def test_a_node_that_leaves_out_an_event_is_found_out(cluster, open_nodes):
         list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
 
 
+def moved(chunk):
+    chunk.from_seq += 50
+    chunk.next_seq += 50
+
+
+def overrun(chunk):
+    chunk.next_seq = 401
+    chunk.rows = 401 - chunk.from_seq
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [moved, overrun, lambda chunk: setattr(chunk, "partition", 1)],
+    ids=["gap", "too much", "another partition"],
+)
+def test_a_node_that_sends_something_else_is_found_out(cluster, open_nodes, edit):
+    cluster.nodes[0].edit = edit
+    with pytest.raises(FeedBroken, match="expected events from 100"):
+        list(RangeReader(open_nodes(), "feed-1").read(WHOLE))
+
+
 def test_a_node_that_ends_early_is_found_out(cluster, open_nodes):
     cluster.nodes[0].ends_early = True
     with pytest.raises(FeedBroken, match="ended the range at 399"):
