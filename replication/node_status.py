@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replication.core.progress import ProgressState
-from replication.core.status import Status
+from replication.core.status import ProgressStatus, Status
 from replication.core.types import ConfState, LogIndex, MemberId, RaftRole, Term, value
 
 
@@ -55,11 +55,16 @@ def peers_of(status: Status) -> Mapping[MemberId, PeerStatus]:
             next=progress.next,
             lag_entries=status.last - progress.match,
             state=progress.state,
-            is_active=progress.recent_active,
+            is_active=_answers(progress),
             is_learner=progress.is_learner,
         )
         for member, progress in status.progress.items()
     }
+
+
+def _answers(progress: ProgressStatus) -> bool:
+    """Tell whether a member answers; right after a check of the quorum none has done so since."""
+    return progress.recent_active or progress.was_active
 
 
 def successor_of(status: Status) -> MemberId | None:
@@ -71,6 +76,6 @@ def successor_of(status: Status) -> MemberId | None:
     candidates = [
         (progress.match, member)
         for member, progress in status.progress.items()
-        if member in voters and progress.recent_active
+        if member in voters and _answers(progress)
     ]
     return max(candidates)[1] if candidates else None

@@ -174,4 +174,5 @@ def _check_quorum(member: Member) -> None:
     if not member.members.has_active_quorum():
         become_follower(member, member.term, NO_MEMBER)
     for _, progress in member.members.others:
+        progress.was_active = progress.recent_active
         progress.recent_active = False

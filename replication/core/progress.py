@@ -42,6 +42,7 @@ class Progress:
         "recent_active",
         "sent_commit",
         "state",
+        "was_active",
     )
 
     def __init__(
@@ -63,6 +64,8 @@ class Progress:
         """Index of the snapshot on its way, 0 if none is."""
         self.recent_active = recent_active
         """Whether anything was heard since the last check of the quorum."""
+        self.was_active = False
+        """Whether anything was heard between the last two checks of the quorum."""
         self.paused_by_flow = False
         """No append until the follower answers one, or a heartbeat."""
         self.inflights = inflights

@@ -28,6 +28,7 @@ class ProgressStatus:
     paused: bool
     pending_snapshot: LogIndex
     recent_active: bool
+    was_active: bool
     inflight_messages: int
     inflight_bytes: int
     inflight_full: bool
@@ -59,6 +60,7 @@ def status_of(member: Member) -> Status:
             paused=each.paused,
             pending_snapshot=each.pending_snapshot,
             recent_active=each.recent_active,
+            was_active=each.was_active,
             inflight_messages=len(each.inflights),
             inflight_bytes=each.inflights.payload_bytes,
             inflight_full=each.inflights.full,
