@@ -97,6 +97,8 @@ class Exporter:
         command = [sys.executable, "-m", "tests.pipeline.exporter", cluster.endpoints]
         self.process = subprocess.Popen(
             [*command, str(journal.root), *map(str, kill)],
+            # What a killed exporter leaves behind stays in the test's folder.
+            env={**os.environ, "TMPDIR": str(journal.root.parent)},
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
