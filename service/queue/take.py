@@ -186,8 +186,7 @@ def _lease(
     appends = ledger.feed.appends
     partitions = len(appends)
     salt = tube.number * TUBE_STRIDE
-    name = tube.name
-    leases = ledger.leases
+    name, leases = tube.name, ledger.leases
     label = session.label if session is not None else ""
     before = run[0].state
     ledger.touch_tube(tube)
