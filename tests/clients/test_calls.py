@@ -54,10 +54,10 @@ async def test_the_server_says_how_long_to_wait(cluster):
 async def test_a_call_ends_with_the_last_reason_when_its_time_is_over(cluster):
     cluster.refuse("PutTasks", "NO_LEADER", times=1_000)
     async with AsyncClient(cluster.target, timeout="300ms") as client:
-        started = time.monotonic()
         with pytest.raises(errors.NoLeader):
             await client.tube("emails").put("a")
-        assert time.monotonic() - started < 2
+    # It gave up long before the cluster would have relented.
+    assert 1 < len(cluster.asked("PutTasks")) < 1_000
 
 
 @pytest.mark.parametrize(
