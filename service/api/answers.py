@@ -11,7 +11,13 @@ from operator import attrgetter
 from typing import Final
 
 from service import wire
-from service.queue.commands import FOREVER_MS, SessionView, TaskView, TubeView
+from service.queue.commands import (
+    FOREVER_MS,
+    NO_EXTRAS,
+    Extras,
+    SessionView,
+    TaskView,
+)
 from service.queue.statistics import TubeStatistics
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 
@@ -42,14 +48,28 @@ def _rest_of(view: TaskView, *, secret: bool) -> bytes:
         priority=view.priority,
         ttr_ms=finite(view.ttr_ms),
         ttl_ms=finite(view.ttl_ms),
-        times_buried=view.times_buried,
     )
-    if view.failure is not None:
-        failure = view.failure
+    if view.extras is not NO_EXTRAS:
+        _show_extras(message, view.extras)
+    return message.SerializeToString()
+
+
+def _show_extras(message: task_pb2.Task, extras: Extras) -> None:
+    """Write the attributes that most tasks do not have."""
+    message.times_buried = extras.times_buried
+    message.retain_until_ms = extras.retain_until_ms
+    message.outcome = task_pb2.Task.Outcome.ValueType(extras.outcome)
+    message.result = extras.result or b""
+    message.result_content_type = extras.result_content_type
+    message.cancel_requested = extras.cancel_requested
+    if extras.failure is not None:
+        failure = extras.failure
         message.failure.type = failure.type
         message.failure.message = failure.message
         message.failure.fatal = failure.fatal
-    return message.SerializeToString()
+    if extras.progress is not None:
+        message.progress.basis_points = extras.progress.basis_points
+        message.progress.note = extras.progress.note
 
 
 _alike: Final = attrgetter(
@@ -62,8 +82,7 @@ _alike: Final = attrgetter(
     "ttr_ms",
     "ttl_ms",
     "visible_at_ms",
-    "times_buried",
-    "failure",
+    "extras",
     "state",
     "session_id",
     "tube",
@@ -101,34 +120,6 @@ def without_payload(body: bytes) -> bytes:
     spec = task_pb2.TaskSpec.FromString(body)
     spec.ClearField("payload")
     return spec.SerializeToString()
-
-
-def tube_message(view: TubeView) -> tube_service_pb2.Tube:
-    """Return a tube with the options in force."""
-    options = tube_service_pb2.TubeOptions.FromString(view.body)
-    own = view.options
-    options.priority_order = (
-        tube_service_pb2.TubeOptions.HIGHER_FIRST
-        if own.higher_first
-        else tube_service_pb2.TubeOptions.LOWER_FIRST
-    )
-    options.priority = own.priority
-    options.delay_ms = own.delay_ms
-    options.ClearField("ttl_ms")
-    options.ClearField("ttr_ms")
-    if own.ttl_ms < FOREVER_MS:
-        options.ttl_ms = own.ttl_ms
-    if own.ttr_ms < FOREVER_MS:
-        options.ttr_ms = own.ttr_ms
-    options.ttl_scope = tube_service_pb2.TubeOptions.UNTAKEN
-    options.on_ack = tube_service_pb2.TubeOptions.REMOVE
-    options.durability = tube_service_pb2.TubeOptions.REPLICATED
-    options.put_paused = own.put_paused
-    options.take_paused = own.take_paused
-    kind = tube_service_pb2.Tube.Kind.ValueType(view.kind)
-    return tube_service_pb2.Tube(
-        name=view.name, kind=kind, options=options, created_ms=view.created_ms
-    )
 
 
 def session_message(view: SessionView, *, secret: bool = False) -> session_service_pb2.Session:

@@ -109,8 +109,12 @@ class Refused(Exception):
 
 def refused(refusal: Refusal) -> Refused:
     """Return the exception for a refusal of the queue core."""
-    violations: tuple[tuple[str, str], ...] = ()
-    if int(refusal.reason) == _Reason.INVALID_FIELD and "field" in refusal.metadata:
+    violations = refusal.violations
+    if (
+        not violations
+        and int(refusal.reason) == _Reason.INVALID_FIELD
+        and "field" in refusal.metadata
+    ):
         violations = ((refusal.metadata["field"], refusal.message),)
     return Refused(int(refusal.reason), refusal.message, refusal.metadata, violations)
 

@@ -177,10 +177,9 @@ def _check_ack(wrong: Violations, path: str, ack: task_service_pb2.Settlement.Ac
     wrong.text(f"{path}.result_content_type", content_type, limits.CONTENT_TYPE_BYTES_MAX)
     if ack.keep not in type(ack).Keep.values():
         wrong.add(f"{path}.keep", f"{ack.keep} is unknown")
-    else:
-        wrong.not_yet(f"{path}.keep", asked=ack.keep in (type(ack).DONE, type(ack).ZOMBIE))
     wrong.not_negative(f"{path}.retain_ms", ack.retain_ms)
-    wrong.not_yet(f"{path}.retain_ms", asked=ack.retain_ms > 0)
+    if ack.keep == type(ack).REMOVE and ack.HasField("retain_ms"):
+        wrong.add(f"{path}.retain_ms", "means nothing for a task that is not kept")
     wrong.not_yet(f"{path}.payload", asked=ack.HasField("payload"))
 
 

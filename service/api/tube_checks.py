@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from service import limits
 from service.api.violations import Violations
-from taskraft.v1 import session_service_pb2, tube_service_pb2
+from service.forms import tube_options
+from service.queue.commands import TubeKind
+from service.queue.option_checks import violations
+from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 
 _Options = tube_service_pb2.TubeOptions
 
-_DURATIONS: Final = ("delay_ms", "ttl_ms", "ttr_ms", "retain_ms")
-_COUNTS: Final = ("capacity_tasks", "capacity_bytes", "buried_max", "concurrency", "rate_burst")
 _NOT_YET: Final = (
-    "retain_ms",
     "capacity_tasks",
     "capacity_bytes",
     "buried_max",
@@ -25,20 +25,20 @@ _NOT_YET: Final = (
     "rate_per_second",
     "rate_burst",
     "subqueue_weights",
+    "priority_min",
+    "priority_max",
 )
 """Options that the queue core does not do yet; asking for one is refused, never ignored."""
-_ENUMS: Final = {
-    "priority_order": (_Options.LOWER_FIRST, _Options.HIGHER_FIRST),
-    "ttl_scope": (_Options.UNTAKEN,),
-    "on_ack": (_Options.REMOVE,),
-    "durability": (_Options.REPLICATED,),
-}
-"""The values of each choice that exist; others that the contract knows are not implemented yet."""
-_KNOWN: Final = {
+_ENUMS: Final[Mapping[str, frozenset[int]]] = {
     "priority_order": frozenset(_Options.PriorityOrder.values()),
     "ttl_scope": frozenset(_Options.TtlScope.values()),
+    "ttl_policy": frozenset(_Options.TtlPolicy.values()),
     "on_ack": frozenset(_Options.OnAck.values()),
     "durability": frozenset(_Options.Durability.values()),
+}
+_NOT_YET_VALUES: Final = {
+    "ttl_scope": (_Options.READY_ONLY, _Options.ALL),
+    "durability": (_Options.TEMPORARY,),
 }
 
 
@@ -47,31 +47,43 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.tube("tube.name", request.tube.name)
-    kinds = tube_service_pb2.Tube.Kind
-    if request.tube.kind not in kinds.values() or request.tube.kind == 0:
-        wrong.add("tube.kind", "missing or unknown")
     wrong.not_yet("profile", asked=bool(request.profile))
     wrong.not_yet("tube.driver", asked=bool(request.tube.driver))
     wrong.not_yet("tube.driver_version", asked=request.tube.driver_version != 0)
-    _check_options(wrong, request.tube.options)
+    options = request.tube.options
+    known = _check_choices(wrong, options)
+    if request.tube.kind not in tube_service_pb2.Tube.Kind.values() or request.tube.kind == 0:
+        wrong.add("tube.kind", "missing or unknown")
+    elif known:
+        kind = TubeKind(request.tube.kind)
+        for path, text in violations(request.tube.name, kind, tube_options(options)):
+            wrong.add(f"tube.options.{path}", text)
     wrong.raise_any()
 
 
-def _check_options(wrong: Violations, options: _Options) -> None:
-    set_fields = {field.name: content for field, content in options.ListFields()}
-    for name in _DURATIONS + _COUNTS:
-        content = set_fields.get(name, 0)
-        if isinstance(content, int):
-            wrong.not_negative(f"tube.options.{name}", content)
-    for name, known in _KNOWN.items():
-        choice = set_fields.get(name, 0)
-        if choice not in known:
+def _check_choices(wrong: Violations, options: _Options) -> bool:
+    """Check that every choice is one that the contract knows."""
+    known = True
+    for name, choices in _ENUMS.items():
+        choice = getattr(options, name)
+        if choice not in choices:
             wrong.add(f"tube.options.{name}", f"{choice} is unknown")
-        elif choice and choice not in _ENUMS[name]:
+            known = False
+        elif choice in _NOT_YET_VALUES.get(name, ()):
             wrong.unimplemented(f"tube.options.{name}")
+    retry = options.retry
+    for name, choice, numbers in (
+        ("exhausted", retry.exhausted, type(retry).Exhausted.values()),
+        ("position", retry.position, task_pb2.TaskSpec.Position.values()),
+    ):
+        if choice not in numbers:
+            wrong.add(f"tube.options.retry.{name}", f"{choice} is unknown")
+            known = False
+    set_fields = {field.name: content for field, content in options.ListFields()}
     for name in _NOT_YET:
         # A zero says what is the case anyway: no limit, nothing kept.
         wrong.not_yet(f"tube.options.{name}", asked=bool(set_fields.get(name)))
+    return known
 
 
 def check_tube_name(name: str, request_id: str = "") -> None:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from service import forms
-from service.api.answers import statistics_message, sum_of, tube_message
+from service.api.answers import statistics_message, sum_of
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.paging import page_of
 from service.api.reading import Reading
 from service.api.status import Refused
+from service.api.tube_answers import tube_message
 from service.api.tube_checks import check_create_tube, check_names, check_tube_name
 from service.limits import PAGE_SIZE_MAX
 from service.queue.commands import CountResult, TubeResult

@@ -10,12 +10,15 @@ from service.queue.commands import (
     Delete,
     ItemRefusal,
     Kick,
+    Outcome,
     Reason,
     Refusal,
     ReleaseAll,
 )
+from service.queue.endings import bury as bury_task
+from service.queue.endings import end
 from service.queue.instants import after, lengthened, postponed
-from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
+from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -95,9 +98,8 @@ def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
             refused.append(ItemRefusal(item, no_task(task_id)))
         elif task.state in (READY, DELAYED):
             ledger.leave_order(task)
-            task.failure = failure if failure is not None else task.failure
-            task.times_buried += 1
-            ledger.move(task, EventKind.BURY, BURIED, failure.type if failure is not None else "")
+            reason = failure.type if failure is not None else ""
+            bury_task(ledger, task, EventKind.BURY, failure, reason)
             count += 1
         elif task.state is not BURIED:
             refused.append(ItemRefusal(item, wrong_state(task)))
@@ -117,7 +119,7 @@ def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
             refused.append(ItemRefusal(item, no_task(task_id)))
             continue
         ledger.leave_order(task)
-        ledger.move(task, EventKind.DELETE, GONE)
+        end(ledger, task, EventKind.DELETE, Outcome.DELETED)
         count += 1
     return CountResult(count, refused)
 

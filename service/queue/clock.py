@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from service.queue.commands import Outcome
+from service.queue.endings import end
 from service.queue.life_cycle import GONE, READY, TAKEN, EventKind
 from service.queue.sessions import end_session
-from service.queue.task import DELAY_TIMER, LEASE_TIMER, SESSION_TIMER, TTL_TIMER
+from service.queue.task import (
+    DELAY_TIMER,
+    LEASE_TIMER,
+    RETENTION_TIMER,
+    SESSION_TIMER,
+    TTL_TIMER,
+)
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -51,10 +59,12 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
     elif kind == LEASE_TIMER:
         assert task.state is TAKEN
         ledger.move(task, EventKind.TTR_EXPIRED, READY)
-    else:
-        assert kind == TTL_TIMER
+    elif kind == TTL_TIMER:
         ledger.leave_order(task)
-        ledger.move(task, EventKind.TTL_EXPIRED, GONE)
+        end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
+    else:
+        assert kind == RETENTION_TIMER
+        ledger.move(task, EventKind.RETENTION_EXPIRED, GONE)
     return 1
 
 

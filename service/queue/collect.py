@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from service.queue.store import Write
     from service.queue.task import Task
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of everything in the store; a store of another version is refused."""
 
 META_HEAD: Final = Struct(">BQqQIQI")

@@ -11,7 +11,7 @@ from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from service.queue.commands import Reason, Refusal, State
+from service.queue.commands import Outcome, Reason, Refusal, State
 from service.queue.feed import TUBE_STRIDE, Feed
 from service.queue.instants import NEVER_MS
 from service.queue.keys import body_key, task_id_of, task_key, timer_scan
@@ -21,7 +21,7 @@ from service.queue.requests import Requests
 from service.queue.task import Task, read_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from service.queue.limits import Limits
     from service.queue.session import Session
@@ -61,6 +61,8 @@ class Ledger:
         self.dirty_sessions: list[Session] = []
         self.ended_sessions: list[Session] = []
         self.ended_tubes: list[int] = []
+        self.watcher: Callable[[Task, Outcome], None] | None = None
+        """Told of each task before it ends or is buried; has no effect on the replicated state."""
 
     # ------------------------------------------------------------------------------------ finding
 
@@ -223,7 +225,7 @@ class Ledger:
 
     def end_lease(self, task: Task) -> None:
         """Make a taken task's token stale."""
-        del self.leases[task.token]
+        self.leases.pop(task.token, None)  # an acknowledgement has taken it out already
         if task.session is not None:
             del task.session.held[task.token]
             task.session = None

@@ -62,6 +62,9 @@ class Operation(IntEnum):
     SESSION_END = 16
     RELEASE_ALL = 17
     TRUNCATE = 18
+    ACK_KEEP = 19
+    ACK_RETAIN = 20
+    RETENTION_END = 21
 
 
 GONE: Final = State.GONE
@@ -69,6 +72,12 @@ READY: Final = State.READY
 DELAYED: Final = State.DELAYED
 TAKEN: Final = State.TAKEN
 BURIED: Final = State.BURIED
+DONE: Final = State.DONE
+ZOMBIE: Final = State.ZOMBIE
+HELD: Final = State.HELD
+
+FINISHED: Final = (DONE, ZOMBIE)
+"""States of tasks that have ended and are kept."""
 
 STATES: Final = tuple(State)
 """States by number."""
@@ -88,6 +97,8 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (DELAYED, Operation.DELAY_END): READY,
     (DELAYED, Operation.TRUNCATE): GONE,
     (TAKEN, Operation.ACK): GONE,
+    (TAKEN, Operation.ACK_KEEP): DONE,
+    (TAKEN, Operation.ACK_RETAIN): ZOMBIE,
     (TAKEN, Operation.RELEASE): READY,
     (TAKEN, Operation.RELEASE_DELAYED): DELAYED,
     (TAKEN, Operation.BURY_TAKEN): BURIED,
@@ -104,5 +115,11 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (BURIED, Operation.DELETE): GONE,
     (BURIED, Operation.TTL_END): GONE,
     (BURIED, Operation.TRUNCATE): GONE,
+    (DONE, Operation.DELETE): GONE,
+    (DONE, Operation.RETENTION_END): GONE,
+    (DONE, Operation.TRUNCATE): GONE,
+    (ZOMBIE, Operation.DELETE): GONE,
+    (ZOMBIE, Operation.RETENTION_END): GONE,
+    (ZOMBIE, Operation.TRUNCATE): GONE,
 }
 """From a state by an operation to a state."""

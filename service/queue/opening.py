@@ -70,7 +70,7 @@ def _open_removal(ledger: Ledger, meta: bytes, at: int) -> int:
     number, next_id, name_bytes = REMOVAL.unpack_from(meta, at)
     at += REMOVAL.size
     name = meta[at : at + name_bytes].decode()
-    view = TubeView(name, TubeKind.FIFO, TubeOptions(), b"", 0)
+    view = TubeView(name, TubeKind.FIFO, TubeOptions(), 0)
     ledger.removals[number] = (Tube(number, view, ledger.store, ledger.limits), next_id)
     return at + name_bytes
 

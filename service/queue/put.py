@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
+    Extras,
     ItemRefusal,
     NewTask,
     Position,
@@ -48,6 +49,7 @@ def put(ledger: Ledger, command: Put) -> PutResult | Refusal:
         or task.visible_at_ms is not None
         or task.position is not IN_ORDER
         or task.subqueue
+        or task.retry is not None
     }
     if not wishes:
         return PutResult(_store(ledger, tube, tasks, has_wishes=False))
@@ -136,6 +138,8 @@ def _store(
             terms = terms_of(tube, new, now_ms)
         body, size, task_type, subqueue = new.body, new.payload_bytes, new.type, new.subqueue
         task = Task(tube, task_id, terms, now_ms, body, size, task_type, subqueue)
+        if has_wishes and new.retry is not None:
+            task.extras = Extras(retry=new.retry)
         tasks[task_id] = task
         add_dirty(task)
         state = task.state

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import TYPE_CHECKING, Final, assert_never
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
 
+from service.queue.acknowledge import acknowledge, stale, unsuitable_ack
 from service.queue.commands import (
     FOREVER_MS,
     Ack,
@@ -13,6 +14,7 @@ from service.queue.commands import (
     Position,
     Reason,
     Refusal,
+    Reject,
     Release,
     Settle,
     Settlement,
@@ -21,17 +23,14 @@ from service.queue.commands import (
     TouchedLease,
     TtlPolicy,
 )
-from service.queue.feed import TUBE_STRIDE
+from service.queue.endings import bury
 from service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
-from service.queue.ledger import BY_TUBE
-from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
+from service.queue.life_cycle import DELAYED, READY, TAKEN, EventKind
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.task import Task
     from service.queue.tube import Tube
-
-ACK: Final = EventKind.ACK
 
 
 def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
@@ -45,7 +44,7 @@ def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
     item = 0
     for settlement in command.settlements:
         if isinstance(settlement, Ack):
-            _ack(ledger, settlement, item, refused)
+            acknowledge(ledger, settlement, item, refused)
         else:
             for place, token in enumerate(settlement.tokens, item):
                 refusal = _settle_one(ledger, settlement, token, touched)
@@ -57,21 +56,21 @@ def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
 
 def _settle_one(
     ledger: Ledger,
-    settlement: Release | BuryTaken | Touch,
+    settlement: Release | BuryTaken | Reject | Touch,
     token: int,
     touched: list[TouchedLease],
 ) -> Refusal | None:
     """Settle one lease; return why not, or None."""
     task = ledger.leases.get(token)
     if task is None:
-        return _stale(token)
+        return stale(token)
     refusal = _unsuitable(task.tube, settlement)
     if refusal is not None:
         return refusal
     match settlement:
         case Release():
             _release(ledger, settlement, task)
-        case BuryTaken():
+        case BuryTaken() | Reject():
             _bury(ledger, settlement, task)
         case Touch():
             _touch(ledger, settlement, task)
@@ -79,12 +78,6 @@ def _settle_one(
         case _:
             assert_never(settlement)
     return None
-
-
-def _stale(token: int) -> Refusal:
-    return Refusal(
-        Reason.LEASE_STALE, "the lease is not valid, or not any more", {"token": str(token)}
-    )
 
 
 def _first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
@@ -98,7 +91,7 @@ def _first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
         for place, token in enumerate(settlement.tokens, item):
             task = ledger.leases.get(token)
             refusal = (
-                _stale(token)
+                stale(token)
                 if task is None or token in ended
                 else _unsuitable(task.tube, settlement)
             )
@@ -113,9 +106,11 @@ def _first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
 
 def _unsuitable(tube: Tube, settlement: Settlement) -> Refusal | None:
     """Return why a settlement is not for this kind of tube, or None."""
+    if isinstance(settlement, Ack):
+        return unsuitable_ack(tube, settlement)
     if tube.has_options or not isinstance(settlement, Release):
         return None
-    wishes = {"delay_ms": settlement.delay_ms > 0, "ttl_ms": settlement.ttl_ms is not None}
+    wishes = {"delay_ms": (settlement.delay_ms or 0) > 0, "ttl_ms": settlement.ttl_ms is not None}
     for field, wished in wishes.items():
         if wished:
             return Refusal(
@@ -126,84 +121,12 @@ def _unsuitable(tube: Tube, settlement: Settlement) -> Refusal | None:
     return None
 
 
-def _ack(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal]) -> None:
-    """Finish tasks."""
-    pop = ledger.leases.pop
-    tasks: list[Task] = []
-    for place, token in enumerate(settlement.tokens, item):
-        task = pop(token, None)
-        if task is None:
-            refused.append(ItemRefusal(place, _stale(token)))
-        else:
-            tasks.append(task)
-    for tube, run in groupby(tasks, BY_TUBE):
-        _finish(ledger, tube, list(run))
-
-
-def _finish(ledger: Ledger, tube: Tube, run: list[Task]) -> None:
-    """Do what ``Ledger.move`` does, at once for tasks of one tube: the hot path of consumers."""
-    index, now_ms, place, name = ledger.index, ledger.now_ms, ledger.place, tube.name
-    appends = ledger.feed.appends
-    partitions = len(appends)
-    salt = tube.number * TUBE_STRIDE
-    tasks = tube.tasks
-    payload_bytes = resident_bytes = 0
-    for task in run:
-        task_id = task.id
-        size = task.payload_bytes
-        payload_bytes += size
-        session = task.session
-        label = ""
-        if session is not None:
-            label = session.label
-            del session.held[task.token]
-            task.session = None
-        appends[(salt + task_id) % partitions](
-            (
-                index,
-                place,
-                now_ms,
-                name,
-                task_id,
-                ACK,
-                TAKEN,
-                GONE,
-                task.attempt,
-                task.priority,
-                task.created_ms,
-                task.since_ms,
-                task.subqueue,
-                label,
-                "",
-                task.type,
-                size,
-            )
-        )
-        place += 1
-        if task.timer is not None:
-            ledger.timers.discard(task.timer)
-            task.timer = None
-        task.state = GONE
-        if task.body is not None:
-            resident_bytes += len(task.body)
-            task.body = None
-        if task.written is None:
-            del tasks[task_id]
-        elif not task.dirty:
-            task.dirty = True
-            ledger.dirty_tasks.append(task)
-    ledger.place = place
-    ledger.resident_bytes -= resident_bytes
-    ledger.touch_tube(tube)
-    tube.counters.count(ACK, TAKEN, GONE, len(run), -payload_bytes)
-
-
 def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
     reason = ""
     if settlement.failure is not None:
-        task.failure = settlement.failure
+        task.extras = replace(task.extras, failure=settlement.failure)
         reason = settlement.failure.type
-    delay_ms = max(settlement.delay_ms, 0)
+    delay_ms = max(settlement.delay_ms or 0, 0)
     _renew_ttl(ledger, task, settlement, delay_ms)
     if settlement.position is Position.FRONT and delay_ms == 0:
         task.order = (task.tube.front_lane(), *task.order[1:])
@@ -218,7 +141,8 @@ def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
 
 def _renew_ttl(ledger: Ledger, task: Task, settlement: Release, delay_ms: int) -> None:
     """Do to the time to live what a release asks for."""
-    match settlement.ttl_policy:
+    policy = settlement.ttl_policy or task.tube.options.ttl_policy
+    match policy:
         case TtlPolicy.ADD_DELAY:
             task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
             task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
@@ -229,15 +153,12 @@ def _renew_ttl(ledger: Ledger, task: Task, settlement: Release, delay_ms: int) -
         case TtlPolicy.KEEP_DEADLINE:
             pass
         case _:
-            assert_never(settlement.ttl_policy)
+            assert_never(policy)
 
 
-def _bury(ledger: Ledger, settlement: BuryTaken, task: Task) -> None:
-    if settlement.failure is not None:
-        task.failure = settlement.failure
-    task.times_buried += 1
-    reason = settlement.failure.type if settlement.failure is not None else ""
-    ledger.move(task, EventKind.BURY, BURIED, reason)
+def _bury(ledger: Ledger, settlement: BuryTaken | Reject, task: Task) -> None:
+    failure = settlement.failure
+    bury(ledger, task, EventKind.BURY, failure, failure.type if failure is not None else "")
 
 
 def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:

@@ -7,11 +7,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from service.queue.circulation import no_task, wrong_state
-from service.queue.commands import FOREVER_MS, Reason, Refusal, Take, TakeResult, TaskView
+from service.queue.commands import FOREVER_MS, Outcome, Reason, Refusal, Take, TakeResult, TaskView
+from service.queue.endings import end
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
 from service.queue.ledger import BY_TUBE
-from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
+from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +84,7 @@ def _first(ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int) -> 
         assert task is not None, f"tube {tube.number} has no task {order[2]}"
         assert task.state is READY
         if task.expire_at_ms <= now_ms:
-            ledger.move(task, EventKind.TTL_EXPIRED, GONE)
+            end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
             continue
         bytes_max -= task.payload_bytes
         if bytes_max < 0 and tasks:
@@ -164,7 +165,7 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
         return wrong_state(task)
     ledger.leave_order(task)
     if task.state is not DELAYED and task.expire_at_ms <= ledger.now_ms:
-        ledger.move(task, EventKind.TTL_EXPIRED, GONE)
+        end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
         return no_task(task.id)
     return [task]
 

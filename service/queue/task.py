@@ -8,10 +8,11 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from service.queue.commands import Failure, State, TaskView
+from service.queue.commands import NO_EXTRAS, Extras, State, TaskView
+from service.queue.extras_codec import read_extras, write_extras
 from service.queue.instants import NEVER_MS, shown, shown_duration
 from service.queue.keys import buried_key, lease_key, ready_key, timer_key
-from service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN
+from service.queue.life_cycle import BURIED, DELAYED, DONE, READY, STATES, TAKEN, ZOMBIE
 
 if TYPE_CHECKING:
     from service.queue.ordered_index import Entry
@@ -24,13 +25,13 @@ BODY_INLINE_BYTES_MAX: Final = 1024
 DELAY_TIMER: Final = 1
 LEASE_TIMER: Final = 2
 TTL_TIMER: Final = 3
+RETENTION_TIMER: Final = 4
 SESSION_TIMER: Final = 5
-"""Kinds of timers, in the order in which they fire at one instant; 4 is left for retention."""
+"""Kinds of timers, in the order in which they fire at one instant."""
 
-_record = Struct(">BBqqqqqqqqqIQQQIIHH")
-_failure = Struct(">?HI")
+_record = Struct(">BBqqqqqqqqqIQQQIHH")
 _BODY_APART: Final = 1
-_FAILED: Final = 2
+_HAS_EXTRAS: Final = 2
 
 
 class Terms(NamedTuple):
@@ -52,7 +53,8 @@ class Task:
     Invariants: ``token`` is 0 and ``session`` None unless the task is taken; ``timer`` is the
     earliest deadline that matters in its state, or None; ``written`` is what the store knows: None
     for nothing, else the keys of the task's place (or lease) and of its timer, and whether its
-    content has one. ``body`` None: it is in the store.
+    content has one. ``body`` None: it is in the store. ``extras`` is ``NO_EXTRAS`` for most tasks,
+    and never changed in place.
     """
 
     __slots__ = (
@@ -61,7 +63,7 @@ class Task:
         "created_ms",
         "dirty",
         "expire_at_ms",
-        "failure",
+        "extras",
         "id",
         "lease_until_ms",
         "order",
@@ -72,7 +74,6 @@ class Task:
         "state",
         "subqueue",
         "timer",
-        "times_buried",
         "token",
         "ttl_ms",
         "ttr_ms",
@@ -117,8 +118,7 @@ class Task:
         self.attempt = 0
         self.token = 0
         self.session: Session | None = None
-        self.failure: Failure | None = None
-        self.times_buried = 0
+        self.extras: Extras = NO_EXTRAS
         self.timer: Entry | None = None
         self.dirty = True
         self.written: tuple[bytes, bytes, bool] | None = None
@@ -140,6 +140,8 @@ class Task:
             due_ms, kind = self.lease_until_ms, LEASE_TIMER
         elif state is DELAYED:
             due_ms, kind = self.visible_at_ms, DELAY_TIMER
+        elif state is DONE or state is ZOMBIE:
+            due_ms, kind = self.extras.retain_until_ms or NEVER_MS, RETENTION_TIMER
         else:
             due_ms, kind = self.expire_at_ms, TTL_TIMER
         return None if due_ms >= NEVER_MS else (due_ms, kind, self.tube.number, self.id)
@@ -159,7 +161,7 @@ class Task:
 
     def record(self) -> bytes:
         """Return the task as it is written under its key; the same bytes on all replicas."""
-        failure = self.failure
+        extras = self.extras
         session = self.session
         lane, rank, _ = self.order
         apart = self.is_body_apart
@@ -167,7 +169,7 @@ class Task:
         subqueue = self.subqueue.encode()
         head = _record.pack(
             self.state,
-            (_BODY_APART if apart else 0) | (_FAILED if failure is not None else 0),
+            (_BODY_APART if apart else 0) | (_HAS_EXTRAS if extras is not NO_EXTRAS else 0),
             self.priority,
             lane,
             rank,
@@ -182,17 +184,13 @@ class Task:
             self.token,
             session.number if session is not None else 0,
             self.payload_bytes,
-            self.times_buried,
             len(task_type),
             len(subqueue),
         )
         body = b"" if apart or self.body is None else self.body
-        if failure is None:
+        if extras is NO_EXTRAS:
             return b"".join((head, task_type, subqueue, body))
-        kind = failure.type.encode()
-        message = failure.message.encode()
-        reported = _failure.pack(failure.fatal, len(kind), len(message))
-        return b"".join((head, task_type, subqueue, reported, kind, message, body))
+        return b"".join((head, task_type, subqueue, write_extras(extras), body))
 
     def view(self, body: bytes) -> TaskView:
         """Return the task as it is shown."""
@@ -213,8 +211,7 @@ class Task:
             self.priority,
             shown_duration(self.ttr_ms),
             shown_duration(self.ttl_ms),
-            self.failure,
-            self.times_buried,
+            self.extras,
         )
 
 
@@ -240,23 +237,15 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
         token,
         session_number,
         payload_bytes,
-        times_buried,
         type_bytes,
         subqueue_bytes,
     ) = _record.unpack_from(record)
     type_end = _record.size + type_bytes
     end = type_end + subqueue_bytes
-    failure = None
+    extras = NO_EXTRAS
     subqueue = record[type_end:end].decode()
-    if flags & _FAILED:
-        fatal, kind_bytes, message_bytes = _failure.unpack_from(record, end)
-        start = end + _failure.size
-        end = start + kind_bytes + message_bytes
-        failure = Failure(
-            record[start : start + kind_bytes].decode(),
-            record[start + kind_bytes : end].decode(),
-            fatal,
-        )
+    if flags & _HAS_EXTRAS:
+        extras, end = read_extras(record, end)
     task = Task(
         tube,
         task_id,
@@ -280,8 +269,7 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
     task.lease_until_ms = lease_until_ms
     task.attempt = attempt
     task.token = token
-    task.failure = failure
-    task.times_buried = times_buried
+    task.extras = extras
     task.timer = task.due()
     task.written = (*task.keys(), bool(flags & _BODY_APART))
     task.dirty = False

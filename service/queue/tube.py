@@ -7,11 +7,13 @@ the old name, options and counters, so that the old content can be cleared away 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from service.queue.commands import TubeKind, TubeOptions, TubeView
+from service.queue.commands import TubeKind, TubeView
 from service.queue.keys import BURIED_ORDER, READY_ORDER, order_scan
 from service.queue.life_cycle import BURIED, READY
+from service.queue.option_checks import TIMED_KINDS
+from service.queue.options_codec import read_options, write_options
 from service.queue.ordered_index import OrderedIndex
 from service.queue.statistics import Counters
 
@@ -20,10 +22,7 @@ if TYPE_CHECKING:
     from service.queue.store import Store
     from service.queue.task import Task
 
-_record = Struct(">IBQqq?qqqq??HI")
-
-SPEAKING_KINDS: Final = (TubeKind.FIFOTTL,)
-"""Kinds whose tasks may have a priority, a delay, a time to live and a time to run."""
+_record = Struct(">IBQqqIHHH")
 
 
 class Tube:
@@ -35,17 +34,19 @@ class Tube:
     """
 
     __slots__ = (
-        "body",
         "buried",
         "counters",
         "created_ms",
         "dirty",
+        "driver",
+        "driver_version",
         "kind",
         "lane_max",
         "name",
         "next_id",
         "number",
         "options",
+        "profile",
         "ready",
         "tasks",
     )
@@ -56,8 +57,10 @@ class Tube:
         self.name = view.name
         self.kind = view.kind
         self.options = view.options
-        self.body = view.body
         self.created_ms = view.created_ms
+        self.profile = view.profile
+        self.driver = view.driver
+        self.driver_version = view.driver_version
         self.next_id = 1
         self.lane_max = 0
         self.counters = Counters()
@@ -73,7 +76,7 @@ class Tube:
     @property
     def has_options(self) -> bool:
         """Tell whether tasks of this kind of tube may have priority, delay, ttl and ttr."""
-        return self.kind in SPEAKING_KINDS
+        return self.kind in TIMED_KINDS
 
     def rank(self, priority: int) -> int:
         """Return what a priority counts for: lower ranks first. ``~`` reverses without overflow."""
@@ -91,7 +94,15 @@ class Tube:
 
     def view(self) -> TubeView:
         """Return the tube as it is shown."""
-        return TubeView(self.name, self.kind, self.options, self.body, self.created_ms)
+        return TubeView(
+            self.name,
+            self.kind,
+            self.options,
+            self.created_ms,
+            self.profile,
+            self.driver,
+            self.driver_version,
+        )
 
     def emptied(self, number: int, store: Store, limits: Limits) -> Tube:
         """Return the tube without its content, under a new number; ids are not used again."""
@@ -103,25 +114,20 @@ class Tube:
 
     def record(self) -> bytes:
         """Return the tube as it is written under its key."""
-        options = self.options
-        name = self.name.encode()
+        name, profile, driver = self.name.encode(), self.profile.encode(), self.driver.encode()
         head = _record.pack(
             self.number,
             self.kind,
             self.next_id,
             self.lane_max,
             self.created_ms,
-            options.higher_first,
-            options.priority,
-            options.delay_ms,
-            options.ttl_ms,
-            options.ttr_ms,
-            options.put_paused,
-            options.take_paused,
+            self.driver_version,
             len(name),
-            len(self.body),
+            len(profile),
+            len(driver),
         )
-        return b"".join((head, name, self.body, self.counters.record()))
+        options = write_options(self.options)
+        return b"".join((head, name, profile, driver, options, self.counters.record()))
 
 
 def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
@@ -132,33 +138,28 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
         next_id,
         lane_max,
         created_ms,
-        higher_first,
-        priority,
-        delay_ms,
-        ttl_ms,
-        ttr_ms,
-        put_paused,
-        take_paused,
+        driver_version,
         name_bytes,
-        body_bytes,
+        profile_bytes,
+        driver_bytes,
     ) = _record.unpack_from(record)
     name_end = _record.size + name_bytes
-    body_end = name_end + body_bytes
-    options = TubeOptions(
-        higher_first=higher_first,
-        priority=priority,
-        delay_ms=delay_ms,
-        ttl_ms=ttl_ms,
-        ttr_ms=ttr_ms,
-        put_paused=put_paused,
-        take_paused=take_paused,
+    profile_end = name_end + profile_bytes
+    driver_end = profile_end + driver_bytes
+    options, options_end = read_options(record, driver_end)
+    view = TubeView(
+        record[_record.size : name_end].decode(),
+        TubeKind(kind),
+        options,
+        created_ms,
+        record[name_end:profile_end].decode(),
+        record[profile_end:driver_end].decode(),
+        driver_version,
     )
-    name = record[_record.size : name_end].decode()
-    view = TubeView(name, TubeKind(kind), options, record[name_end:body_end], created_ms)
     tube = Tube(number, view, store, limits)
     tube.next_id = next_id
     tube.lane_max = lane_max
-    tube.counters = Counters.read(record, body_end)
+    tube.counters = Counters.read(record, options_end)
     states = tube.counters.states
     scan_ready = order_scan(store, READY_ORDER, number)
     scan_buried = order_scan(store, BURIED_ORDER, number)

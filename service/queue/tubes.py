@@ -13,12 +13,12 @@ from service.queue.commands import (
     Refusal,
     TruncateTube,
     TubeKind,
-    TubeOptions,
     TubeResult,
     TubeView,
 )
 from service.queue.life_cycle import GONE, TAKEN, EventKind
-from service.queue.tube import SPEAKING_KINDS, Tube
+from service.queue.option_checks import violations
+from service.queue.tube import Tube
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -40,7 +40,15 @@ def create_tube(ledger: Ledger, command: CreateTube) -> TubeResult | Refusal:
     if refusal is not None:
         return refusal
     ledger.tube_number += 1
-    view = TubeView(command.name, command.kind, command.options, command.body, ledger.now_ms)
+    view = TubeView(
+        command.name,
+        command.kind,
+        command.options,
+        ledger.now_ms,
+        command.profile,
+        command.driver,
+        command.driver_version,
+    )
     tube = Tube(ledger.tube_number, view, ledger.store, ledger.limits)
     ledger.add_tube(tube)
     return TubeResult(tube.view())
@@ -54,15 +62,15 @@ def _refusal(ledger: Ledger, command: CreateTube) -> Refusal | None:
             f"tubes of kind {command.kind.name} are not implemented yet",
             {"kind": command.kind.name},
         )
-    if command.kind not in SPEAKING_KINDS:
-        plain = TubeOptions()
-        for field in ("higher_first", "priority", "delay_ms", "ttl_ms", "ttr_ms"):
-            if getattr(command.options, field) != getattr(plain, field):
-                return Refusal(
-                    Reason.INVALID_FIELD,
-                    f"{field} means nothing in a tube of kind {command.kind.name}",
-                    {"field": field, "kind": command.kind.name},
-                )
+    wrong = violations(command.name, command.kind, command.options)
+    if wrong:
+        field, text = wrong[0]
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"{field} {text}",
+            {"field": field, "kind": command.kind.name},
+            tuple(wrong),
+        )
     if len(ledger.tubes) >= ledger.limits.tubes_max:
         return Refusal(
             Reason.LIMIT_REACHED,

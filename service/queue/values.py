@@ -10,5 +10,8 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """Make ``cls`` an immutable value: frozen by the type checker, free at run time."""
-    return dataclass(slots=True)(cls)
+    """Make ``cls`` an immutable value: frozen by the type checker, free at run time.
+
+    It may be hashed, since nobody changes it; so it may also be a default of other values.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)

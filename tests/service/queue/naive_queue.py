@@ -15,7 +15,11 @@ from service.queue.commands import (
     CreateTube,
     Delete,
     DropTube,
+    Extras,
+    Keep,
     Kick,
+    OnAck,
+    Outcome,
     Position,
     Put,
     PutResult,
@@ -89,8 +93,14 @@ class NaiveQueue(NaiveSessions):
             task["priority"],
             span(task["ttr"]),
             span(task["ttl"]),
-            task["failure"],
-            task["times_buried"],
+            Extras(
+                failure=task["failure"],
+                times_buried=task["times_buried"],
+                result=task["result"],
+                result_content_type=task["result_type"],
+                outcome=task["outcome"],
+                retain_until_ms=shown(task["retain_until"]),
+            ),
         )
 
     def deadlines(self):
@@ -99,6 +109,8 @@ class NaiveQueue(NaiveSessions):
             due, kind = {
                 State.DELAYED: (task["visible_at"], 1),
                 State.TAKEN: (task["lease_until"], 2),
+                State.DONE: (task["retain_until"], 4),
+                State.ZOMBIE: (task["retain_until"], 4),
             }.get(task["state"], (task["expire_at"], 3))
             found.append((due, kind, task["tube"]["number"], task["id"], task))
         return sorted((line for line in found if line[0] < NEVER), key=lambda line: line[:4])
@@ -152,6 +164,8 @@ class NaiveQueue(NaiveSessions):
                 self.move(subject, EventKind.TTR_EXPIRED, State.READY)
             elif kind == 3:
                 self.move(subject, EventKind.TTL_EXPIRED, State.GONE)
+            elif kind == 4:
+                self.move(subject, EventKind.RETENTION_EXPIRED, State.GONE)
             else:
                 fired += self.end(subject)
         results = [
@@ -175,7 +189,7 @@ class NaiveQueue(NaiveSessions):
                 return TubeResult(existing["view"], True)
             return Reason.TUBE_EXISTS
         self.numbers += 1
-        view = TubeView(command.name, command.kind, command.options, command.body, self.now)
+        view = TubeView(command.name, command.kind, command.options, self.now)
         tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
         self.tubes.append(tube)
         return TubeResult(view)
@@ -263,6 +277,10 @@ class NaiveQueue(NaiveSessions):
             "session": None,
             "attempt": 0,
             "failure": None,
+            "retain_until": NEVER,
+            "result": None,
+            "result_type": "",
+            "outcome": Outcome.NONE,
             "times_buried": 0,
         }
         tube["next"] += 1
@@ -368,7 +386,7 @@ class NaiveQueue(NaiveSessions):
             task = self.holder(token)
             match settlement:
                 case Ack():
-                    self.move(task, EventKind.ACK, State.GONE)
+                    self.ack(task, settlement)
                 case Release():
                     self.release(task, settlement)
                 case BuryTaken():
@@ -384,11 +402,34 @@ class NaiveQueue(NaiveSessions):
         task = self.holder(token)
         if not task:
             return Reason.LEASE_STALE
+        if isinstance(settlement, Ack):
+            options = task["tube"]["view"].options
+            state = self.kept_as(options, settlement)
+            own = settlement.retain_ms
+            endless = (options.retain_ms if own is None else own) >= FOREVER_MS
+            wrong = own is not None if state is State.GONE else state is State.ZOMBIE and endless
+            return Reason.INVALID_FIELD if wrong else None
         plain = task["tube"]["view"].kind is TubeKind.FIFO
         if not plain or not isinstance(settlement, Release):
             return None
         wished = settlement.delay_ms > 0 or settlement.ttl_ms is not None
         return Reason.INVALID_FIELD if wished else None
+
+    def ack(self, task, ack):
+        options = task["tube"]["view"].options
+        state = self.kept_as(options, ack)
+        if state is not State.GONE:
+            retain = options.retain_ms if ack.retain_ms is None else ack.retain_ms
+            task["retain_until"] = later(self.now, retain)
+            task["failure"] = None
+            task["result"], task["result_type"] = ack.result, ack.result_content_type
+            task["outcome"] = Outcome.PROCESSED
+        self.move(task, EventKind.ACK, state)
+
+    def kept_as(self, options, ack):
+        wished = {Keep.REMOVE: State.GONE, Keep.DONE: State.DONE, Keep.ZOMBIE: State.ZOMBIE}
+        usual = {OnAck.REMOVE: State.GONE, OnAck.KEEP: State.DONE, OnAck.RETAIN: State.ZOMBIE}
+        return wished.get(ack.keep, usual[options.on_ack])
 
     def release(self, task, release):
         reason = release.failure.type if release.failure else ""

@@ -309,8 +309,9 @@ def whole(view):
     parts += [f"{name} {instant(at_ms)}" for name, at_ms in named.items() if at_ms]
     parts += [f"ttr {view.ttr_ms}"] if view.ttr_ms else []
     parts += [f"ttl {view.ttl_ms}"] if view.ttl_ms else []
-    parts += [f"failure {view.failure.type}"] if view.failure else []
-    parts += [f"buried {view.times_buried}"] if view.times_buried else []
+    extras = view.extras
+    parts += [f"failure {extras.failure.type}"] if extras.failure else []
+    parts += [f"buried {extras.times_buried}"] if extras.times_buried else []
     return ", ".join(parts)
 
 

@@ -11,6 +11,7 @@ from service.queue.commands import (
     CloseSession,
     CreateTube,
     Delete,
+    Keep,
     Kick,
     NewTask,
     OpenSession,
@@ -33,13 +34,15 @@ from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
-IMPLEMENTED = (State.GONE, State.READY, State.DELAYED, State.TAKEN, State.BURIED)
+IMPLEMENTED = tuple(state for state in State if state is not State.HELD)
 TOKEN = 1
 SESSION = "session-of-the-holder"
 COMMANDS = {
     Operation.TAKE: Take(["tube"]),
     Operation.TAKE_CHOSEN: Take(["tube"], task_id=1),
     Operation.ACK: Settle([Ack([TOKEN])]),
+    Operation.ACK_KEEP: Settle([Ack([TOKEN], keep=Keep.DONE)]),
+    Operation.ACK_RETAIN: Settle([Ack([TOKEN], keep=Keep.ZOMBIE, retain_ms=100)]),
     Operation.RELEASE: Settle([Release([TOKEN])]),
     Operation.RELEASE_DELAYED: Settle([Release([TOKEN], delay_ms=10)]),
     Operation.BURY_TAKEN: Settle([BuryTaken([TOKEN])]),
@@ -56,6 +59,7 @@ CLOCK = {
     Operation.DELAY_END: "delay_ms",
     Operation.LEASE_END: "ttr_ms",
     Operation.TTL_END: "ttl_ms",
+    Operation.RETENTION_END: "retain_ms",
 }
 
 
@@ -65,7 +69,7 @@ class Stage:
     def __init__(self, state, **wishes):
         self.queue = Queue(MemoryStore(), Limits())
         self.index = 0
-        options = TubeOptions()
+        options = TubeOptions(retain_ms=wishes.pop("retain_ms", 100))
         self.do(
             Startup(1, 60_000, "feed", 1),
             CreateTube("tube", TubeKind.FIFOTTL, options),
@@ -76,8 +80,10 @@ class Stage:
         if state is State.DELAYED:
             wishes.setdefault("delay_ms", 50)
         self.do(Put("tube", [NewTask(b"", 0, **wishes)]))
-        if state is State.TAKEN:
+        if state in (State.TAKEN, State.DONE, State.ZOMBIE):
             self.do(Take(["tube"], SESSION))
+        if state in (State.DONE, State.ZOMBIE):
+            self.do(Settle([Ack([TOKEN], keep=Keep[state.name])]))
         elif state is State.BURIED:
             self.do(Bury("tube", [1]))
         assert self.state() is state
@@ -126,6 +132,11 @@ CLOCK_WALK = [
     (State.BURIED, Operation.LEASE_END),
     (State.READY, Operation.TTL_END),
     (State.BURIED, Operation.TTL_END),
+    (State.DONE, Operation.TTL_END),
+    (State.ZOMBIE, Operation.TTL_END),
+    (State.READY, Operation.RETENTION_END),
+    (State.DONE, Operation.RETENTION_END),
+    (State.ZOMBIE, Operation.RETENTION_END),
 ]
 
 

@@ -18,9 +18,11 @@ from service.queue.commands import (
     DropTube,
     Failure,
     ItemRefusal,
+    Keep,
     KeepSessions,
     Kick,
     NewTask,
+    OnAck,
     OpenSession,
     Position,
     Put,
@@ -50,7 +52,7 @@ LIMITS = Limits(
 )
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
 WISHES = st.none() | SPANS
-TUBES = st.sampled_from(("mail", "plain", "high", "temp"))
+TUBES = st.sampled_from(("mail", "plain", "high", "temp", "kept", "retained"))
 IDS = st.integers(1, 14)
 TOKENS = st.lists(st.integers(1, 16), max_size=3)
 SESSIONS = st.sampled_from(("session-one", "session-two", "session-three"))
@@ -78,6 +80,14 @@ RELEASES = st.builds(
 )
 SETTLEMENTS = st.one_of(
     st.builds(Ack, TOKENS),
+    st.builds(
+        Ack,
+        TOKENS,
+        st.sampled_from((None, b"", b"result")),
+        st.sampled_from(("", "text/plain")),
+        st.sampled_from(Keep),
+        WISHES,
+    ),
     RELEASES,
     st.builds(BuryTaken, TOKENS, FAILURES),
     st.builds(Touch, TOKENS, SPANS, st.booleans()),
@@ -125,6 +135,8 @@ OPENING = (
     Startup(1, 0, "feed", 3),
     CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()),
     CreateTube("plain", TubeKind.FIFO, TubeOptions()),
+    CreateTube("kept", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.KEEP)),
+    CreateTube("retained", TubeKind.FIFO, TubeOptions(on_ack=OnAck.RETAIN, retain_ms=20)),
     CreateTube("high", TubeKind.FIFOTTL, TubeOptions(True, 1, 5, 150, 30)),
     OpenSession("session-one", "", 100),
 )

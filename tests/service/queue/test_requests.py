@@ -132,7 +132,7 @@ def test_repeated_settle_answers_the_same_refusals(node):
 
 
 def test_repeated_creation_answers_the_tube(node):
-    create = CreateTube("more", TubeKind.FIFO, TubeOptions(), b"options", request_id="c")
+    create = CreateTube("more", TubeKind.FIFO, TubeOptions(), request_id="c")
     first = node.do(create)
     assert node.do(create) == first
     assert not first.existed

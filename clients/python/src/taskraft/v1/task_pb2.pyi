@@ -249,6 +249,7 @@ class RetryPolicy(_message.Message):
     BACKOFF_MS_MAX_FIELD_NUMBER: _builtins.int
     JITTER_PERCENT_FIELD_NUMBER: _builtins.int
     EXHAUSTED_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
     """How often the task may be taken. 0: without limit."""
     backoff_ms: _builtins.int
@@ -261,6 +262,10 @@ class RetryPolicy(_message.Message):
     """By how much the delay may be shortened, from a hash of the task and the attempt. 0 to 100."""
     exhausted: Global___RetryPolicy.Exhausted.ValueType
     """What happens when the attempts are used up."""
+    position: Global___TaskSpec.Position.ValueType
+    """Where the task goes when it is tried again: to its old place, before newer work (FRONT) or
+    behind all ready tasks (BACK).
+    """
     def __init__(
         self,
         *,
@@ -270,10 +275,11 @@ class RetryPolicy(_message.Message):
         backoff_ms_max: _builtins.int = ...,
         jitter_percent: _builtins.int = ...,
         exhausted: Global___RetryPolicy.Exhausted.ValueType = ...,
+        position: Global___TaskSpec.Position.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts_max", b"attempts_max", "backoff_ms", b"backoff_ms", "backoff_ms_max", b"backoff_ms_max", "exhausted", b"exhausted", "factor_percent", b"factor_percent", "jitter_percent", b"jitter_percent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts_max", b"attempts_max", "backoff_ms", b"backoff_ms", "backoff_ms_max", b"backoff_ms_max", "exhausted", b"exhausted", "factor_percent", b"factor_percent", "jitter_percent", b"jitter_percent", "position", b"position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

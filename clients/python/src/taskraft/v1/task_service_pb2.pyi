@@ -343,7 +343,7 @@ class Settlement(_message.Message):
         class _TtlPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Settlement.Release._TtlPolicy.ValueType], _builtins.type):
             DESCRIPTOR: _descriptor.EnumDescriptor
             TTL_POLICY_UNSPECIFIED: Settlement.Release._TtlPolicy.ValueType  # 0
-            """The same as ADD_DELAY."""
+            """As the tube says."""
             ADD_DELAY: Settlement.Release._TtlPolicy.ValueType  # 1
             """The delay prolongs it."""
             KEEP_DEADLINE: Settlement.Release._TtlPolicy.ValueType  # 2
@@ -355,7 +355,7 @@ class Settlement(_message.Message):
             """What a release with delay does to the time to live."""
 
         TTL_POLICY_UNSPECIFIED: Settlement.Release.TtlPolicy.ValueType  # 0
-        """The same as ADD_DELAY."""
+        """As the tube says."""
         ADD_DELAY: Settlement.Release.TtlPolicy.ValueType  # 1
         """The delay prolongs it."""
         KEEP_DEADLINE: Settlement.Release.TtlPolicy.ValueType  # 2

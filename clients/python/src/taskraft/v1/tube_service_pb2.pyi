@@ -50,6 +50,33 @@ class TubeOptions(_message.Message):
     HIGHER_FIRST: TubeOptions.PriorityOrder.ValueType  # 2
     """The highest number is the most urgent."""
 
+    class _TtlPolicy:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _TtlPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TubeOptions._TtlPolicy.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        TTL_POLICY_UNSPECIFIED: TubeOptions._TtlPolicy.ValueType  # 0
+        """The same as ADD_DELAY."""
+        ADD_DELAY: TubeOptions._TtlPolicy.ValueType  # 1
+        """The delay prolongs it."""
+        KEEP_DEADLINE: TubeOptions._TtlPolicy.ValueType  # 2
+        """It ends when it would have ended."""
+        RESET: TubeOptions._TtlPolicy.ValueType  # 3
+        """It starts anew."""
+
+    class TtlPolicy(_TtlPolicy, metaclass=_TtlPolicyEnumTypeWrapper):
+        """What a hand-back with delay does to the time to live."""
+
+    TTL_POLICY_UNSPECIFIED: TubeOptions.TtlPolicy.ValueType  # 0
+    """The same as ADD_DELAY."""
+    ADD_DELAY: TubeOptions.TtlPolicy.ValueType  # 1
+    """The delay prolongs it."""
+    KEEP_DEADLINE: TubeOptions.TtlPolicy.ValueType  # 2
+    """It ends when it would have ended."""
+    RESET: TubeOptions.TtlPolicy.ValueType  # 3
+    """It starts anew."""
+
     class _OnAck:
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
@@ -168,6 +195,9 @@ class TubeOptions(_message.Message):
     PUT_PAUSED_FIELD_NUMBER: _builtins.int
     TAKE_PAUSED_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    PRIORITY_MIN_FIELD_NUMBER: _builtins.int
+    PRIORITY_MAX_FIELD_NUMBER: _builtins.int
+    TTL_POLICY_FIELD_NUMBER: _builtins.int
     priority_order: Global___TubeOptions.PriorityOrder.ValueType
     """Which priorities go first. Fixed at creation."""
     priority: _builtins.int
@@ -206,6 +236,12 @@ class TubeOptions(_message.Message):
     """Takes find nothing."""
     durability: Global___TubeOptions.Durability.ValueType
     """Where the content lives. Fixed at creation."""
+    priority_min: _builtins.int
+    """The lowest priority that a task may have. Absent: the lowest 64-bit number."""
+    priority_max: _builtins.int
+    """The highest priority that a task may have. Absent: the highest 64-bit number."""
+    ttl_policy: Global___TubeOptions.TtlPolicy.ValueType
+    """What a delay does to the time to live where a release does not say."""
     @_builtins.property
     def retry(self) -> _task_pb2.RetryPolicy:
         """How failed tasks are tried again."""
@@ -238,10 +274,13 @@ class TubeOptions(_message.Message):
         put_paused: _builtins.bool | None = ...,
         take_paused: _builtins.bool | None = ...,
         durability: Global___TubeOptions.Durability.ValueType = ...,
+        priority_min: _builtins.int | None = ...,
+        priority_max: _builtins.int | None = ...,
+        ttl_policy: Global___TubeOptions.TtlPolicy.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max", "_capacity_bytes", b"_capacity_bytes", "_capacity_tasks", b"_capacity_tasks", "_concurrency", b"_concurrency", "_dead_letter_tube", b"_dead_letter_tube", "_delay_ms", b"_delay_ms", "_priority", b"_priority", "_put_paused", b"_put_paused", "_rate_burst", b"_rate_burst", "_rate_per_second", b"_rate_per_second", "_retain_ms", b"_retain_ms", "_subqueue_concurrency", b"_subqueue_concurrency", "_take_paused", b"_take_paused", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "buried_max", b"buried_max", "capacity_bytes", b"capacity_bytes", "capacity_tasks", b"capacity_tasks", "concurrency", b"concurrency", "dead_letter_tube", b"dead_letter_tube", "delay_ms", b"delay_ms", "priority", b"priority", "put_paused", b"put_paused", "rate_burst", b"rate_burst", "rate_per_second", b"rate_per_second", "retain_ms", b"retain_ms", "retry", b"retry", "subqueue_concurrency", b"subqueue_concurrency", "take_paused", b"take_paused", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max", "_capacity_bytes", b"_capacity_bytes", "_capacity_tasks", b"_capacity_tasks", "_concurrency", b"_concurrency", "_dead_letter_tube", b"_dead_letter_tube", "_delay_ms", b"_delay_ms", "_priority", b"_priority", "_priority_max", b"_priority_max", "_priority_min", b"_priority_min", "_put_paused", b"_put_paused", "_rate_burst", b"_rate_burst", "_rate_per_second", b"_rate_per_second", "_retain_ms", b"_retain_ms", "_subqueue_concurrency", b"_subqueue_concurrency", "_take_paused", b"_take_paused", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "buried_max", b"buried_max", "capacity_bytes", b"capacity_bytes", "capacity_tasks", b"capacity_tasks", "concurrency", b"concurrency", "dead_letter_tube", b"dead_letter_tube", "delay_ms", b"delay_ms", "priority", b"priority", "priority_max", b"priority_max", "priority_min", b"priority_min", "put_paused", b"put_paused", "rate_burst", b"rate_burst", "rate_per_second", b"rate_per_second", "retain_ms", b"retain_ms", "retry", b"retry", "subqueue_concurrency", b"subqueue_concurrency", "take_paused", b"take_paused", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max", "_capacity_bytes", b"_capacity_bytes", "_capacity_tasks", b"_capacity_tasks", "_concurrency", b"_concurrency", "_dead_letter_tube", b"_dead_letter_tube", "_delay_ms", b"_delay_ms", "_priority", b"_priority", "_put_paused", b"_put_paused", "_rate_burst", b"_rate_burst", "_rate_per_second", b"_rate_per_second", "_retain_ms", b"_retain_ms", "_subqueue_concurrency", b"_subqueue_concurrency", "_take_paused", b"_take_paused", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "buried_max", b"buried_max", "capacity_bytes", b"capacity_bytes", "capacity_tasks", b"capacity_tasks", "concurrency", b"concurrency", "dead_letter_tube", b"dead_letter_tube", "delay_ms", b"delay_ms", "durability", b"durability", "on_ack", b"on_ack", "priority", b"priority", "priority_order", b"priority_order", "put_paused", b"put_paused", "rate_burst", b"rate_burst", "rate_per_second", b"rate_per_second", "retain_ms", b"retain_ms", "retry", b"retry", "subqueue_concurrency", b"subqueue_concurrency", "subqueue_weights", b"subqueue_weights", "take_paused", b"take_paused", "ttl_ms", b"ttl_ms", "ttl_scope", b"ttl_scope", "ttr_ms", b"ttr_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max", "_capacity_bytes", b"_capacity_bytes", "_capacity_tasks", b"_capacity_tasks", "_concurrency", b"_concurrency", "_dead_letter_tube", b"_dead_letter_tube", "_delay_ms", b"_delay_ms", "_priority", b"_priority", "_priority_max", b"_priority_max", "_priority_min", b"_priority_min", "_put_paused", b"_put_paused", "_rate_burst", b"_rate_burst", "_rate_per_second", b"_rate_per_second", "_retain_ms", b"_retain_ms", "_subqueue_concurrency", b"_subqueue_concurrency", "_take_paused", b"_take_paused", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "buried_max", b"buried_max", "capacity_bytes", b"capacity_bytes", "capacity_tasks", b"capacity_tasks", "concurrency", b"concurrency", "dead_letter_tube", b"dead_letter_tube", "delay_ms", b"delay_ms", "durability", b"durability", "on_ack", b"on_ack", "priority", b"priority", "priority_max", b"priority_max", "priority_min", b"priority_min", "priority_order", b"priority_order", "put_paused", b"put_paused", "rate_burst", b"rate_burst", "rate_per_second", b"rate_per_second", "retain_ms", b"retain_ms", "retry", b"retry", "subqueue_concurrency", b"subqueue_concurrency", "subqueue_weights", b"subqueue_weights", "take_paused", b"take_paused", "ttl_ms", b"ttl_ms", "ttl_policy", b"ttl_policy", "ttl_scope", b"ttl_scope", "ttr_ms", b"ttr_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__buried_max: _TypeAlias = _typing.Literal["buried_max"]  # noqa: Y015
     _WhichOneofArgType__buried_max: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max"]  # noqa: Y015
@@ -257,6 +296,10 @@ class TubeOptions(_message.Message):
     _WhichOneofArgType__delay_ms: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms"]  # noqa: Y015
     _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
     _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    _WhichOneofReturnType__priority_max: _TypeAlias = _typing.Literal["priority_max"]  # noqa: Y015
+    _WhichOneofArgType__priority_max: _TypeAlias = _typing.Literal["_priority_max", b"_priority_max"]  # noqa: Y015
+    _WhichOneofReturnType__priority_min: _TypeAlias = _typing.Literal["priority_min"]  # noqa: Y015
+    _WhichOneofArgType__priority_min: _TypeAlias = _typing.Literal["_priority_min", b"_priority_min"]  # noqa: Y015
     _WhichOneofReturnType__put_paused: _TypeAlias = _typing.Literal["put_paused"]  # noqa: Y015
     _WhichOneofArgType__put_paused: _TypeAlias = _typing.Literal["_put_paused", b"_put_paused"]  # noqa: Y015
     _WhichOneofReturnType__rate_burst: _TypeAlias = _typing.Literal["rate_burst"]  # noqa: Y015
@@ -287,6 +330,10 @@ class TubeOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__delay_ms) -> _WhichOneofReturnType__delay_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority_max) -> _WhichOneofReturnType__priority_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority_min) -> _WhichOneofReturnType__priority_min | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__put_paused) -> _WhichOneofReturnType__put_paused | None: ...
     @_typing.overload
@@ -357,6 +404,7 @@ class Tube(_message.Message):
     CREATED_MS_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
     DRIVER_VERSION_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 128 characters of letters, digits, "_", "-", "." and ":"; unique in the cluster."""
     kind: Global___Tube.Kind.ValueType
@@ -367,6 +415,8 @@ class Tube(_message.Message):
     """With CUSTOM: name of the driver."""
     driver_version: _builtins.int
     """With CUSTOM: version of the driver."""
+    profile: _builtins.str
+    """Profile with which the tube was created. Empty: taskraft's own defaults."""
     @_builtins.property
     def options(self) -> Global___TubeOptions:
         """Its options; those in force, defaults applied."""
@@ -380,10 +430,11 @@ class Tube(_message.Message):
         created_ms: _builtins.int = ...,
         driver: _builtins.str = ...,
         driver_version: _builtins.int = ...,
+        profile: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "driver", b"driver", "driver_version", b"driver_version", "kind", b"kind", "name", b"name", "options", b"options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "driver", b"driver", "driver_version", b"driver_version", "kind", b"kind", "name", b"name", "options", b"options", "profile", b"profile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

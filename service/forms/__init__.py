@@ -1,0 +1,72 @@
+"""List the kinds of commands in the log, and make each from the client's request.
+
+The same function makes a command on the leader, before it is proposed, and on the followers, from
+the log; so all replicas see equal commands. Requests have been checked by ``service.api`` before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from service.forms.circulation import BURY, DELETE, KICK
+from service.forms.form import Form
+from service.forms.put import PUT, bodies, new_task, payload_bytes, plain_payload_bytes
+from service.forms.sessions import (
+    ATTACH_SESSION,
+    CLOSE_SESSION,
+    KEEP_SESSIONS,
+    OPEN_SESSION,
+    STARTUP,
+    TRIM_FEED,
+)
+from service.forms.settle import SETTLE
+from service.forms.take import TAKE
+from service.forms.tubes import CREATE_TUBE, DROP_TUBE, RELEASE_ALL, TRUNCATE_TUBE, tube_options
+from service.queue import commands as core
+
+COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
+    PUT.number: PUT.decode,
+    TAKE.number: TAKE.decode,
+    SETTLE.number: SETTLE.decode,
+    KICK.number: KICK.decode,
+    BURY.number: BURY.decode,
+    DELETE.number: DELETE.decode,
+    CREATE_TUBE.number: CREATE_TUBE.decode,
+    DROP_TUBE.number: DROP_TUBE.decode,
+    TRUNCATE_TUBE.number: TRUNCATE_TUBE.decode,
+    RELEASE_ALL.number: RELEASE_ALL.decode,
+    OPEN_SESSION.number: OPEN_SESSION.decode,
+    KEEP_SESSIONS.number: KEEP_SESSIONS.decode,
+    CLOSE_SESSION.number: CLOSE_SESSION.decode,
+    ATTACH_SESSION.number: ATTACH_SESSION.decode,
+    STARTUP.number: STARTUP.decode,
+    TRIM_FEED.number: TRIM_FEED.decode,
+}
+"""How to make a command from its bytes and its hash, by number."""
+
+__all__ = [
+    "ATTACH_SESSION",
+    "BURY",
+    "CLOSE_SESSION",
+    "COMMANDS",
+    "CREATE_TUBE",
+    "DELETE",
+    "DROP_TUBE",
+    "KEEP_SESSIONS",
+    "KICK",
+    "OPEN_SESSION",
+    "PUT",
+    "RELEASE_ALL",
+    "SETTLE",
+    "STARTUP",
+    "TAKE",
+    "TRIM_FEED",
+    "TRUNCATE_TUBE",
+    "Form",
+    "bodies",
+    "new_task",
+    "payload_bytes",
+    "plain_payload_bytes",
+    "tube_options",
+]

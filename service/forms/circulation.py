@@ -1,0 +1,42 @@
+"""Make what moves tasks that nobody settles from the client's request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from service.forms.form import IN_LOG, Form
+from service.forms.retry import failure_of
+from service.forms.update import update_of
+from service.queue import commands as core
+from taskraft.v1 import task_service_pb2
+
+
+def _kick(request: task_service_pb2.KickTasksRequest, _raw: bytes, hash_: int) -> core.Kick:
+    return core.Kick(
+        tube=request.tube,
+        count=request.count or 1,
+        ids=list(request.selector.ids),
+        delay_ms=request.delay_ms,
+        request_id=request.request_id,
+        request_hash=hash_,
+        update=update_of(request),
+    )
+
+
+def _bury(request: task_service_pb2.BuryTasksRequest, _raw: bytes, hash_: int) -> core.Bury:
+    return core.Bury(
+        tube=request.tube,
+        ids=list(request.selector.ids),
+        failure=failure_of(request),
+        request_id=request.request_id,
+        request_hash=hash_,
+    )
+
+
+def _delete(request: task_service_pb2.DeleteTasksRequest, _raw: bytes, hash_: int) -> core.Delete:
+    return core.Delete(request.tube, list(request.selector.ids), request.request_id, hash_)
+
+
+KICK: Final = Form(IN_LOG.KICK_FIELD_NUMBER, task_service_pb2.KickTasksRequest, _kick)
+BURY: Final = Form(IN_LOG.BURY_FIELD_NUMBER, task_service_pb2.BuryTasksRequest, _bury)
+DELETE: Final = Form(IN_LOG.DELETE_FIELD_NUMBER, task_service_pb2.DeleteTasksRequest, _delete)

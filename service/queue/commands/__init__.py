@@ -1,0 +1,193 @@
+"""Define the commands that change the queue, and what each of them answers.
+
+A command has been checked for form by the caller (limits, ranges, names); what depends on the state
+is checked here and answered as a ``Refusal``, never raised. Times are milliseconds; ``None`` means
+"as the tube says"; ``FOREVER_MS`` and more mean without limit.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from service.queue.commands.circulation import (
+    Bury,
+    CountResult,
+    Delete,
+    Kick,
+)
+from service.queue.commands.leadership import (
+    Startup,
+    StartupResult,
+    TrimFeed,
+)
+from service.queue.commands.options import (
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    Durability,
+    OnAck,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+    TubeView,
+)
+from service.queue.commands.position import Position
+from service.queue.commands.put import (
+    NewTask,
+    Put,
+    PutResult,
+)
+from service.queue.commands.refusal import (
+    ItemRefusal,
+    Reason,
+    Refusal,
+)
+from service.queue.commands.retry import (
+    BACKOFF_MS_MAX,
+    NO_RETRY,
+    Exhausted,
+    RetryPolicy,
+)
+from service.queue.commands.sessions import (
+    AttachSession,
+    CloseSession,
+    KeepResult,
+    KeepSessions,
+    OpenSession,
+    SessionResult,
+    SessionView,
+)
+from service.queue.commands.settle import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Settlement,
+    SettleResult,
+    Touch,
+    TouchedLease,
+)
+from service.queue.commands.take import (
+    Take,
+    TakeResult,
+)
+from service.queue.commands.task import (
+    NO_EXTRAS,
+    Extras,
+    Failure,
+    Outcome,
+    Progress,
+    State,
+    TaskView,
+)
+from service.queue.commands.times import (
+    FOREVER_MS,
+)
+from service.queue.commands.tubes import (
+    CreateTube,
+    DropTube,
+    ReleaseAll,
+    TruncateTube,
+    TubeResult,
+)
+from service.queue.commands.update import (
+    TaskUpdate,
+)
+
+Command: TypeAlias = (
+    Put
+    | Take
+    | Settle
+    | Kick
+    | Bury
+    | Delete
+    | CreateTube
+    | DropTube
+    | TruncateTube
+    | ReleaseAll
+    | OpenSession
+    | KeepSessions
+    | AttachSession
+    | CloseSession
+    | Startup
+    | TrimFeed
+)
+
+Result: TypeAlias = (
+    PutResult
+    | TakeResult
+    | SettleResult
+    | CountResult
+    | TubeResult
+    | SessionResult
+    | KeepResult
+    | StartupResult
+    | Refusal
+)
+
+__all__ = [
+    "BACKOFF_MS_MAX",
+    "FOREVER_MS",
+    "NO_EXTRAS",
+    "NO_RETRY",
+    "PRIORITY_MAX",
+    "PRIORITY_MIN",
+    "Ack",
+    "AttachSession",
+    "Bury",
+    "BuryTaken",
+    "CloseSession",
+    "Command",
+    "CountResult",
+    "CreateTube",
+    "Delete",
+    "DropTube",
+    "Durability",
+    "Exhausted",
+    "Extras",
+    "Failure",
+    "ItemRefusal",
+    "Keep",
+    "KeepResult",
+    "KeepSessions",
+    "Kick",
+    "NewTask",
+    "OnAck",
+    "OpenSession",
+    "Outcome",
+    "Position",
+    "Progress",
+    "Put",
+    "PutResult",
+    "Reason",
+    "Refusal",
+    "Reject",
+    "Release",
+    "ReleaseAll",
+    "Result",
+    "RetryPolicy",
+    "SessionResult",
+    "SessionView",
+    "Settle",
+    "SettleResult",
+    "Settlement",
+    "Startup",
+    "StartupResult",
+    "State",
+    "Take",
+    "TakeResult",
+    "TaskUpdate",
+    "TaskView",
+    "Touch",
+    "TouchedLease",
+    "TrimFeed",
+    "TruncateTube",
+    "TtlPolicy",
+    "TtlScope",
+    "TubeKind",
+    "TubeOptions",
+    "TubeResult",
+    "TubeView",
+]

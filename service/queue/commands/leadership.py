@@ -1,0 +1,35 @@
+"""Begin a leadership, and do what only the leader decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from service.queue.values import value
+
+
+@value
+class Startup:
+    """Begin a leadership: detach all sessions and give each a full grace.
+
+    Sessionless leases live on. ``feed_id`` and ``feed_partitions`` are used by the first one of a
+    cluster only. Answer: ``StartupResult``.
+    """
+
+    member_id: int
+    failover_grace_ms: int
+    feed_id: str = ""
+    feed_partitions: int = 0
+
+
+@value
+class TrimFeed:
+    """Remove the events below the given sequence numbers, by partition. Answer: ``CountResult``."""
+
+    low_seq: Mapping[int, int]
+
+
+@value
+class StartupResult:
+    """How many leases the new leader released."""
+
+    released: int

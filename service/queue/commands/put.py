@@ -1,0 +1,48 @@
+"""Put tasks into a tube."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.queue.commands.position import Position
+from service.queue.commands.refusal import ItemRefusal
+from service.queue.commands.retry import RetryPolicy
+from service.queue.values import value
+
+
+@value
+class NewTask:
+    """One task of a put. ``body`` is the producer's TaskSpec as it came: opaque to the queue."""
+
+    body: bytes
+    payload_bytes: int
+    priority: int | None = None
+    delay_ms: int | None = None
+    ttl_ms: int | None = None
+    ttr_ms: int | None = None
+    visible_at_ms: int | None = None
+    type: str = ""
+    subqueue: str = ""
+    position: Position = Position.IN_ORDER
+    retry: RetryPolicy | None = None
+    unique_key: tuple[str, ...] = ()
+    group: str = ""
+
+
+@value
+class Put:
+    """Put tasks, all or each for itself. Answer: ``PutResult``."""
+
+    tube: str
+    tasks: Sequence[NewTask]
+    atomic: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class PutResult:
+    """One id per task, 0 where it was refused."""
+
+    ids: Sequence[int]
+    refused: Sequence[ItemRefusal] = ()

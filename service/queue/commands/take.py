@@ -1,0 +1,31 @@
+"""Lease tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.queue.commands.task import TaskView
+from service.queue.values import value
+
+
+@value
+class Take:
+    """Lease ready tasks of some tubes to a session, or for a time. Answer: ``TakeResult``."""
+
+    tubes: Sequence[str]
+    session_id: str = ""
+    tasks_max: int = 1
+    bytes_max: int = 4 * 1024 * 1024
+    ttr_ms: int | None = None
+    types: Sequence[str] = ()
+    priority_bound: int | None = None
+    task_id: int | None = None
+    request_id: str = ""
+    request_hash: int = 0
+
+
+@value
+class TakeResult:
+    """The leased tasks in order."""
+
+    tasks: Sequence[TaskView]

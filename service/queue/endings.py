@@ -1,0 +1,58 @@
+"""End tasks: the one place that every task passes when it ends for good or is buried.
+
+A task ends once: acknowledged (also where it is kept), failed for good, expired or deleted. What
+depends on endings hooks in here: what is part of the replicated state in ``end`` itself, under the
+task's extras; whoever only watches by ``Ledger.watcher``. Without extras and watcher the hot path
+of ``settle`` does the same in place, for a whole run of tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from service.queue.commands import Outcome
+from service.queue.life_cycle import BURIED, FINISHED, GONE, EventKind
+
+if TYPE_CHECKING:
+    from service.queue.commands import Failure, State
+    from service.queue.ledger import Ledger
+    from service.queue.task import Task
+
+
+def end(
+    ledger: Ledger,
+    task: Task,
+    kind: EventKind,
+    outcome: Outcome,
+    state: State = GONE,
+    reason: str = "",
+) -> None:
+    """Let a task end: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
+
+    It is out of its order already. A kept one must have its retention set. A task that has ended
+    before and was kept just goes.
+    """
+    if task.state in FINISHED:
+        ledger.move(task, kind, state, reason)
+        return
+    if state is not GONE:
+        task.extras = replace(task.extras, outcome=outcome)
+    watcher = ledger.watcher
+    if watcher is not None:
+        watcher(task, outcome)
+    ledger.move(task, kind, state, reason)
+
+
+def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, reason: str) -> None:
+    """Take a task that is out of its order out of circulation; it has not ended for good."""
+    extras = task.extras
+    task.extras = replace(
+        extras,
+        failure=failure if failure is not None else extras.failure,
+        times_buried=extras.times_buried + 1,
+    )
+    watcher = ledger.watcher
+    if watcher is not None:
+        watcher(task, Outcome.BURIED_OUT)
+    ledger.move(task, kind, BURIED, reason)

@@ -1,0 +1,138 @@
+"""Write the rare attributes of a task, and the retry policy of a tube, as bytes."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import (
+    Exhausted,
+    Extras,
+    Failure,
+    Outcome,
+    Position,
+    Progress,
+    RetryPolicy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_head = Struct(">BBIqHH")
+"""Flags, outcome, times buried, end of the retention, progress, parts of the key."""
+_retry = Struct(">IqIqBBB")
+_text = Struct(">I")
+
+RETRY_BYTES: Final = _retry.size
+_FAILED: Final = 1
+_FATAL: Final = 2
+_PROGRESS: Final = 4
+_RESULT: Final = 8
+_RETRY: Final = 16
+_CANCEL: Final = 32
+
+
+def write_retry(policy: RetryPolicy) -> bytes:
+    """Return a retry policy as it is written; always ``RETRY_BYTES`` long."""
+    return _retry.pack(
+        policy.attempts_max,
+        policy.backoff_ms,
+        policy.factor_percent,
+        policy.backoff_ms_max,
+        policy.jitter_percent,
+        policy.exhausted,
+        policy.position,
+    )
+
+
+def read_retry(record: bytes, at: int) -> RetryPolicy:
+    """Return the retry policy that stands at a place of a record."""
+    attempts, backoff_ms, factor, backoff_ms_max, jitter, exhausted, place = _retry.unpack_from(
+        record, at
+    )
+    return RetryPolicy(
+        attempts,
+        backoff_ms,
+        factor,
+        backoff_ms_max,
+        jitter,
+        Exhausted(exhausted),
+        Position(place),
+    )
+
+
+def write_texts(texts: Sequence[bytes]) -> bytes:
+    """Return byte strings behind each other, each with its length."""
+    return b"".join(part for text in texts for part in (_text.pack(len(text)), text))
+
+
+def read_texts(record: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    """Return byte strings and where they end."""
+    texts = []
+    for _ in range(count):
+        (length,) = _text.unpack_from(record, at)
+        at += _text.size
+        texts.append(record[at : at + length])
+        at += length
+    return texts, at
+
+
+def write_extras(extras: Extras) -> bytes:
+    """Return the rare attributes as they are written; the same bytes on all replicas."""
+    failure, progress, result = extras.failure, extras.progress, extras.result
+    flags = (
+        (_FAILED if failure is not None else 0)
+        | (_FATAL if failure is not None and failure.fatal else 0)
+        | (_PROGRESS if progress is not None else 0)
+        | (_RESULT if result is not None else 0)
+        | (_RETRY if extras.retry is not None else 0)
+        | (_CANCEL if extras.cancel_requested else 0)
+    )
+    head = _head.pack(
+        flags,
+        extras.outcome,
+        extras.times_buried,
+        extras.retain_until_ms,
+        progress.basis_points if progress is not None else 0,
+        len(extras.unique_key),
+    )
+    texts = write_texts(
+        (
+            failure.type.encode() if failure is not None else b"",
+            failure.message.encode() if failure is not None else b"",
+            progress.note.encode() if progress is not None else b"",
+            result or b"",
+            extras.result_content_type.encode(),
+            extras.group.encode(),
+            *(part.encode() for part in extras.unique_key),
+        )
+    )
+    return head + texts + (write_retry(extras.retry) if extras.retry is not None else b"")
+
+
+def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
+    """Return the rare attributes that stand at a place of a record, and where they end."""
+    flags, outcome, times_buried, retain_until_ms, points, parts = _head.unpack_from(record, at)
+    texts, at = read_texts(record, at + _head.size, 6 + parts)
+    kind, message, note, result, result_type, group = texts[:6]
+    retry = None
+    if flags & _RETRY:
+        retry = read_retry(record, at)
+        at += RETRY_BYTES
+    failure = Failure(kind.decode(), message.decode(), bool(flags & _FATAL))
+    return (
+        Extras(
+            failure=failure if flags & _FAILED else None,
+            times_buried=times_buried,
+            progress=Progress(points, note.decode()) if flags & _PROGRESS else None,
+            result=result if flags & _RESULT else None,
+            result_content_type=result_type.decode(),
+            outcome=Outcome(outcome),
+            retain_until_ms=retain_until_ms,
+            unique_key=tuple(part.decode() for part in texts[6:]),
+            group=group.decode(),
+            retry=retry,
+            cancel_requested=bool(flags & _CANCEL),
+        ),
+        at,
+    )
