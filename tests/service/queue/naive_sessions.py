@@ -26,6 +26,10 @@ def later(now, span):
     return NEVER if span >= FOREVER_MS or now >= NEVER else now + span
 
 
+def longer(span, more):
+    return min(FOREVER_MS, span + more)
+
+
 class NaiveSessions:
     """What the naive queue does with its lists of sessions and tasks."""
 
