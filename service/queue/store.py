@@ -21,6 +21,9 @@ class Store(Protocol):
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the pairs with ``start <= key < stop`` in order of the keys; consumed lazily."""
 
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the same pairs as ``scan``, the last one first."""
+
 
 @value
 class RangeDeletion:

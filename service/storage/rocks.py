@@ -109,18 +109,35 @@ class RocksStore:
         return found
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the pairs with ``start <= key < stop`` in order; consumed lazily.
+        """Yield the pairs with ``start <= key < stop`` in order; consumed lazily."""
+        within = ReadOptions()
+        within.set_iterate_upper_bound(stop)
+        return self._walk(start, within, backwards=False)
+
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the same pairs as ``scan``, the last one first.
+
+        The library (0.3.29) takes a lower bound for an upper one, so the end is found here.
+        """
+        for key, value in self._walk(stop, ReadOptions(), backwards=True):
+            if key < start:
+                return
+            if key < stop:
+                yield key, value
+
+    def _walk(
+        self, begin: bytes, within: ReadOptions, *, backwards: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield pairs from a key on, as far as the options allow.
 
         The options own the bound, and the library (0.3.29) lets go of them too early: the iterator
         then compares with freed memory and ends too soon, without an error. So this generator keeps
         options and bound for as long as the iterator lives.
         """
-        within = ReadOptions()
-        within.set_iterate_upper_bound(stop)
         # What the library's types cannot say: in raw mode, keys and values are bytes.
         pairs = cast(
             "Iterator[tuple[bytes, bytes]]",
-            self._rocks.items(from_key=start, read_opt=within),
+            self._rocks.items(backwards=backwards, from_key=begin, read_opt=within),
         )
         try:
             yield from pairs

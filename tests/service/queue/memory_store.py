@@ -34,6 +34,10 @@ class MemoryStore:
             assert keys is self._keys, "written while scanned"
             yield keys[place], self.pairs[keys[place]]
 
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs of ``scan``, the last one first."""
+        yield from reversed(list(self.scan(start, stop)))
+
     def write(self, writes: Iterable[Write]) -> None:
         """Do writes in order."""
         self._keys = None

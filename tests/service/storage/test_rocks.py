@@ -39,6 +39,18 @@ def test_a_scan_keeps_to_its_bounds(store):
     assert [key for key, _ in store.scan(b"b", b"d")] == [b"b", b"c"]
 
 
+@given(st.sets(st.binary(min_size=1, max_size=2), max_size=12), st.binary(max_size=2), st.data())
+@settings(deadline=None, max_examples=40)
+def test_a_scan_backwards_has_the_same_pairs(tmp_path_factory, keys, start, data):
+    store = RocksStore(tmp_path_factory.mktemp("back"), MIB, MIB)
+    store.write([(key, b"") for key in keys])
+    stop = data.draw(st.sampled_from(sorted(keys) or [b"x"]) | st.binary(min_size=1, max_size=3))
+    if start < stop:
+        forwards = list(store.scan(start, stop))
+        assert list(store.scan_back(start, stop)) == forwards[::-1]
+    store.close()
+
+
 def test_a_scan_does_not_depend_on_who_keeps_its_bounds(store):
     """The library frees a bound that nobody keeps; scans ended after one pair then."""
     store.write([(b"l" + os.urandom(8), b"x") for _ in range(50)])
