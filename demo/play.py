@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import Final
 
 from demo import chaos
 from demo.chronicle import Chronicle
-from demo.corpus import Findings, SourceFile, examine, source_files, standard_library
+from demo.corpus import SourceFile, source_files, standard_library
 from demo.crew import Crew
 from demo.feed import judge_feed, read_feed
 from demo.producer import put_files
 from demo.progress import Progress
-from demo.records import ACCEPTED, Record, judge_records, read_records
+from demo.records import Record, judge_records, read_records
 from demo.report import ReportFailed, make_report
+from demo.results import judge_results, read_results
 from demo.verdict import Verdict
 from taskraft import Client
 from tools.local_cluster import LocalCluster
@@ -50,7 +51,7 @@ def play(script: Script) -> Verdict:
     with LocalCluster(script.nodes, script.folder) as cluster, Client(cluster.target) as client:
         for node in cluster.nodes:
             chronicle.tell(f"{node.name} serves on {node.address} (process {node.pid})")
-        client.create_tube(TUBE)
+        client.create_tube(TUBE, on_ack="keep")
         client.create_tube(chaos.PROBE_TUBE)
         return _work(script, chronicle, cluster, client, files)
 
@@ -83,6 +84,8 @@ def _work(
         chronicle.tell("all is processed; waiting until every node follows")
         leader = cluster.wait_ready()
     records = list(read_records(crew.records))
+    chronicle.tell("reading the results back and comparing them with the files")
+    results = read_results(client.tube(TUBE))
     report, is_report_missing = "left out", False
     if script.has_report:
         try:
@@ -93,25 +96,12 @@ def _work(
         put=len(paths),
         records=judge_records(paths.keys(), records),
         feed=judge_feed(TUBE, read_feed(leader.address)),
-        wrong_results=wrong_results(paths, records),
+        results=judge_results(paths, results),
         failover_ms=strike.failover_ms if strike else None,
         duration_ms=duration_ms(records),
         report=report,
         is_report_missing=is_report_missing,
     )
-
-
-def wrong_results(paths: Mapping[int, str], records: Iterable[Record]) -> Sequence[str]:
-    """Return the files of which a consumer stored something else than what is in them."""
-    return [
-        record.path
-        for record in records
-        if record.answer == ACCEPTED
-        and (
-            paths.get(record.task_id) != record.path
-            or examine(Path(record.path)) != Findings(record.sha256, record.lines)
-        )
-    ]
 
 
 def duration_ms(records: Sequence[Record]) -> int:

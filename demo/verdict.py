@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from demo.feed import FeedJudgement
 from demo.records import RecordsJudgement
+from demo.results import ResultsJudgement
 
 EXAMPLES_SHOWN: Final = 5
 
@@ -19,8 +20,7 @@ class Verdict:
     put: int
     records: RecordsJudgement
     feed: FeedJudgement
-    wrong_results: Sequence[str]
-    """Files whose digest or number of lines was stored wrongly."""
+    results: ResultsJudgement
     failover_ms: int | None
     """What a client waited for its answer when the leader was killed; None: nothing was killed."""
     duration_ms: int
@@ -36,9 +36,13 @@ class Verdict:
         return (
             self.records.is_clean
             and self.feed.is_clean
-            and not self.wrong_results
+            and self.results.is_clean
             and not self.is_report_missing
-            and self.records.processed == self.feed.processed == self.feed.put == self.put
+            and self.records.processed
+            == self.feed.processed
+            == self.results.stored
+            == self.feed.put
+            == self.put
         )
 
     @property
@@ -56,7 +60,10 @@ class Verdict:
         yield line("lost", both(self.records.lost, self.feed.lost))
         yield line("held by two at once", both(self.records.held_twice, self.feed.held_twice))
         yield line("acknowledged twice", some(self.records.acknowledged_twice))
-        yield line("wrong results", some(self.wrong_results))
+        yield line("results stored", str(self.results.stored))
+        yield line(
+            "results missing, wrong", f"{some(self.results.missing)}, {some(self.results.wrong)}"
+        )
         if self.records.tokens_out_of_order:
             yield line("tokens out of order", some(self.records.tokens_out_of_order))
         if self.feed.torn:

@@ -6,6 +6,7 @@ import pytest
 
 from demo.feed import judge_feed
 from demo.records import judge_records
+from demo.results import ResultsJudgement
 from demo.verdict import Verdict
 from tests.demo.test_feed import ACK, PUT, TAKE, life
 from tests.demo.test_records import delivery
@@ -16,7 +17,7 @@ def verdict(**changes):
         put=1,
         records=judge_records([1], [delivery(1)]),
         feed=judge_feed("files", life(1, PUT, TAKE, ACK)),
-        wrong_results=[],
+        results=ResultsJudgement(1, [], []),
         failover_ms=620,
         duration_ms=500,
         report="here",
@@ -38,7 +39,8 @@ def test_a_clean_run_is_told_with_its_numbers():
         {"records": judge_records([1], [])},
         {"feed": judge_feed("files", life(1, PUT, TAKE))},
         {"feed": judge_feed("files", life(1, PUT, TAKE, TAKE, ACK))},
-        {"wrong_results": ["os.py"]},
+        {"results": ResultsJudgement(0, [], ["os.py"])},
+        {"results": ResultsJudgement(0, ["os.py"], [])},
         {"is_report_missing": True},
     ],
 )
