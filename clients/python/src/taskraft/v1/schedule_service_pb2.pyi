@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from taskraft.v1 import error_pb2 as _error_pb2
 from taskraft.v1 import task_pb2 as _task_pb2
 import builtins as _builtins
 import sys
@@ -42,7 +43,9 @@ class Schedule(_message.Message):
         """One task for each."""
 
     class CatchUp(_CatchUp, metaclass=_CatchUpEnumTypeWrapper):
-        """What happens to times that were missed, because the cluster was down or the schedule paused."""
+        """What happens to times that were missed, because the cluster was down or the schedule paused. A
+        time that is late by up to a minute, as during a change of leader, is not missed.
+        """
 
     CATCH_UP_UNSPECIFIED: Schedule.CatchUp.ValueType  # 0
     """The same as SKIP."""
@@ -66,10 +69,10 @@ class Schedule(_message.Message):
         SKIP_OVERLAP: Schedule._Overlap.ValueType  # 2
         """The time is left out."""
         CANCEL_BEFORE: Schedule._Overlap.ValueType  # 3
-        """The task before is cancelled first."""
+        """The task before is removed first, as by Delete: a holder's later settle gets LEASE_STALE."""
 
     class Overlap(_Overlap, metaclass=_OverlapEnumTypeWrapper):
-        """What happens when the task of the time before has not ended."""
+        """What happens when the task of the time before has not ended and is not buried."""
 
     OVERLAP_UNSPECIFIED: Schedule.Overlap.ValueType  # 0
     """The same as ALLOW."""
@@ -78,7 +81,7 @@ class Schedule(_message.Message):
     SKIP_OVERLAP: Schedule.Overlap.ValueType  # 2
     """The time is left out."""
     CANCEL_BEFORE: Schedule.Overlap.ValueType  # 3
-    """The task before is cancelled first."""
+    """The task before is removed first, as by Delete: a holder's later settle gets LEASE_STALE."""
 
     NAME_FIELD_NUMBER: _builtins.int
     CRON_FIELD_NUMBER: _builtins.int
@@ -92,14 +95,20 @@ class Schedule(_message.Message):
     NEXT_MS_FIELD_NUMBER: _builtins.int
     LAST_MS_FIELD_NUMBER: _builtins.int
     LAST_TASK_ID_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 128 bytes; unique in the cluster."""
     cron: _builtins.str
-    """Five fields: minute, hour, day of month, month, day of week."""
+    """Five fields: minute, hour, day of month, month, day of week; as in Debian's crontab(5), also where
+    clocks change. At most 256 bytes.
+    """
     time_zone: _builtins.str
     """Name of a time zone, for example "Europe/Vienna". Empty: UTC."""
     jitter_ms: _builtins.int
-    """The task is put up to this much later, from a hash of the name and the time."""
+    """The task is put up to this much later, from a hash of the name and the time. At most a day. The
+    tasks are put in order of their times.
+    """
     catch_up: Global___Schedule.CatchUp.ValueType
     """Missed times."""
     overlap: Global___Schedule.Overlap.ValueType
@@ -109,14 +118,22 @@ class Schedule(_message.Message):
     paused: _builtins.bool
     """Puts nothing."""
     next_ms: _builtins.int
-    """The next time. Set by the server."""
+    """The next time, without jitter. 0: there is none, or the schedule is paused. Set by the server."""
     last_ms: _builtins.int
     """The last time at which a task was put. Set by the server."""
     last_task_id: _builtins.int
     """The last task. Set by the server."""
+    left_out: _builtins.int
+    """How many times were left out because the put was refused or the task before had not ended. Set by
+    the server.
+    """
     @_builtins.property
     def spec(self) -> _task_pb2.TaskSpec:
-        """The task."""
+        """The task. It carries its time in the header "taskraft-slot-ms", as decimal digits."""
+
+    @_builtins.property
+    def last_error(self) -> _error_pb2.Error:
+        """Why the last put was refused. Absent: it was not. Set by the server."""
 
     def __init__(
         self,
@@ -133,10 +150,12 @@ class Schedule(_message.Message):
         next_ms: _builtins.int = ...,
         last_ms: _builtins.int = ...,
         last_task_id: _builtins.int = ...,
+        left_out: _builtins.int = ...,
+        last_error: _error_pb2.Error | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_error", b"last_error", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "cron", b"cron", "jitter_ms", b"jitter_ms", "last_ms", b"last_ms", "last_task_id", b"last_task_id", "name", b"name", "next_ms", b"next_ms", "overlap", b"overlap", "paused", b"paused", "spec", b"spec", "time_zone", b"time_zone", "tube", b"tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "cron", b"cron", "jitter_ms", b"jitter_ms", "last_error", b"last_error", "last_ms", b"last_ms", "last_task_id", b"last_task_id", "left_out", b"left_out", "name", b"name", "next_ms", b"next_ms", "overlap", b"overlap", "paused", b"paused", "spec", b"spec", "time_zone", b"time_zone", "tube", b"tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from taskraft.v1 import cluster_service_pb2 as _cluster_service_pb2
+from taskraft.v1 import schedule_service_pb2 as _schedule_service_pb2
 from taskraft.v1 import session_service_pb2 as _session_service_pb2
 from taskraft.v1 import task_service_pb2 as _task_service_pb2
 from taskraft.v1 import tube_service_pb2 as _tube_service_pb2
@@ -81,6 +82,10 @@ class Command(_message.Message):
     UPDATE_FIELD_NUMBER: _builtins.int
     UPDATE_TUBE_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    CREATE_SCHEDULE_FIELD_NUMBER: _builtins.int
+    UPDATE_SCHEDULE_FIELD_NUMBER: _builtins.int
+    DELETE_SCHEDULE_FIELD_NUMBER: _builtins.int
+    RUN_SCHEDULE_FIELD_NUMBER: _builtins.int
     request_hash: _builtins.int
     """Hash of the client's request, which tells a repetition from a reused request_id. 0: none."""
     @_builtins.property
@@ -163,6 +168,22 @@ class Command(_message.Message):
     def batch(self) -> _task_service_pb2.ExecuteBatchRequest:
         """Several operations, all or none."""
 
+    @_builtins.property
+    def create_schedule(self) -> Global___CreateSchedule:
+        """Create a schedule."""
+
+    @_builtins.property
+    def update_schedule(self) -> Global___UpdateSchedule:
+        """Replace a schedule."""
+
+    @_builtins.property
+    def delete_schedule(self) -> _schedule_service_pb2.DeleteScheduleRequest:
+        """Remove a schedule."""
+
+    @_builtins.property
+    def run_schedule(self) -> Global___RunSchedule:
+        """Put the tasks of times that are due."""
+
     def __init__(
         self,
         *,
@@ -187,12 +208,16 @@ class Command(_message.Message):
         update: _task_service_pb2.UpdateTasksRequest | None = ...,
         update_tube: _tube_service_pb2.UpdateTubeRequest | None = ...,
         batch: _task_service_pb2.ExecuteBatchRequest | None = ...,
+        create_schedule: Global___CreateSchedule | None = ...,
+        update_schedule: Global___UpdateSchedule | None = ...,
+        delete_schedule: _schedule_service_pb2.DeleteScheduleRequest | None = ...,
+        run_schedule: Global___RunSchedule | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "close_session", b"close_session", "configure", b"configure", "create_tube", b"create_tube", "delete", b"delete", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "settle", b"settle", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_tube", b"update_tube"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "close_session", b"close_session", "configure", b"configure", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "run_schedule", b"run_schedule", "settle", b"settle", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "close_session", b"close_session", "configure", b"configure", "create_tube", b"create_tube", "delete", b"delete", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "settle", b"settle", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "close_session", b"close_session", "configure", b"configure", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "run_schedule", b"run_schedule", "settle", b"settle", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "configure", "update", "update_tube", "batch"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -333,3 +358,99 @@ class TrimFeed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrimFeed: _TypeAlias = TrimFeed  # noqa: Y015
+
+@_typing.final
+class CreateSchedule(_message.Message):
+    """Creates a schedule whose first time the leader reckoned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    NEXT_MS_FIELD_NUMBER: _builtins.int
+    next_ms: _builtins.int
+    """The first time. 0: none."""
+    @_builtins.property
+    def request(self) -> _schedule_service_pb2.CreateScheduleRequest:
+        """What the client asked for."""
+
+    def __init__(
+        self,
+        *,
+        request: _schedule_service_pb2.CreateScheduleRequest | None = ...,
+        next_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_ms", b"next_ms", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateSchedule: _TypeAlias = CreateSchedule  # noqa: Y015
+
+@_typing.final
+class UpdateSchedule(_message.Message):
+    """Replaces a schedule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    NEXT_MS_FIELD_NUMBER: _builtins.int
+    next_ms: _builtins.int
+    """The first time from now, if the pattern is another one. 0: none."""
+    @_builtins.property
+    def request(self) -> _schedule_service_pb2.UpdateScheduleRequest:
+        """What the client asked for."""
+
+    def __init__(
+        self,
+        *,
+        request: _schedule_service_pb2.UpdateScheduleRequest | None = ...,
+        next_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_ms", b"next_ms", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSchedule: _TypeAlias = UpdateSchedule  # noqa: Y015
+
+@_typing.final
+class RunSchedule(_message.Message):
+    """Puts the tasks of times that are due."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SLOTS_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    NEXT_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The schedule."""
+    version: _builtins.int
+    """Its version when the times were reckoned; the schedule as it is now ignores plans for others."""
+    until_ms: _builtins.int
+    """Times up to here are dealt with."""
+    next_ms: _builtins.int
+    """The first time after that. 0: none."""
+    @_builtins.property
+    def slots_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The times to put a task for, in order."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.int = ...,
+        slots_ms: _abc.Iterable[_builtins.int] | None = ...,
+        until_ms: _builtins.int = ...,
+        next_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "next_ms", b"next_ms", "slots_ms", b"slots_ms", "until_ms", b"until_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunSchedule: _TypeAlias = RunSchedule  # noqa: Y015

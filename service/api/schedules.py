@@ -1,0 +1,133 @@
+"""Serve ScheduleService."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from service import forms
+from service.api.endpoint import Call, Route, Servicer, Unary
+from service.api.mutations import Mutations, hash_if_named, result_of
+from service.api.paging import page_of
+from service.api.reading import Reading
+from service.api.schedule_checks import check_schedule, check_schedule_name
+from service.api.status import error_message
+from service.api.tube_checks import check_page
+from service.codec import record_own
+from service.limits import PAGE_SIZE_MAX
+from service.queue.commands import CountResult, ScheduleResult, ScheduleView
+from service.schedule_plan import first_time
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import schedule_service_pb2 as pb
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["ScheduleService"]
+
+
+class ScheduleApi:
+    """The handlers of ScheduleService.
+
+    Args:
+        mutations: proposes.
+        reading: has the queue.
+        now_ms: the cluster's clock.
+        payload_bytes_max: the configured limit.
+    """
+
+    def __init__(
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        now_ms: Callable[[], int],
+        payload_bytes_max: int,
+    ) -> None:
+        self._mutations = mutations
+        self._reading = reading
+        self._now_ms = now_ms
+        self._payload_bytes_max = payload_bytes_max
+
+    def servicer(self) -> Servicer:
+        """Return the methods of the service."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("CreateSchedule", pb.CreateScheduleRequest, Route.LEADER, self.create),
+                Unary("UpdateSchedule", pb.UpdateScheduleRequest, Route.LEADER, self.update),
+                Unary("DeleteSchedule", pb.DeleteScheduleRequest, Route.LEADER, self.delete),
+                Unary(
+                    "ListSchedules",
+                    pb.ListSchedulesRequest,
+                    Route.FRESH,
+                    self.list_schedules,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+            ),
+            streams={},
+            readings={},
+        )
+
+    async def create(self, call: Call[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
+        """Create a schedule; its first time stands in the log."""
+        request = call.request
+        check_schedule(request.schedule, request.request_id, self._payload_bytes_max)
+        message = log_pb2.CreateSchedule(
+            request=request, next_ms=first_time(request.schedule, self._now_ms())
+        )
+        hash_of_request = hash_if_named(request, call.raw, request.request_id)
+        recorded = record_own(forms.CREATE_SCHEDULE, message, hash_of_request)
+        outcome = await self._mutations.propose(recorded, call.deadline)
+        created = result_of(outcome, ScheduleResult)
+        return pb.CreateScheduleResponse(
+            schedule=schedule_message(created.schedule), revision=outcome.index
+        )
+
+    async def update(self, call: Call[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
+        """Replace a schedule."""
+        request = call.request
+        check_schedule(request.schedule, request.request_id, self._payload_bytes_max)
+        message = log_pb2.UpdateSchedule(
+            request=request, next_ms=first_time(request.schedule, self._now_ms())
+        )
+        hash_of_request = hash_if_named(request, call.raw, request.request_id)
+        recorded = record_own(forms.UPDATE_SCHEDULE, message, hash_of_request)
+        outcome = await self._mutations.propose(recorded, call.deadline)
+        updated = result_of(outcome, ScheduleResult)
+        return pb.UpdateScheduleResponse(
+            schedule=schedule_message(updated.schedule), revision=outcome.index
+        )
+
+    async def delete(self, call: Call[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
+        """Remove a schedule."""
+        check_schedule_name(call.request.name, call.request.request_id)
+        outcome = await self._mutations.apply(forms.DELETE_SCHEDULE, call)
+        result_of(outcome, CountResult)
+        return pb.DeleteScheduleResponse(revision=outcome.index)
+
+    async def list_schedules(
+        self, call: Call[pb.ListSchedulesRequest]
+    ) -> pb.ListSchedulesResponse:
+        """List schedules by name."""
+        request = call.request
+        check_page(request.page_size)
+        queue = await self._reading.queue(request.consistency)
+        page, next_token = page_of(
+            queue.schedules(),
+            lambda view: view.name,
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+        )
+        return pb.ListSchedulesResponse(
+            schedules=[schedule_message(view) for view in page], next_page_token=next_token
+        )
+
+
+def schedule_message(view: ScheduleView) -> pb.Schedule:
+    """Return a schedule as the client gave it, with what the server knows."""
+    message = pb.Schedule.FromString(view.options.body)
+    message.spec.MergeFromString(view.options.spec)
+    message.next_ms = 0 if view.options.paused else view.next_ms
+    message.last_ms = view.last_ms
+    message.last_task_id = view.last_task_id
+    message.left_out = view.left_out
+    if view.refusal is not None:
+        message.last_error.CopyFrom(error_message(view.refusal))
+    return message

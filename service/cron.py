@@ -1,0 +1,120 @@
+"""Reckon the times of a cron expression in a time zone.
+
+Only the leader does this, for schedules: the times that it found stand in the log, so nodes need not
+have the same edition of the time-zone data. Clock changes are treated as Debian's cron does: what falls
+into a skipped hour comes right after it, a set hour that comes twice counts once, and an hourly
+pattern follows the hours that really pass. Source: crontab(5); the walk itself is cronsim's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+FIELDS: Final = 5
+EXPRESSION_BYTES_MAX: Final = 256
+HORIZON_MS: Final = 253_370_764_800_000
+"""The year 9999: times from here on do not come."""
+CRONS_CACHED_MAX: Final = 1_024
+_SLACK_MS: Final = 7_200_000
+"""Within this span of a change of clocks a walk by the clock on the wall may be out of order."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+
+
+class CronMalformed(ValueError):
+    """The expression or the time zone cannot be used; ``field`` names which, the text says why."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+class Cron:
+    """The times of one expression in one time zone; made by ``cron``."""
+
+    def __init__(self, expression: str, zone: tzinfo) -> None:
+        self._expression = expression
+        self._zone = zone
+
+    def after(self, at_ms: int) -> int | None:
+        """Return the first time after an instant; None: there is none any more."""
+        return next(self.times(at_ms), None)
+
+    def times(self, after_ms: int) -> Iterator[int]:
+        """Yield the times after an instant in order, each once."""
+        last_ms = after_ms
+        if after_ms >= HORIZON_MS:
+            return
+        try:
+            for at in CronSim(self._expression, self._begin(after_ms)):
+                at_ms = (at - _EPOCH) // _MS
+                if at_ms > last_ms:
+                    last_ms = at_ms
+                    yield at_ms
+        except OverflowError:
+            return
+
+    def latest(self, after_ms: int, until_ms: int) -> int | None:
+        """Return the last time after one instant and not after another; None: there is none.
+
+        Takes time in proportion to how rare the times are, not to how many lie between.
+        """
+        try:
+            later = self._local(until_ms + _SLACK_MS)
+            for at in CronSim(self._expression, later, reverse=True):
+                at_ms = (at - _EPOCH) // _MS
+                if at_ms <= after_ms - _SLACK_MS:
+                    return None
+                if after_ms < at_ms <= until_ms:
+                    return at_ms
+        except OverflowError:
+            return None
+        return None
+
+    def _begin(self, at_ms: int) -> datetime:
+        """Return where a walk by the clock on the wall begins: before an hour that comes twice."""
+        at, before = self._local(at_ms), self._local(at_ms - _SLACK_MS)
+        return at if at.utcoffset() == before.utcoffset() else before
+
+    def _local(self, at_ms: int) -> datetime:
+        return (_EPOCH + at_ms * _MS).astimezone(self._zone)
+
+
+@lru_cache(CRONS_CACHED_MAX)
+def cron(expression: str, time_zone: str) -> Cron:
+    """Return the times of an expression of five fields in a zone; an empty name means UTC.
+
+    Raises:
+        CronMalformed: one of the two is not known, or no time ever matches.
+    """
+    zone = _zone(time_zone)
+    if len(expression.encode()) > EXPRESSION_BYTES_MAX:
+        raise CronMalformed("cron", f"more than {EXPRESSION_BYTES_MAX} bytes")
+    fields = len(expression.split())
+    if fields != FIELDS:
+        raise CronMalformed("cron", f"{fields} fields, not {FIELDS}")
+    try:
+        CronSim(expression, _EPOCH)
+    except CronSimError as error:
+        raise CronMalformed("cron", str(error)) from error
+    found = Cron(expression, zone)
+    if found.after(0) is None:
+        raise CronMalformed("cron", "no time ever matches")
+    return found
+
+
+def _zone(name: str) -> tzinfo:
+    if not name:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        # A name that is no file of the data, or leaves its folder.
+        raise CronMalformed("time_zone", f"{name[:64]!r} is not a known time zone") from error
