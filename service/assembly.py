@@ -27,6 +27,7 @@ from service.api.feed import FeedApi
 from service.api.forward import Forwarder
 from service.api.mutations import Mutations
 from service.api.reading import Reading
+from service.api.schedules import ScheduleApi
 from service.api.server import Health, build_server, listen
 from service.api.sessions import SessionApi
 from service.api.subscribe import Streams, SubscribeApi
@@ -43,6 +44,7 @@ from service.probes import Answer, ProbeServer, said
 from service.proposer import Proposer, ProposerLimits
 from service.queue.limits import Limits
 from service.roles import Phase, Roles
+from service.scheduler import Scheduler
 from service.state_machine import CollectPace, QueueMachine
 from service.storage.directory import StateDirectory
 from service.storage.rocks import RocksStore
@@ -164,6 +166,7 @@ class Server:
         self.proposer = Proposer(
             node, board, self.clock, self.waiters, self._distributions, self._proposer_limits()
         )
+        self.scheduler = Scheduler(lambda: machine.queue, self.proposer, self.clock.now_ms)
         self.streams = Streams()
         settings = LeaderSettings(
             member_id,
@@ -180,7 +183,9 @@ class Server:
         self._build_api()
         machine.listen(self._observe_stamp)
         machine.listen(self._applications.applied)
+        machine.listen(self.scheduler.applied)
         self.roles.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
+        self.roles.listen(self.scheduler.phase_changed)
         self.roles.listen(lambda _phase: self._say_health())
         node.observe(self)
 
@@ -213,6 +218,7 @@ class Server:
             tasks.servicer(subscribe.subscribe),
             TubeApi(mutations, reading, self.waiters).servicer(),
             SessionApi(mutations, reading).servicer(),
+            ScheduleApi(mutations, reading, self.clock.now_ms, config.payload_bytes_max).servicer(),
             feed.servicer(),
             cluster.servicer(),
         )

@@ -17,7 +17,7 @@ from service.forms import COMMANDS, Form, bodies, plain_payload_bytes
 from service.queue import commands as core
 from service.queue.values import value
 from taskraft.log.v1 import log_pb2
-from taskraft.v1 import task_service_pb2, tube_service_pb2
+from taskraft.v1 import schedule_service_pb2, task_service_pb2, tube_service_pb2
 
 M = TypeVar("M", bound=Message)
 
@@ -25,6 +25,12 @@ _ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
 _ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LENGTH)
 _HASH: Final = log_pb2.Command.REQUEST_HASH_FIELD_NUMBER
 _HASH_BYTES: Final = 8
+_MAPPED: Final = (
+    tube_service_pb2.CreateTubeRequest,
+    schedule_service_pb2.CreateScheduleRequest,
+    schedule_service_pb2.UpdateScheduleRequest,
+)
+"""Requests that hold a map; a put may hold some too."""
 
 
 @value
@@ -47,7 +53,7 @@ def request_hash(request: Message, raw: bytes) -> int:
     Messages with maps are hashed in a fixed order of their keys, since some languages write a map
     in a new order each time, also when they repeat a request.
     """
-    has_maps = isinstance(request, tube_service_pb2.CreateTubeRequest) or (
+    has_maps = isinstance(request, _MAPPED) or (
         isinstance(request, task_service_pb2.PutTasksRequest)
         and any(plain_payload_bytes(body) is None for body in bodies(raw))
     )

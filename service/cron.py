@@ -1,9 +1,9 @@
 """Reckon the times of a cron expression in a time zone.
 
-Only the leader does this, for schedules: the times that it found stand in the log, so nodes need not
-have the same edition of the time-zone data. Clock changes are treated as Debian's cron does: what falls
-into a skipped hour comes right after it, a set hour that comes twice counts once, and an hourly
-pattern follows the hours that really pass. Source: crontab(5); the walk itself is cronsim's.
+Only the leader does this, for schedules: the times that it found stand in the log, so nodes need
+not have the same edition of the time-zone data. Clock changes are treated as Debian's cron does:
+what falls into a skipped hour comes right after it, a set hour that comes twice counts once, and an
+hourly pattern follows the hours that really pass. Source: crontab(5); the walk itself is cronsim's.
 """
 
 from __future__ import annotations

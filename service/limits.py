@@ -42,6 +42,8 @@ SESSION_TTR_DEFAULT_MS: Final = 15_000
 SESSION_TTR_MIN_MS: Final = 1_000
 SESSION_TTR_MAX_MS: Final = 86_400_000
 
+JITTER_MAX_MS: Final = 86_400_000
+
 WAIT_MAX_MS: Final = 60_000
 """Longest wait of one call; longer waits are repeated by the client."""
 DEADLINE_MARGIN_MS: Final = 250

@@ -18,13 +18,14 @@ from service import forms
 from service.codec import Recorded, record_own
 from service.outcome import NotProposed, Outcome, OutcomeUnknown, Overloaded
 from service.queue.queue import Queue
+from service.roles import Phase
 from service.schedule_plan import plan_of
 from taskraft.log.v1 import log_pb2
 
 log: Final = structlog.get_logger(__name__)
 
 TIMER_MAX_MS: Final = 60_000
-"""The timer is set anew at least so often, since the cluster's clock may run otherwise than ours."""
+"""The timer is set anew at least so often, since the cluster's clock may run at another rate."""
 RETRY_MS: Final = 1_000
 RUNS_IN_FLIGHT_MAX: Final = 100
 """Schedules that are run at once; the others wait their turn."""
@@ -58,6 +59,13 @@ class Scheduler:
         self._running: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._open = False
+
+    def phase_changed(self, phase: Phase) -> None:
+        """Run schedules while this node serves."""
+        if phase is Phase.RUNNING:
+            self.begin()
+        elif self._open:
+            self.end()
 
     def begin(self) -> None:
         """Begin to run schedules: this node leads, and everything before is applied."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from replication.core.types import Entry, EntryKind, LogIndex
 from service.codec import decode_entry
+from service.forms import new_task
 from service.queue.commands import Command, Result
 from service.queue.limits import Limits
 from service.queue.queue import Queue
@@ -78,7 +79,7 @@ class QueueMachine:
 
     def _open(self, path: Path) -> None:
         self._store = self._open_store(path)
-        self.queue = Queue(self._store, self._limits)
+        self.queue = Queue(self._store, self._limits, new_task)
         self._written_index = self._durable_index = self.queue.applied_index
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 

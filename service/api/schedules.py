@@ -102,9 +102,7 @@ class ScheduleApi:
         result_of(outcome, CountResult)
         return pb.DeleteScheduleResponse(revision=outcome.index)
 
-    async def list_schedules(
-        self, call: Call[pb.ListSchedulesRequest]
-    ) -> pb.ListSchedulesResponse:
+    async def list_schedules(self, call: Call[pb.ListSchedulesRequest]) -> pb.ListSchedulesResponse:
         """List schedules by name."""
         request = call.request
         check_page(request.page_size)

@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from service.api.endpoint import Servicer, Surface
 from service.limits import MESSAGE_BYTES_MAX
 from service.roles import Phase
-from taskraft.v1 import group_service_pb2, schedule_service_pb2
+from taskraft.v1 import group_service_pb2
 
 EVERYTHING: Final = ""
 TASK_SERVICE: Final = "taskraft.v1.TaskService"
@@ -39,7 +39,6 @@ _OPTIONS: Final = (
 
 NOT_YET: Final = (
     Servicer(group_service_pb2.DESCRIPTOR.services_by_name["GroupService"], (), {}, {}),
-    Servicer(schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"], (), {}, {}),
 )
 """Services of the contract that do not exist yet: each of their methods says so."""
 

@@ -30,15 +30,16 @@ def check_put(
     for item, body in enumerate(specs):
         payload_bytes = plain_payload_bytes(body)
         if payload_bytes is None:
-            _check_spec(wrong, f"tasks[{item}]", request.tasks[item], payload_bytes_max)
+            check_spec(wrong, f"tasks[{item}]", request.tasks[item], payload_bytes_max)
         elif payload_bytes > payload_bytes_max:
             wrong.size(f"tasks[{item}].payload", payload_bytes, payload_bytes_max)
     wrong.raise_any()
 
 
-def _check_spec(
+def check_spec(
     wrong: Violations, path: str, spec: task_pb2.TaskSpec, payload_bytes_max: int
 ) -> None:
+    """Check what a producer says about one task."""
     wrong.size(f"{path}.payload", len(spec.payload), payload_bytes_max)
     wrong.text(f"{path}.content_type", spec.content_type, limits.CONTENT_TYPE_BYTES_MAX)
     wrong.text(f"{path}.type", spec.type, limits.TYPE_BYTES_MAX)

@@ -12,6 +12,12 @@ from typing import Final
 from service.forms.circulation import BURY, DELETE, KICK
 from service.forms.form import Form
 from service.forms.put import PUT, bodies, new_task, payload_bytes, plain_payload_bytes
+from service.forms.schedules import (
+    CREATE_SCHEDULE,
+    DELETE_SCHEDULE,
+    RUN_SCHEDULE,
+    UPDATE_SCHEDULE,
+)
 from service.forms.sessions import (
     ATTACH_SESSION,
     CLOSE_SESSION,
@@ -40,6 +46,10 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     KEEP_SESSIONS.number: KEEP_SESSIONS.decode,
     CLOSE_SESSION.number: CLOSE_SESSION.decode,
     ATTACH_SESSION.number: ATTACH_SESSION.decode,
+    CREATE_SCHEDULE.number: CREATE_SCHEDULE.decode,
+    UPDATE_SCHEDULE.number: UPDATE_SCHEDULE.decode,
+    DELETE_SCHEDULE.number: DELETE_SCHEDULE.decode,
+    RUN_SCHEDULE.number: RUN_SCHEDULE.decode,
     STARTUP.number: STARTUP.decode,
     TRIM_FEED.number: TRIM_FEED.decode,
 }
@@ -50,19 +60,23 @@ __all__ = [
     "BURY",
     "CLOSE_SESSION",
     "COMMANDS",
+    "CREATE_SCHEDULE",
     "CREATE_TUBE",
     "DELETE",
+    "DELETE_SCHEDULE",
     "DROP_TUBE",
     "KEEP_SESSIONS",
     "KICK",
     "OPEN_SESSION",
     "PUT",
     "RELEASE_ALL",
+    "RUN_SCHEDULE",
     "SETTLE",
     "STARTUP",
     "TAKE",
     "TRIM_FEED",
     "TRUNCATE_TUBE",
+    "UPDATE_SCHEDULE",
     "Form",
     "bodies",
     "new_task",

@@ -71,17 +71,11 @@ def _delete(request: pb.DeleteScheduleRequest, _raw: bytes, hash_: int) -> core.
 
 def _run(message: log_pb2.RunSchedule, _raw: bytes, _hash: int) -> core.RunSchedule:
     slots = [core.Slot(at_ms, slot_mark(at_ms)) for at_ms in message.slots_ms]
-    return core.RunSchedule(
-        message.name, message.version, slots, message.until_ms, message.next_ms
-    )
+    return core.RunSchedule(message.name, message.version, slots, message.until_ms, message.next_ms)
 
 
-CREATE_SCHEDULE: Final = Form(
-    IN_LOG.CREATE_SCHEDULE_FIELD_NUMBER, log_pb2.CreateSchedule, _create
-)
-UPDATE_SCHEDULE: Final = Form(
-    IN_LOG.UPDATE_SCHEDULE_FIELD_NUMBER, log_pb2.UpdateSchedule, _update
-)
+CREATE_SCHEDULE: Final = Form(IN_LOG.CREATE_SCHEDULE_FIELD_NUMBER, log_pb2.CreateSchedule, _create)
+UPDATE_SCHEDULE: Final = Form(IN_LOG.UPDATE_SCHEDULE_FIELD_NUMBER, log_pb2.UpdateSchedule, _update)
 DELETE_SCHEDULE: Final = Form(
     IN_LOG.DELETE_SCHEDULE_FIELD_NUMBER, pb.DeleteScheduleRequest, _delete
 )

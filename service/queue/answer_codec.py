@@ -17,6 +17,7 @@ from service.queue.commands import (
     PutResult,
     Reason,
     Refusal,
+    ScheduleResult,
     SessionResult,
     SettleResult,
     StartupResult,
@@ -54,8 +55,21 @@ class SessionBefore:
     session_id: str
 
 
+@value
+class ScheduleBefore:
+    """A schedule was answered."""
+
+    name: str
+
+
 Answer: TypeAlias = (
-    PutResult | SettleResult | CountResult | TakenBefore | TubeBefore | SessionBefore
+    PutResult
+    | SettleResult
+    | CountResult
+    | TakenBefore
+    | TubeBefore
+    | SessionBefore
+    | ScheduleBefore
 )
 """What is remembered of a result."""
 
@@ -66,6 +80,7 @@ _SETTLE: Final = 4
 _COUNT: Final = 5
 _TUBE: Final = 6
 _SESSION: Final = 7
+_SCHEDULE: Final = 8
 
 _run = Struct(">BQI")
 _list = Struct(">BI")
@@ -97,6 +112,8 @@ def encode(result: Result) -> bytes:
             return _existed.pack(_TUBE, existed) + tube.name.encode()
         case SessionResult(session):
             return _kind.pack(_SESSION) + session.session_id.encode()
+        case ScheduleResult(schedule):
+            return _kind.pack(_SCHEDULE) + schedule.name.encode()
         case KeepResult() | StartupResult() | Refusal():
             raise AssertionError(f"{type(result).__name__} is not kept")
         case _:
@@ -113,6 +130,8 @@ def decode(record: bytes) -> Answer:
         return TubeBefore(record[_existed.size :].decode(), bool(record[1]))
     if kind == _SESSION:
         return SessionBefore(record[_kind.size :].decode())
+    if kind == _SCHEDULE:
+        return ScheduleBefore(record[_kind.size :].decode())
     if kind == _COUNT:
         _, count, _ = _run.unpack_from(record)
         return CountResult(count, _read_refusals(record, _run.size))

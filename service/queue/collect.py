@@ -31,6 +31,7 @@ def collect(ledger: Ledger) -> list[Write]:
     _collect_tubes(ledger, writes)
     _collect_sessions(ledger, writes)
     ledger.requests.collect(writes)
+    ledger.schedules.collect(writes)
     ledger.feed.collect(writes)
     ledger.timers.flushed()
     writes.append((META, _meta(ledger)))

@@ -24,6 +24,7 @@ TIMER: Final = b"d"
 SESSION: Final = b"s"
 REQUEST: Final = b"q"
 FEED: Final = b"f"
+SCHEDULE: Final = b"c"
 
 OFFSET: Final = 1 << 63
 """Added to signed numbers."""
@@ -91,6 +92,11 @@ def timer_key(timer: Entry) -> bytes:
 def session_key(number: int) -> bytes:
     """Return the key of a session's record."""
     return _numbered.pack(SESSION, number)
+
+
+def schedule_key(name: str) -> bytes:
+    """Return the key of a schedule's record."""
+    return SCHEDULE + name.encode()
 
 
 def request_key(bucket: int, request_id: str) -> bytes:

@@ -18,11 +18,13 @@ from service.queue.keys import body_key, task_id_of, task_key, timer_scan
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
 from service.queue.ordered_index import OrderedIndex
 from service.queue.requests import Requests
+from service.queue.schedule import Schedules
 from service.queue.task import Task, read_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from service.queue.commands import NewTask
     from service.queue.limits import Limits
     from service.queue.session import Session
     from service.queue.store import Store
@@ -35,10 +37,11 @@ BY_TUBE: Final = attrgetter("tube")
 class Ledger:
     """The shared state. Instants and positions are those of the entry that is being applied."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
-        """Begin with nothing."""
+    def __init__(self, store: Store, limits: Limits, new_task: Callable[[bytes], NewTask]) -> None:
+        """Begin with nothing; ``new_task`` makes a task of a stored TaskSpec."""
         self.store = store
         self.limits = limits
+        self.new_task = new_task
         self.index = 0
         self.now_ms = 0
         self.place = 0
@@ -56,6 +59,7 @@ class Ledger:
         self.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=False)
         self.feed = Feed(store, limits)
         self.requests = Requests(store, limits)
+        self.schedules = Schedules()
         self.dirty_tasks: list[Task] = []
         self.dirty_tubes: list[Tube] = []
         self.dirty_sessions: list[Session] = []

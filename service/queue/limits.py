@@ -20,6 +20,7 @@ class Limits:
 
     Bounds the work when a session ends.
     """
+    schedules_max: int = 10_000
     deadlines_per_entry_max: int = 1_000
     """Deadlines that fire in one entry; the leader proposes the next entry at once for the rest."""
     removals_per_entry_max: int = 1_000

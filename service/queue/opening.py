@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from service.queue.collect import FORMAT, HOLDER, META_HEAD, REMOVAL
-from service.queue.commands import TubeKind, TubeOptions, TubeView
+from service.queue.commands import NewTask, TubeKind, TubeOptions, TubeView
 from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_key, timer_scan
 from service.queue.ledger import Ledger
 from service.queue.life_cycle import TAKEN
@@ -14,6 +14,8 @@ from service.queue.session import read_session
 from service.queue.tube import Tube, read_tube
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from service.queue.limits import Limits
     from service.queue.store import Store
 
@@ -22,13 +24,20 @@ class UnknownFormatError(Exception):
     """The store was written by another version: start that version, or an empty directory."""
 
 
-def open_ledger(store: Store, limits: Limits) -> Ledger:
+def bare_task(body: bytes) -> NewTask:
+    """Return a task of a body that says nothing about it."""
+    return NewTask(body, len(body))
+
+
+def open_ledger(
+    store: Store, limits: Limits, new_task: Callable[[bytes], NewTask] = bare_task
+) -> Ledger:
     """Return the ledger that a store holds; a store without a meta record is a new one.
 
     Raises:
         UnknownFormatError: the store has another format.
     """
-    ledger = Ledger(store, limits)
+    ledger = Ledger(store, limits, new_task)
     meta = store.get(META)
     if meta is None:
         return ledger
@@ -58,6 +67,7 @@ def open_ledger(store: Store, limits: Limits) -> Ledger:
         session.written = timer_key(session.timer) if session.timer is not None else b""
         ledger.sessions[session.id] = session
         ledger.sessions_by_number[session.number] = session
+    ledger.schedules.restore(store)
     ledger.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=True)
     _open_leases(ledger)
     return ledger

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from service.queue.answer_codec import SessionBefore, TakenBefore, TubeBefore, decode, encode
+from service.queue.answer_codec import (
+    ScheduleBefore,
+    SessionBefore,
+    TakenBefore,
+    TubeBefore,
+    decode,
+    encode,
+)
 from service.queue.circulation import bury, delete, kick, release_all
 from service.queue.clock import advance, next_deadline_ms
 from service.queue.collect import collect
@@ -17,8 +24,10 @@ from service.queue.commands import (
     Bury,
     CloseSession,
     CountResult,
+    CreateSchedule,
     CreateTube,
     Delete,
+    DeleteSchedule,
     DropTube,
     KeepSessions,
     Kick,
@@ -28,6 +37,8 @@ from service.queue.commands import (
     Reason,
     Refusal,
     ReleaseAll,
+    RunSchedule,
+    ScheduleResult,
     SessionResult,
     Settle,
     SettleResult,
@@ -37,10 +48,17 @@ from service.queue.commands import (
     TrimFeed,
     TruncateTube,
     TubeResult,
+    UpdateSchedule,
 )
-from service.queue.opening import open_ledger
+from service.queue.opening import bare_task, open_ledger
 from service.queue.put import put
 from service.queue.readers import Readers
+from service.queue.schedules import (
+    create_schedule,
+    delete_schedule,
+    run_schedule,
+    update_schedule,
+)
 from service.queue.sessions import (
     attach_session,
     close_session,
@@ -53,9 +71,9 @@ from service.queue.take import take
 from service.queue.tubes import clear_away, create_tube, drop_tube, truncate_tube
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from service.queue.commands import Command, Result
+    from service.queue.commands import Command, NewTask, Result
     from service.queue.ledger import Ledger
     from service.queue.limits import Limits
     from service.queue.store import Store, Write
@@ -64,9 +82,18 @@ if TYPE_CHECKING:
 class Queue(Readers):
     """The replicated state machine of tubes, tasks and sessions."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
-        """Open the queue that ``store`` holds; an empty store is an empty queue."""
-        super().__init__(open_ledger(store, limits))
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        new_task: Callable[[bytes], NewTask] = bare_task,
+    ) -> None:
+        """Open the queue that ``store`` holds; an empty store is an empty queue.
+
+        ``new_task`` makes a task of a stored TaskSpec, where the queue itself puts one: a pure
+        function, the same on all replicas.
+        """
+        super().__init__(open_ledger(store, limits, new_task))
 
     def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
         """Apply one entry: let deadlines up to ``now_ms`` fire, then do the commands in order.
@@ -103,7 +130,7 @@ def _answer(ledger: Ledger, command: Command) -> Result:
     Refused commands and takes that found nothing had no effect, so they are not remembered: a
     producer that was told to wait for room may ask again with the same id.
     """
-    if isinstance(command, (KeepSessions, AttachSession, Startup, TrimFeed)):
+    if isinstance(command, (KeepSessions, AttachSession, Startup, TrimFeed, RunSchedule)):
         return _do(ledger, command)
     request_id = command.request_id
     if not request_id:
@@ -155,6 +182,14 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return truncate_tube(ledger, command)
         case ReleaseAll():
             return release_all(ledger, command)
+        case CreateSchedule():
+            return create_schedule(ledger, command)
+        case UpdateSchedule():
+            return update_schedule(ledger, command)
+        case DeleteSchedule():
+            return delete_schedule(ledger, command)
+        case RunSchedule():
+            return run_schedule(ledger, command)
         case Startup():
             return startup(ledger, command)
         case TrimFeed():
@@ -178,5 +213,8 @@ def _repeat(ledger: Ledger, record: bytes) -> Result:
         case SessionBefore(session_id):
             session = ledger.session(session_id)
             return session if isinstance(session, Refusal) else SessionResult(session.view())
+        case ScheduleBefore(name):
+            schedule = ledger.schedules.find(name)
+            return schedule if isinstance(schedule, Refusal) else ScheduleResult(schedule.view())
         case _:
             assert_never(answer)

@@ -13,6 +13,7 @@ from service.queue.commands import (
     Put,
     Release,
     ReleaseAll,
+    RunSchedule,
     Settle,
 )
 from service.queue.feed import low_and_high
@@ -23,7 +24,7 @@ from service.queue.task import SESSION_TIMER
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from service.queue.commands import Command, SessionView, State, TaskView, TubeView
+    from service.queue.commands import Command, ScheduleView, SessionView, State, TaskView, TubeView
     from service.queue.feed import Feed
     from service.queue.ledger import Ledger
     from service.queue.statistics import TubeStatistics
@@ -136,6 +137,23 @@ class Readers:
             return []
         return [self._view(task) for task in session.held.values()]
 
+    # ----------------------------------------------------------------------------------- schedules
+
+    def schedules(self) -> list[ScheduleView]:
+        """Return all schedules in order of their names."""
+        return [schedule.view() for schedule in self._ledger.schedules]
+
+    def schedule(self, name: str) -> ScheduleView | None:
+        """Return a schedule, or None."""
+        schedule = self._ledger.schedules.get(name)
+        return schedule.view() if schedule is not None else None
+
+    def changed_schedules(self) -> Iterable[str]:
+        """Return the names of the schedules that changed since the last call."""
+        schedules = self._ledger.schedules
+        changed, schedules.changed = schedules.changed, {}
+        return changed
+
     # ----------------------------------------------------------------------------------- readiness
 
     def has_ready(
@@ -174,6 +192,10 @@ class Readers:
                     for settlement in settlements:
                         if isinstance(settlement, Release):
                             names.update(self._tubes_of(settlement.tokens))
+                case RunSchedule(name):
+                    schedule = self._ledger.schedules.get(name)
+                    if schedule is not None:
+                        names.add(schedule.options.tube)
                 case CloseSession(session_id) | AttachSession(session_id, False):
                     names.update(self._tubes_held(session_id))
                 case _:
@@ -237,6 +259,7 @@ class Readers:
         for _, session in sorted(ledger.sessions.items()):
             yield session.record()
             yield repr(list(session.held)).encode()
+        yield from (schedule.record() for schedule in ledger.schedules)
         yield ledger.requests.record()
         for request_id, answer in sorted(ledger.requests.items()):
             yield request_id.encode() + answer

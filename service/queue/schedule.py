@@ -25,7 +25,10 @@ _TEXTS: Final = 7
 
 
 class Schedule:
-    """A schedule. ``last_tube`` and ``last_put_ms`` tell whether its last task is still the same."""
+    """A schedule.
+
+    ``last_tube`` and ``last_put_ms`` tell whether its last task is still the same.
+    """
 
     __slots__ = (
         "done_ms",

@@ -1,7 +1,8 @@
 """Create, replace, remove and run schedules: one put per time, whoever leads.
 
-The leader proposes the times that are due. A leader that is followed by another may have proposed the
-same ones, so a schedule remembers up to where it is done, and a time up to there is never put again.
+The leader proposes the times that are due. A leader that is followed by another may have proposed
+the same ones, so a schedule remembers up to where it is done, and a time up to there is never put
+again.
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ def some(expression, zone, after, count):
 
 
 def test_times_are_those_of_the_zone():
-    assert some("0 9 * * MON", "", "2026-01-01 00:00", 2) == ["2026-01-05 09:00", "2026-01-12 09:00"]
+    assert some("0 9 * * MON", "", "2026-01-01 00:00", 2) == [
+        "2026-01-05 09:00",
+        "2026-01-12 09:00",
+    ]
     assert some("0 9 * * MON", VIENNA, "2026-01-01 00:00", 1) == ["2026-01-05 08:00"]
     assert some("0 9 * * MON", "Asia/Kolkata", "2026-01-01 00:00", 1) == ["2026-01-05 03:30"]
 

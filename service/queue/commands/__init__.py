@@ -48,6 +48,17 @@ from service.queue.commands.retry import (
     Exhausted,
     RetryPolicy,
 )
+from service.queue.commands.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    Overlap,
+    RunSchedule,
+    ScheduleOptions,
+    ScheduleResult,
+    ScheduleView,
+    Slot,
+    UpdateSchedule,
+)
 from service.queue.commands.sessions import (
     AttachSession,
     CloseSession,
@@ -111,6 +122,10 @@ Command: TypeAlias = (
     | KeepSessions
     | AttachSession
     | CloseSession
+    | CreateSchedule
+    | UpdateSchedule
+    | DeleteSchedule
+    | RunSchedule
     | Startup
     | TrimFeed
 )
@@ -123,6 +138,7 @@ Result: TypeAlias = (
     | TubeResult
     | SessionResult
     | KeepResult
+    | ScheduleResult
     | StartupResult
     | Refusal
 )
@@ -141,8 +157,10 @@ __all__ = [
     "CloseSession",
     "Command",
     "CountResult",
+    "CreateSchedule",
     "CreateTube",
     "Delete",
+    "DeleteSchedule",
     "DropTube",
     "Durability",
     "Exhausted",
@@ -157,6 +175,7 @@ __all__ = [
     "OnAck",
     "OpenSession",
     "Outcome",
+    "Overlap",
     "Position",
     "Progress",
     "Put",
@@ -168,11 +187,16 @@ __all__ = [
     "ReleaseAll",
     "Result",
     "RetryPolicy",
+    "RunSchedule",
+    "ScheduleOptions",
+    "ScheduleResult",
+    "ScheduleView",
     "SessionResult",
     "SessionView",
     "Settle",
     "SettleResult",
     "Settlement",
+    "Slot",
     "Startup",
     "StartupResult",
     "State",
@@ -190,4 +214,5 @@ __all__ = [
     "TubeOptions",
     "TubeResult",
     "TubeView",
+    "UpdateSchedule",
 ]

@@ -51,7 +51,10 @@ class CreateSchedule:
 
 @value
 class UpdateSchedule:
-    """Replace a schedule; ``next_ms`` counts where the pattern changes. Answer: ``ScheduleResult``."""
+    """Replace a schedule. Answer: ``ScheduleResult``.
+
+    ``next_ms`` counts where the pattern changes.
+    """
 
     name: str
     options: ScheduleOptions

@@ -15,6 +15,7 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from tests.service.api import bad_input_above as above
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
 UNKNOWN_SESSION = "00000000-0000-4000-8000-000000000000"
@@ -27,8 +28,8 @@ SERVICES = [
         (feed_service_pb2, "FeedService"),
         (cluster_service_pb2, "ClusterService"),
     )
-] + [servicer.service for servicer in NOT_YET]
-IMPLEMENTED = {
+] + [*above.SERVICES, *(servicer.service for servicer in NOT_YET)]
+IMPLEMENTED = above.IMPLEMENTED | {
     "PutTasks",
     "TakeTasks",
     "SettleTasks",
@@ -92,6 +93,7 @@ TUBE_NOT_FOUND = "TUBE_NOT_FOUND"
 SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
 
 CASES = [
+    *above.CASES,
     ("PutTasks", pb.PutTasksRequest(tube="nowhere", tasks=[task_pb2.TaskSpec()]), TUBE_NOT_FOUND),
     ("PutTasks", pb.PutTasksRequest(tube="a b", tasks=[task_pb2.TaskSpec()]), INVALID),
     ("PutTasks", pb.PutTasksRequest(tube="", tasks=[task_pb2.TaskSpec()]), INVALID),
@@ -344,6 +346,7 @@ def parts(node):
         [tube.name for tube in queue.tubes()],
         queue.list_tasks("emails", (), 0, 100),
         queue.sessions(),
+        queue.schedules(),
         [(view.low_seq, view.high_seq) for view in queue.feed.views()],
         queue.statistics(["emails"]),
     )

@@ -57,11 +57,21 @@ from service.queue.commands import (
     TubeResult,
 )
 from service.queue.life_cycle import EventKind
+from tests.service.queue import scenario_above as above
+from tests.service.queue.scenario_above import EPOCH_MS
 
-EPOCH_MS = 1_000_000
-"""The clock's time at the beginning; instants are shown relative to it."""
-QUESTIONS = ("show", "task", "sessions", "events", "deadline")
-FLAGS = ("front", "back", "atomic", "restart", "uncounted", "force", "fatal", "if_not_exists")
+QUESTIONS = ("show", "task", "sessions", "events", "deadline", *above.QUESTIONS)
+FLAGS = (
+    "front",
+    "back",
+    "atomic",
+    "restart",
+    "uncounted",
+    "force",
+    "fatal",
+    "if_not_exists",
+    *above.FLAGS,
+)
 
 
 class Player:
@@ -116,6 +126,8 @@ class Player:
         if word == "task":
             (view,) = self.queue.get_tasks(rest[0], [int(rest[1])])
             return ["gone" if view is None else whole(view)]
+        if word in above.QUESTIONS:
+            return above.ask(self.queue, word, rest)
         assert word == "events", line
         return self.events()
 
@@ -210,7 +222,7 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
         case "startup":
             return Startup(1, int(found["grace"]))
         case _:
-            raise AssertionError(line)
+            return above.command(word, target, found)
 
 
 def create(name, found):
@@ -350,7 +362,7 @@ def told(result):
         case StartupResult(released):
             return [f"released {released}"]
         case _:
-            raise AssertionError(result)
+            return above.told(result)
 
 
 def blocks(text):

@@ -1,0 +1,54 @@
+"""What is wrong with calls about schedules: method, request, reason."""
+
+from taskraft.v1 import schedule_service_pb2, task_pb2
+
+INVALID = "INVALID_FIELD"
+SERVICES = (schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],)
+IMPLEMENTED = {"CreateSchedule", "UpdateSchedule", "DeleteSchedule", "ListSchedules"}
+
+
+def schedule(**fields):
+    good = {"name": "s", "cron": "* * * * *", "tube": "emails"}
+    return schedule_service_pb2.Schedule(**(good | fields))
+
+
+def create(**fields):
+    return schedule_service_pb2.CreateScheduleRequest(schedule=schedule(**fields))
+
+
+CASES = [
+    ("CreateSchedule", create(name=""), INVALID),
+    ("CreateSchedule", create(name="x" * 129), INVALID),
+    ("CreateSchedule", create(tube="a b"), INVALID),
+    ("CreateSchedule", create(cron=""), INVALID),
+    ("CreateSchedule", create(cron="* * * * * *"), INVALID),
+    ("CreateSchedule", create(cron="0 0 31 2 *"), INVALID),
+    ("CreateSchedule", create(cron="* * * * *" + " " * 300), INVALID),
+    ("CreateSchedule", create(time_zone="Europe/Nowhere"), INVALID),
+    ("CreateSchedule", create(time_zone="../../etc/passwd"), INVALID),
+    ("CreateSchedule", create(jitter_ms=-1), INVALID),
+    ("CreateSchedule", create(jitter_ms=86_400_001), INVALID),
+    ("CreateSchedule", create(catch_up=9), INVALID),
+    ("CreateSchedule", create(overlap=9), INVALID),
+    ("CreateSchedule", create(spec=task_pb2.TaskSpec(delay_ms=-1)), INVALID),
+    ("CreateSchedule", create(spec=task_pb2.TaskSpec(payload=b"x" * 1025)), "PAYLOAD_TOO_LARGE"),
+    (
+        "CreateSchedule",
+        schedule_service_pb2.CreateScheduleRequest(schedule=schedule(), request_id="x" * 65),
+        INVALID,
+    ),
+    (
+        "UpdateSchedule",
+        schedule_service_pb2.UpdateScheduleRequest(schedule=schedule(name="nobody")),
+        "SCHEDULE_NOT_FOUND",
+    ),
+    ("UpdateSchedule", schedule_service_pb2.UpdateScheduleRequest(), INVALID),
+    (
+        "DeleteSchedule",
+        schedule_service_pb2.DeleteScheduleRequest(name="nobody"),
+        "SCHEDULE_NOT_FOUND",
+    ),
+    ("DeleteSchedule", schedule_service_pb2.DeleteScheduleRequest(), INVALID),
+    ("ListSchedules", schedule_service_pb2.ListSchedulesRequest(page_size=1_001), INVALID),
+    ("ListSchedules", schedule_service_pb2.ListSchedulesRequest(page_token="%"), INVALID),
+]

@@ -1,0 +1,190 @@
+"""Schedules on running nodes: each time has exactly one task, whoever leads."""
+
+import grpc
+import pytest
+
+from service import assembly
+from service.cron import cron
+from service.scheduler import Scheduler
+from taskraft.v1 import (
+    cluster_service_pb2,
+    error_pb2,
+    schedule_service_pb2,
+    schedule_service_pb2_grpc,
+    task_pb2,
+)
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.conftest import config_in, create, reason_of, running, turns_until
+from tests.service.test_three_nodes import cluster_in
+
+MINUTE = 60_000
+
+
+class Jumping:
+    """The clocks of all nodes in this process, moved on by hand."""
+
+    def __init__(self, monkeypatch):
+        self.ahead_ms = 0
+        wall_ms, monotonic_ms = assembly.wall_ms, assembly.monotonic_ms
+        monkeypatch.setattr(assembly, "wall_ms", lambda: wall_ms() + self.ahead_ms)
+        monkeypatch.setattr(assembly, "monotonic_ms", lambda: monotonic_ms() + self.ahead_ms)
+
+    def to_next_minute(self, nodes):
+        """Move on to just after a full minute, and let the schedulers look at their clocks."""
+        now_ms = assembly.wall_ms()
+        self.ahead_ms += cron("* * * * *", "").after(now_ms) - now_ms + 10
+        for node in nodes:
+            node.server.scheduler._set_timer()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Jumping(monkeypatch)
+
+
+def stub(node):
+    return schedule_service_pb2_grpc.ScheduleServiceStub(node.channel)
+
+
+def schedule(**fields):
+    spec = task_pb2.TaskSpec(payload=b"work", headers={"mine": b"kept"})
+    return schedule_service_pb2.Schedule(
+        **{"name": "s", "cron": "* * * * *", "tube": "emails", "spec": spec, **fields}
+    )
+
+
+async def make(node, **fields):
+    request = schedule_service_pb2.CreateScheduleRequest(schedule=schedule(**fields))
+    return (await stub(node).CreateSchedule(request)).schedule
+
+
+async def change(node, **fields):
+    request = schedule_service_pb2.UpdateScheduleRequest(schedule=schedule(**fields))
+    return (await stub(node).UpdateSchedule(request)).schedule
+
+
+async def shown(node):
+    answer = await stub(node).ListSchedules(schedule_service_pb2.ListSchedulesRequest())
+    return list(answer.schedules)
+
+
+async def slots(node):
+    """Return the times that the tasks in the tube carry."""
+    answer = await node.tasks.ListTasks(pb.ListTasksRequest(tube="emails", page_size=1_000))
+    return [int(task.spec.headers["taskraft-slot-ms"]) for task in answer.tasks]
+
+
+async def test_a_due_time_becomes_a_task_that_carries_it(tmp_path, clock):
+    async with running(config_in(tmp_path)) as node:
+        await create(node)
+        made = await make(node, jitter_ms=1)
+        assert made.next_ms % MINUTE == 0
+        clock.to_next_minute([node])
+        await turns_until(lambda: node.queue.schedule("s").last_task_id == 1)
+        assert await slots(node) == [made.next_ms]
+        (task,) = (await node.tasks.ListTasks(pb.ListTasksRequest(tube="emails"))).tasks
+        assert task.spec.payload == b"work"
+        assert task.spec.headers["mine"] == b"kept"
+        (now,) = await shown(node)
+        assert (now.last_ms, now.last_task_id) == (made.next_ms, 1)
+        assert now.next_ms == made.next_ms + MINUTE
+        assert now.spec == schedule().spec
+
+
+async def test_a_paused_schedule_puts_nothing_and_catches_up_as_asked(tmp_path, clock):
+    async with running(config_in(tmp_path)) as node:
+        await create(node)
+        made = await make(node, catch_up=schedule_service_pb2.Schedule.ALL)
+        paused = await change(node, paused=True)
+        assert paused.next_ms == 0
+        for _ in range(3):
+            clock.to_next_minute([node])
+        resumed = await change(node, catch_up=schedule_service_pb2.Schedule.ALL)
+        assert resumed.next_ms == made.next_ms
+        await turns_until(lambda: node.queue.schedule("s").last_task_id == 3)
+        assert await slots(node) == [made.next_ms + minute * MINUTE for minute in range(3)]
+
+
+async def test_a_refused_time_is_shown_with_its_reason(tmp_path, clock):
+    async with running(config_in(tmp_path)) as node:
+        await make(node)
+        clock.to_next_minute([node])
+        await turns_until(lambda: node.queue.schedule("s").left_out == 1)
+        (now,) = await shown(node)
+        assert now.left_out == 1
+        assert now.last_error.reason == error_pb2.Error.TUBE_NOT_FOUND
+
+
+async def test_a_removed_schedule_puts_nothing_more(tmp_path, clock):
+    async with running(config_in(tmp_path)) as node:
+        await create(node)
+        await make(node)
+        request = schedule_service_pb2.DeleteScheduleRequest(name="s", request_id="r")
+        await stub(node).DeleteSchedule(request)
+        await stub(node).DeleteSchedule(request)
+        await make(node, name="other")
+        clock.to_next_minute([node])
+        await turns_until(lambda: node.queue.schedule("other").last_task_id == 1)
+        assert [one.name for one in await shown(node)] == ["other"]
+        assert len(await slots(node)) == 1
+
+
+async def test_schedules_survive_a_restart_and_are_listed_in_pages(tmp_path, clock):
+    config = config_in(tmp_path, collect_entries=1)
+    async with running(config) as node:
+        await create(node)
+        for name in ("a", "b", "c"):
+            await make(node, name=name, catch_up=schedule_service_pb2.Schedule.ONE)
+    async with running(config) as node:
+        first = await stub(node).ListSchedules(
+            schedule_service_pb2.ListSchedulesRequest(page_size=2)
+        )
+        rest = await stub(node).ListSchedules(
+            schedule_service_pb2.ListSchedulesRequest(page_token=first.next_page_token)
+        )
+        assert [one.name for one in (*first.schedules, *rest.schedules)] == ["a", "b", "c"]
+        clock.to_next_minute([node])
+        await turns_until(lambda: all(view.last_task_id for view in node.queue.schedules()))
+
+
+async def test_each_time_has_one_task_whoever_leads(tmp_path, clock, monkeypatch):
+    """Also where a node that leads no more goes on proposing what the new leader proposes too."""
+    async with cluster_in(tmp_path) as three:
+        await create(three.leader)
+        every = schedule_service_pb2.Schedule.ALL
+        made = await make(three.leader, catch_up=every)
+        for round_ in range(1, 13):
+            leader = three.leader
+            clock.to_next_minute(three.nodes)
+            if round_ % 3 == 0:
+                heir = three.followers[round_ % 2].server.config.node_name
+                await leader.cluster.TransferLeadership(
+                    cluster_service_pb2.TransferLeadershipRequest(name=heir), timeout=10
+                )
+                await three.settled()
+            elif round_ % 4 == 0:
+                # The same leader plans twice from the same state: as two leaders may.
+                leader.server.scheduler._run("s", assembly.wall_ms())
+                leader.server.scheduler._run("s", assembly.wall_ms())
+            until = made.next_ms + (round_ - 1) * MINUTE
+            await turns_until(lambda until=until: three.leader.queue.schedule("s").done_ms >= until)
+        assert await slots(three.followers[0]) == [made.next_ms + n * MINUTE for n in range(12)]
+        index = three.leader.queue.applied_index
+        await turns_until(lambda: {node.queue.applied_index for node in three.nodes} == {index})
+        assert len({node.queue.digest() for node in three.nodes}) == 1
+
+
+async def test_a_follower_forwards_what_is_said_about_schedules(tmp_path):
+    async with cluster_in(tmp_path) as three:
+        made = await make(three.followers[0], name="x")
+        assert made.name == "x"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await make(three.followers[1], name="x")
+        assert reason_of(caught.value) == "SCHEDULE_EXISTS"
+
+
+def test_a_scheduler_that_does_not_lead_forgets_what_changed():
+    queue = type("Queue", (), {"changed_schedules": lambda _self: {"a": None}})()
+    scheduler = Scheduler(lambda: queue, None, lambda: 0)
+    scheduler.applied(0)
+    assert not scheduler._heap
