@@ -1,0 +1,90 @@
+"""Compare what a service answered with what the oracle answered, by meaning.
+
+Left out is what another implementation cannot share: ids, wording, elapsed time, who waits, and how
+often touches are counted. Events are compared for each task by itself, over windows: a step
+together with the sleeps that follow it, since background work may show in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from tests.oracle.trace import Json, Outcome, Step
+
+UNCOMPARED: Final = frozenset(
+    {"id", "message", "waiters", "next_event_in", "expires_in", "elapsed"}
+)
+VERBATIM: Final = "data"
+"""The content of a task is the producer's: all of it counts, whatever its keys are called."""
+CALLS: Final = "calls"
+
+
+def outcome_differences(want: Outcome, got: Outcome) -> list[str]:
+    """Return how two outcomes of one step differ, events aside; empty if they do not."""
+    if want.error is not None or got.error is not None:
+        return [] if want.error == got.error else [f"want {want}, got {got}"]
+    return list(_differences(want.result, got.result, "result"))
+
+
+def _differences(want: Json, got: Json, path: str) -> Iterator[str]:
+    leaf = path.rpartition(".")[2]
+    if leaf in UNCOMPARED:
+        return
+    if leaf == CALLS and isinstance(want, Mapping) and isinstance(got, Mapping):
+        want, got = _comparable_calls(want), _comparable_calls(got)
+    if leaf != VERBATIM and isinstance(want, Mapping) and isinstance(got, Mapping):
+        for key in sorted(want.keys() | got.keys()):
+            if key in want and key in got:
+                yield from _differences(want[key], got[key], f"{path}.{key}")
+            elif key not in UNCOMPARED:
+                owner, there = ("trace", want) if key in want else ("run", got)
+                yield f"{path}.{key}: only the {owner} has it: {there[key]!r}"
+    elif leaf != VERBATIM and isinstance(want, list) and isinstance(got, list):
+        if len(want) != len(got):
+            yield f"{path}: want {want!r}, got {got!r}"
+            return
+        for place, (one, other) in enumerate(zip(want, got, strict=True)):
+            yield from _differences(one, other, f"{path}[{place}]")
+    elif isinstance(want, bool) is not isinstance(got, bool) or want != got:
+        yield f"{path}: want {want!r}, got {got!r}"
+
+
+def _comparable_calls(calls: Mapping[str, int]) -> dict[str, int]:
+    """Return counts of calls with one name for the end of a delay, and without touches."""
+    counts = {name: count for name, count in calls.items() if name not in ("delayed", "touch")}
+    return {**counts, "delay": calls.get("delay", 0) + calls.get("delayed", 0)}
+
+
+def event_differences(
+    steps: Sequence[Step], got: Sequence[Outcome], diverges: Collection[str]
+) -> list[str]:
+    """Return where the events of a run differ from those of the trace."""
+    found = []
+    for first, last in windows(steps):
+        wanted: dict[str, list[tuple[str, str | None]]] = {}
+        seen: dict[str, list[tuple[str, str | None]]] = {}
+        for step, outcome in zip(steps[first:last], got[first:last], strict=True):
+            if step.quirk not in diverges:
+                _gather(step.outcome, wanted)
+                _gather(outcome, seen)
+        if wanted != seen:
+            found.append(f"{steps[first]}: events: want {wanted!r}, got {seen!r}")
+    return found
+
+
+def windows(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
+    """Yield where each window begins and ends: a step and the sleeps that follow it."""
+    first = 0
+    for place in range(1, len(steps) + 1):
+        if place == len(steps) or steps[place].operation != "sleep":
+            yield first, place
+            first = place
+
+
+def _gather(outcome: Outcome, into: dict[str, list[tuple[str, str | None]]]) -> None:
+    """Add events by task. An empty name is no event, but a hint to a neighbour in a sub-queue."""
+    for name, task, state in outcome.events:
+        if name:
+            plain = "delay" if name == "delayed" else name
+            into.setdefault(str(task), []).append((plain, "DONE" if name == "ttl" else state))

@@ -1,0 +1,158 @@
+"""Be one client: a connection of its own, and the stream that keeps its session alive."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from typing import Any, Final
+
+import grpc
+
+from taskraft.v1 import (
+    cluster_service_pb2_grpc,
+    error_pb2,
+    feed_service_pb2_grpc,
+    session_service_pb2_grpc,
+    task_service_pb2_grpc,
+    tube_service_pb2_grpc,
+)
+from taskraft.v1 import task_service_pb2 as pb
+from tests.oracle.refusals import Refused, refused_as, refused_call
+
+CALL_SECONDS: Final = 10.0
+BEAT_SECONDS: Final = 10.0
+"""The stream of a session says at least this often that its client lives."""
+NOTHING: Final = "oracle.nothing.*"
+"""A pattern that no tube of a trace matches: the stream keeps a session and takes no tasks."""
+OPTIONS: Final = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+)
+
+
+class Stubs:
+    """A channel of its own and the stubs of all services on it.
+
+    ``revision`` is the highest position in the log that an answer has named.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address, options=OPTIONS)
+        self.tasks = task_service_pb2_grpc.TaskServiceStub(self.channel)
+        self.tubes = tube_service_pb2_grpc.TubeServiceStub(self.channel)
+        self.sessions = session_service_pb2_grpc.SessionServiceStub(self.channel)
+        self.feed = feed_service_pb2_grpc.FeedServiceStub(self.channel)
+        self.cluster = cluster_service_pb2_grpc.ClusterServiceStub(self.channel)
+        self.revision = 0
+        self.seconds = CALL_SECONDS
+
+    def call(self, method: Any, request: Any) -> Any:
+        """Call a method and note the revision of its answer.
+
+        Raises:
+            Refused: the call failed.
+        """
+        try:
+            answer = method(request, timeout=self.seconds)
+        except grpc.RpcError as error:
+            raise refused_call(error) from error
+        self.note(answer)
+        return answer
+
+    def note(self, answer: Any) -> None:
+        """Note the revision of an answer."""
+        self.revision = max(self.revision, getattr(answer, "revision", 0))
+
+    def close(self) -> None:
+        """Close the connection; calls in hand are cancelled."""
+        self.channel.close()
+
+
+class SessionStream:
+    """A stream that keeps one session of the service attached while it is open.
+
+    Raises:
+        Refused: there is no such session, or no leader to ask.
+    """
+
+    def __init__(self, stubs: Stubs, session_id: str = "") -> None:
+        self._outgoing: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        opened = pb.SubscribeRequest.Open(
+            sources=[pb.TakeSource(tube=NOTHING)], session_id=session_id
+        )
+        self._call = stubs.tasks.Subscribe(self._requests(pb.SubscribeRequest(open=opened)))
+        try:
+            first = next(self._call)
+        except grpc.RpcError as error:
+            raise refused_call(error) from error
+        if first.HasField("go_away"):
+            name = error_pb2.Error.Reason.Name(first.go_away.error.reason)
+            raise refused_as(name, {}, first.go_away.error.message)
+        self.session_id: Final[str] = first.opened.session_id
+
+    def _requests(self, first: pb.SubscribeRequest) -> Iterator[pb.SubscribeRequest]:
+        yield first
+        while True:
+            try:
+                self._outgoing.get(timeout=BEAT_SECONDS)
+            except queue.Empty:
+                yield pb.SubscribeRequest(heartbeat=True)
+            else:
+                return
+
+    def close(self) -> None:
+        """End the stream as a client does that has no more to say."""
+        self._outgoing.put(True)
+        self._call.cancel()
+
+
+class Connection:
+    """One client connection of a trace, in a queue session once it needs one."""
+
+    def __init__(self, address: str) -> None:
+        self.stubs = Stubs(address)
+        self._stream: SessionStream | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The queue session; a connection that has lost its own gets a new one."""
+        if self._stream is None:
+            self._stream = SessionStream(self.stubs)
+        return self._stream.session_id
+
+    @property
+    def known_session_id(self) -> str | None:
+        """The queue session, None if it has none at present."""
+        return self._stream.session_id if self._stream else None
+
+    def join(self, session_id: str) -> str | None:
+        """Move to another session that exists; return the one that was left.
+
+        Raises:
+            Refused: there is no such session; then nothing has changed.
+        """
+        before = self._stream
+        if before is not None and before.session_id == session_id:
+            return None
+        self._stream = SessionStream(self.stubs, session_id)
+        if before is None:
+            return None
+        before.close()
+        return before.session_id
+
+    def lose_session(self) -> None:
+        """Forget the session: the leader that knew of the stream is gone."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def close(self) -> None:
+        """Close the connection, with its stream and its blocked calls."""
+        if self._stream is not None:
+            self._stream.close()
+        self.stubs.close()
+
+
+__all__ = ["CALL_SECONDS", "Connection", "Refused", "SessionStream", "Stubs"]

@@ -1,0 +1,82 @@
+"""Say what a refusal of the service means in the words of the traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from taskraft.v1 import error_pb2
+
+STATUS_KEY: Final = "grpc-status-details-bin"
+
+Reason = error_pb2.Error
+
+NOT_FOUND: Final = "NOT_FOUND"
+NOT_TAKEN: Final = "NOT_TAKEN_BY_YOU"
+TUBE_NOT_FOUND: Final = "TUBE_NOT_FOUND"
+UNKNOWN_TUBE_TYPE: Final = "UNKNOWN_TUBE_TYPE"
+HAS_TAKEN: Final = "TUBE_HAS_TAKEN_TASKS"
+HAS_WAITERS: Final = "TUBE_HAS_WAITERS"
+INVALID: Final = "INVALID_ARGUMENT"
+UNSUPPORTED: Final = "UNSUPPORTED"
+MALFORMED_SESSION: Final = "INVALID_SESSION_ID"
+UNKNOWN_SESSION: Final = "UNKNOWN_SESSION"
+INVALID_CONFIG: Final = "INVALID_CONFIG"
+TEMPORARY: Final = "TEMPORARY_NOT_ALLOWED"
+NOT_RUNNING: Final = "NOT_RUNNING"
+CLOSED: Final = "CONNECTION_CLOSED"
+INTERNAL: Final = "INTERNAL"
+
+_CLASSES: Final[Mapping[str, str]] = {
+    "TUBE_NOT_FOUND": TUBE_NOT_FOUND,
+    "TASK_NOT_FOUND": NOT_FOUND,
+    "LEASE_STALE": NOT_TAKEN,
+    "SESSION_NOT_FOUND": UNKNOWN_SESSION,
+    "TUBE_EXISTS": "TUBE_EXISTS",
+    "DRIVER_MISSING": UNKNOWN_TUBE_TYPE,
+    "KIND_UNSUITABLE": UNSUPPORTED,
+    "INVALID_FIELD": INVALID,
+    "NO_LEADER": NOT_RUNNING,
+    "NOT_LEADER": NOT_RUNNING,
+    "COMMIT_UNKNOWN": NOT_RUNNING,
+    "UNAVAILABLE": NOT_RUNNING,
+    "DEADLINE_EXCEEDED": NOT_RUNNING,
+    "CANCELLED": CLOSED,
+}
+TUBE_FULL: Final = "TUBE_FULL"
+
+
+class Refused(Exception):
+    """The service refused an operation: ``error`` is the trace's class, ``reason`` its own name."""
+
+    def __init__(self, error: str, reason: str = "", text: str = "") -> None:
+        super().__init__(f"{error} {reason} {text}".strip())
+        self.error = error
+        self.reason = reason
+
+
+def refused_call(error: grpc.RpcError) -> Refused:
+    """Return what a call that failed as a whole means."""
+    reason, metadata = error.code().name, {}
+    for key, packed in error.trailing_metadata() or ():
+        if key == STATUS_KEY:
+            for detail in status_pb2.Status.FromString(packed).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info):
+                    reason, metadata = info.reason, dict(info.metadata)
+    return refused_as(reason, metadata, error.details() or "")
+
+
+def refused_item(error: error_pb2.Error) -> Refused:
+    """Return what the refusal of one item of a request means."""
+    return refused_as(Reason.Reason.Name(error.reason), dict(error.metadata), error.message)
+
+
+def refused_as(reason: str, metadata: Mapping[str, str], text: str) -> Refused:
+    """Return what a reason means; one that no trace knows is an error of its own."""
+    if reason == "TUBE_BUSY":
+        return Refused(HAS_WAITERS if "waiting" in metadata else HAS_TAKEN, reason, text)
+    return Refused(_CLASSES.get(reason, INTERNAL), reason, text)

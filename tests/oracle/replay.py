@@ -1,0 +1,67 @@
+"""Replay traces and say how the service differs from the oracle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.oracle.clusters import Host
+from tests.oracle.comparison import event_differences, outcome_differences
+from tests.oracle.player import Player, TooSlow
+from tests.oracle.trace import Trace, TraceUnreadable, read_trace
+
+RUNS_MAX: Final = 3
+"""A timed trace that differs is played again twice: a busy machine may have missed a deadline."""
+SHOWN_MAX: Final = 5
+
+DIVERGES: Final = frozenset(
+    {
+        "id_reuse",
+        "waiter_deadline_order",
+        "truncate_keeps_claims",
+        "truncate_breaks_disconnect",
+        "touch_overflow",
+        "touch_magic_3153",
+        "kick_returns_argument",
+        "ready_buffer_kick_lost",
+        "ready_buffer_priority",
+        "utubettl_taken_outlives_ttl",
+        "utubettl_release_loses_ttl",
+        "limfifottl_dead_after_role_switch",
+        "waiter_deaf_after_role_switch",
+    }
+)
+"""Peculiarities that the service has not; docs/divergence.md has the reason for each."""
+
+
+def replay(path: Path) -> list[str]:
+    """Return how the service differs from a recorded trace; empty if it does not."""
+    try:
+        trace = read_trace(path)
+    except TraceUnreadable as error:
+        return [str(error)]
+    found: list[str] = []
+    for _ in range(RUNS_MAX if trace.timed else 1):
+        found = _differences(trace)
+        if not found:
+            break
+    return found
+
+
+def _differences(trace: Trace) -> list[str]:
+    """Play a trace once on nodes of its own and compare."""
+    with Host(nodes=2 if trace.switches_roles else 1) as host:
+        try:
+            got = Player(trace, host).play()
+        except TooSlow as error:
+            return [f"too slow: {error}"]
+        except Exception as error:  # noqa: BLE001 - told as a difference, not hidden
+            return [f"cannot be played: {type(error).__name__}: {error}"]
+    found = [
+        f"{step}: {difference}"
+        for step, outcome in zip(trace.steps, got, strict=True)
+        if step.quirk not in DIVERGES
+        for difference in outcome_differences(step.outcome, outcome)
+    ]
+    found = found or event_differences(trace.steps, got, DIVERGES)
+    return found[:SHOWN_MAX] + (["..."] if len(found) > SHOWN_MAX else [])

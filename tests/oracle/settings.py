@@ -1,0 +1,33 @@
+"""Bring the settings of a trace to the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.oracle.connection import Stubs
+from tests.oracle.operations import milliseconds
+from tests.oracle.refusals import INVALID_CONFIG, Refused
+from tests.oracle.trace import Json
+
+KNOWN: Final = ("ttr", "in_replicaset")
+
+
+def configure(stubs: Stubs, settings: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Set what a trace's ``cfg`` names, all or nothing; return it.
+
+    Raises:
+        Refused: a setting is unknown or malformed.
+    """
+    del stubs
+    for name, wish in settings.items():
+        is_number = isinstance(wish, int | float) and not isinstance(wish, bool)
+        if name not in KNOWN:
+            raise Refused(INVALID_CONFIG, text=f"unknown setting {name}")
+        if name == "ttr" and (not is_number or wish < 0):
+            raise Refused(INVALID_CONFIG, text=f"ttr {wish!r}")
+        if name == "in_replicaset" and not isinstance(wish, bool):
+            raise Refused(INVALID_CONFIG, text=f"in_replicaset {wish!r}")
+    if "ttr" in settings:
+        milliseconds(settings["ttr"])
+    return settings
