@@ -6,7 +6,7 @@ CODEGEN = $(VENV)-proto
 RUN     = $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage check format lock proto proto-check breaking raft-traces sim bench \
+.PHONY: help setup demo test coverage check format lock proto proto-check breaking raft-traces oracle sim bench \
         bench-core load report clean check-format check-lint check-types check-imports check-contract \
         check-stubs check-manifests setup-proto \
         go-parts
@@ -44,6 +44,9 @@ breaking: setup ## Compare the contract with another commit (AGAINST=main)
 
 raft-traces: setup ## Replay Raft traces and name each file that differs (TRACES=directory)
 	@$(RUN) -m tests.raft_traces $(TRACES)
+
+oracle: setup ## Replay traces of tarantool/queue through running nodes (TRACES=directory)
+	@$(RUN) -m tests.oracle $(or $(TRACES),../shared/oracle)
 
 sim: setup ## Simulate clusters with faults (SEEDS=20 STEPS=2000 SEED_BASE=1)
 	@$(RUN) -m tests.sim --seeds $(or $(SEEDS),20) --steps $(or $(STEPS),2000) --seed-base $(or $(SEED_BASE),1)

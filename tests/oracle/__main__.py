@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from time import monotonic
 
-from tests.oracle.replay import replay
+from tests.oracle.pool import replay_all
 from tests.oracle.trace import traces_below
 
 
@@ -25,14 +24,15 @@ def main() -> int:
         print(f"no traces below {arguments.directory}/scripted and random", file=sys.stderr)
         return 2
     different = 0
-    for path in paths:
-        began = monotonic()
-        found = replay(path)
+
+    def tell(path: Path, found: list[str]) -> None:
+        nonlocal different
         different += bool(found)
-        name = f"{path.parent.name}/{path.stem}"
-        print(f"{'DIFF ' if found else 'ok   '} {name} ({monotonic() - began:.1f} s)", flush=True)
+        print(f"{'DIFF ' if found else 'ok   '} {path.parent.name}/{path.stem}", flush=True)
         for line in found:
             print(f"      {line}")
+
+    replay_all(paths, tell)
     print(f"{len(paths)} traces, {different} differ")
     return 1 if different else 0
 

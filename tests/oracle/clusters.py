@@ -10,12 +10,12 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from taskraft.v1 import cluster_service_pb2, cluster_service_pb2_grpc
+from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 from tests.oracle.connection import Stubs
 from tests.oracle.refusals import Refused
 from tools.local_cluster import LocalCluster
 
-MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder below it, made by tempfile
+MEMORY: Final = Path("/dev/shm")
 """Where data is kept if possible: the traces' beats do not wait for a slow disk."""
 SETTINGS: Final[Mapping[str, str]] = {
     "TASKRAFT_FEED_PARTITIONS": "1",
@@ -79,6 +79,17 @@ class Host:
         """Where clients reach the node that they are connected to."""
         return self._node.address
 
+    def clean(self) -> None:
+        """Remove all tubes, so that a trace finds the queue empty."""
+        stubs = Stubs(self.address)
+        try:
+            request = tube_service_pb2.ListTubesRequest()
+            for tube in stubs.call(stubs.tubes.ListTubes, request).tubes:
+                drop = tube_service_pb2.DropTubeRequest(name=tube.name, force=True)
+                stubs.call(stubs.tubes.DropTube, drop)
+        finally:
+            stubs.close()
+
     def crash(self, down_seconds: float) -> None:
         """Kill the node, and start it again after a while."""
         self._node.kill()
@@ -106,8 +117,8 @@ class Host:
         """Return the state of the queue: RUNNING while any node serves, else this node's."""
         stubs = Stubs(self.address)
         try:
-            stub = cluster_service_pb2_grpc.ClusterServiceStub(stubs.channel)
-            state = stubs.call(stub.GetClusterState, cluster_service_pb2.GetClusterStateRequest())
+            request = cluster_service_pb2.GetClusterStateRequest()
+            state = stubs.call(stubs.cluster.GetClusterState, request)
             if not self.is_read_only and self._cluster.leader() is not None:
                 return "RUNNING"
             return Phase.Phase.Name(state.state.phase)

@@ -31,15 +31,10 @@ def _differences(want: Json, got: Json, path: str) -> Iterator[str]:
     leaf = path.rpartition(".")[2]
     if leaf in UNCOMPARED:
         return
-    if leaf == CALLS and isinstance(want, Mapping) and isinstance(got, Mapping):
+    if leaf == CALLS:
         want, got = _comparable_calls(want), _comparable_calls(got)
     if leaf != VERBATIM and isinstance(want, Mapping) and isinstance(got, Mapping):
-        for key in sorted(want.keys() | got.keys()):
-            if key in want and key in got:
-                yield from _differences(want[key], got[key], f"{path}.{key}")
-            elif key not in UNCOMPARED:
-                owner, there = ("trace", want) if key in want else ("run", got)
-                yield f"{path}.{key}: only the {owner} has it: {there[key]!r}"
+        yield from _differences_by_key(want, got, path)
     elif leaf != VERBATIM and isinstance(want, list) and isinstance(got, list):
         if len(want) != len(got):
             yield f"{path}: want {want!r}, got {got!r}"
@@ -48,6 +43,17 @@ def _differences(want: Json, got: Json, path: str) -> Iterator[str]:
             yield from _differences(one, other, f"{path}[{place}]")
     elif isinstance(want, bool) is not isinstance(got, bool) or want != got:
         yield f"{path}: want {want!r}, got {got!r}"
+
+
+def _differences_by_key(
+    want: Mapping[str, Json], got: Mapping[str, Json], path: str
+) -> Iterator[str]:
+    for key in sorted(want.keys() | got.keys()):
+        if key in want and key in got:
+            yield from _differences(want[key], got[key], f"{path}.{key}")
+        elif key not in UNCOMPARED:
+            owner, there = ("trace", want) if key in want else ("run", got)
+            yield f"{path}.{key}: only the {owner} has it: {there[key]!r}"
 
 
 def _comparable_calls(calls: Mapping[str, int]) -> dict[str, int]:

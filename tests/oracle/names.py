@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-
 NEVER_GIVEN: Final = 2**62
 """An id that no service reaches."""
 

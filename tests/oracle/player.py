@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
-import grpc
-
-from taskraft.v1 import feed_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.oracle.blocked import BlockedCalls, Call
 from tests.oracle.clusters import READ_ONLY_CALL_SECONDS, Host, pause, until
 from tests.oracle.connection import CALL_SECONDS, Connection
+from tests.oracle.happenings import Happenings
 from tests.oracle.names import Names
-from tests.oracle.observer import FRESH, LOCAL, Observer, Seen
+from tests.oracle.observer import FRESH, LOCAL, Observer
 from tests.oracle.operations import Operations
-from tests.oracle.refusals import MALFORMED_SESSION, TUBE_FULL, Refused, refused_call
+from tests.oracle.refusals import INTERNAL, MALFORMED_SESSION, TUBE_FULL, Refused
 from tests.oracle.settings import configure
 from tests.oracle.trace import Json, Outcome, Step, Trace
 
 CONTROL: Final = "ctl"
-BLOCKS_SECONDS: Final = 2.0
-"""How long a call may take until the service knows that it waits."""
 QUIET_SECONDS: Final = 0.02
 """Woken consumers have run when nothing happens for so long, twice."""
-ROOM_SECONDS: Final = 0.06
-"""A put that waits for room shows nowhere; it is given this time to begin to wait."""
+READING_SECONDS: Final = 0.06
 UNKNOWN_SESSION_ID: Final = "00112233-4455-4677-8899-aabbccddeeff"
 TASK_OPERATIONS: Final = ("ack", "release", "touch", "peek", "bury", "delete")
 
 
 class TooSlow(Exception):
     """The run cannot keep the beat of a timed trace; it means nothing."""
-
-
-@dataclass(slots=True, eq=False)
-class Blocked:
-    """A call that runs beside the steps, and what became of it."""
-
-    session: str
-    session_id: str
-    step: Step
-    future: Any
-    answer: Callable[[Any], Json]
-    outcome: Outcome | None = None
 
 
 class Player:
@@ -55,17 +38,12 @@ class Player:
         self._host = host
         self._names = Names()
         self._operations = Operations()
-        self._connections: dict[str, Connection] = {}
-        self._blocked: dict[str, Blocked] = {}
-        self._outcomes: list[Outcome] = []
-        self._marks: list[int] = []
-        """By step: the position in the log up to which it is responsible for what happened."""
-        self._seen: list[tuple[int, tuple[str, str | None, str | None]]] = []
-        self._drained = 0
-        """Position in the log of the last event that was read."""
-        self._clock: tuple[float, Mapping[str, float]] | None = None
         self._control = Connection(host.address)
+        self._connections: dict[str, Connection] = {}
         self._observer = Observer(self._control.stubs, self._names)
+        self._happenings = Happenings(self._observer, self._names)
+        self._blocked = BlockedCalls(self._observer)
+        self._clock: tuple[float, Mapping[str, float]] | None = None
 
     def play(self) -> list[Outcome]:
         """Return what each step answered, with its events.
@@ -73,33 +51,54 @@ class Player:
         Raises:
             TooSlow: a beat of its clock was missed.
         """
+        outcomes = []
         try:
             configure(self._control.stubs, self._trace.config)
             self._observer.skip_events()
             for step in self._trace.steps:
-                self._outcomes.append(self._play(step))
-                self._marks.append(self._revision())
+                outcomes.append(self._play(step))
+                self._happenings.step_ended(self._revision())
                 self._keep_beat(step)
                 self._settle(step)
-            self._drain_for_last()
-            return self._with_events()
+            self._happenings.read_for_last()
+            return self._happenings.with_events(outcomes)
         finally:
             for connection in self._connections.values():
                 connection.close()
             self._control.close()
+
+    def _revision(self) -> int:
+        every = [self._control, *self._connections.values()]
+        return max(one.stubs.revision for one in every)
+
+    def _settle(self, step: Step) -> None:
+        """Let woken consumers run before the next step, so that their events belong to this one."""
+        if step.operation == "sleep":
+            return
+        if self._blocked.all_collected:
+            if self._trace.timed and self._clock is None:
+                self._happenings.read_for_last()
+            return
+        quiet = 0
+        while quiet < 2:
+            events = self._happenings.read_for_last()
+            self._blocked.woken(events)
+            quiet = 0 if events else quiet + 1
+            if quiet < 2:
+                pause(QUIET_SECONDS)
 
     # ------------------------------------------------------------------------------ one step
 
     def _play(self, step: Step) -> Outcome:
         try:
             if step.handle is not None:
-                self._start(step)
+                self._blocked.start(step, self._by(step), self._call(step))
                 return Outcome({"pending": True})
             return Outcome(self._do(step))
         except Refused as refusal:
             if refusal.reason == TUBE_FULL:
                 return Outcome(None)
-            return Outcome(error=refusal.error if refusal.error != "INTERNAL" else str(refusal))
+            return Outcome(error=str(refusal) if refusal.error == INTERNAL else refusal.error)
 
     def _do(self, step: Step) -> Json:
         own = getattr(self, f"_do_{step.operation}", None)
@@ -107,32 +106,32 @@ class Player:
             return own(step)
         by, arguments = self._by(step), self._arguments(step)
         if step.operation in ("put", "take"):
-            request, method, answer = self._call(step)
-            return answer(by.stubs.call(method, request))
+            call = self._call(step)
+            return call.answer(by.stubs.call(call.method, call.request))
         result = getattr(self._operations, step.operation)(by, arguments)
         if step.operation in TASK_OPERATIONS:
             return self._named(arguments["tube"], result)
         return result
 
-    def _call(self, step: Step) -> tuple[Any, Any, Callable[[Any], Json]]:
-        """Return request, method and reader of the answer for a call that may block."""
+    def _call(self, step: Step) -> Call:
+        """Return a call that may block."""
         by, arguments, operations = self._by(step), self._arguments(step), self._operations
         tube = arguments["tube"]
         if step.operation == "put":
 
-            def put(answer: Any) -> Json:
+            def put(answer: pb.PutTasksResponse) -> Json:
                 result = operations.put_answer(arguments, answer)
                 if result is not None:
                     self._names.new_task(tube, result["id"])
                 return self._named(tube, result)
 
-            return operations.put_request(arguments), by.stubs.tasks.PutTasks, put
+            return Call(by.stubs.tasks.PutTasks, operations.put_request(arguments), put)
         session_id = by.session_id
 
-        def take(answer: Any) -> Json:
+        def take(answer: pb.TakeTasksResponse) -> Json:
             return self._named(tube, operations.take_answer(session_id, arguments, answer))
 
-        return operations.take_request(by, arguments), by.stubs.tasks.TakeTasks, take
+        return Call(by.stubs.tasks.TakeTasks, operations.take_request(by, arguments), take)
 
     def _by(self, step: Step) -> Connection:
         if step.session == CONTROL:
@@ -156,7 +155,7 @@ class Player:
         return {"task": self._names.task(tube, result["id"]), **result}
 
     def _do_drop(self, step: Step) -> Json:
-        self._drain_for_last()
+        self._happenings.read_for_last()
         dropped = self._operations.drop(self._by(step), step.arguments)
         self._names.forget_tube(step.arguments["tube"])
         return dropped
@@ -173,7 +172,7 @@ class Player:
         return step.arguments["tube"] in self._observer.tubes()
 
     def _do_snapshot(self, step: Step) -> Json:
-        self._drain()
+        self._happenings.read()
         counts: dict[str, int] = {}
         for connection in self._connections.values():
             if connection.known_session_id is not None:
@@ -193,13 +192,9 @@ class Player:
         connection = self._connections.pop(step.session)
         session_id = connection.known_session_id
         connection.close()
-        for blocked in self._blocked.values():
-            if blocked.session == step.session:
-                self._collect(blocked, wait=True)
-                tube = blocked.step.arguments["tube"]
-                until(lambda tube=tube: self._observer.waiting(tube) <= self._waiting(tube))
+        self._blocked.closed(step.session)
         self._await_idle(session_id)
-        self._drain()
+        self._happenings.read()
 
     def _await_idle(self, session_id: str | None) -> None:
         """Wait until the service has seen that a session has lost its last connection."""
@@ -219,7 +214,7 @@ class Player:
             session_id = UNKNOWN_SESSION_ID if is_unknown else self._names.session_id(wished)
         left = self._operations.identify(by, session_id)
         self._await_idle(left)
-        self._drain()
+        self._happenings.read()
         return {"session_id": self._names.session(by.session_id)}
 
     def _do_cfg(self, step: Step) -> Json:
@@ -234,16 +229,18 @@ class Player:
         self._clock = (monotonic(), step.arguments)
 
     def _do_sleep(self, step: Step) -> Json:
-        if "until" in step.arguments:
-            assert self._clock is not None, "no clock runs"
-            left = self._clock[0] + step.arguments["until"] - monotonic()
-            if left < 0:
-                raise TooSlow(f"{step}: {-left:.2f} s late")
-            pause(left)
-        else:
-            pause(step.arguments["seconds"])
         if self._clock is None:
-            self._drain()
+            pause(step.arguments["seconds"])
+            self._happenings.read()
+            return
+        # Events are read shortly before the beat, so that the burst after it has all of its time.
+        end = self._clock[0] + step.arguments["until"]
+        pause(max(0.0, end - monotonic() - READING_SECONDS))
+        self._happenings.read()
+        left = end - monotonic()
+        if left < 0:
+            raise TooSlow(f"{step}: {-left:.2f} s late")
+        pause(left)
 
     def _keep_beat(self, step: Step) -> None:
         if self._clock is not None and step.operation != "sleep":
@@ -254,7 +251,7 @@ class Player:
 
     def _do_restart(self, step: Step) -> Json:
         config = step.arguments.get("config") or {}
-        self._drain_for_last()
+        self._happenings.read_for_last()
         # What outlives a restart of the oracle is what its replica-set mode has stored.
         keeps = bool(config.get("in_replicaset"))
         configure(self._control.stubs, config if keeps else {"ttr": 0})
@@ -269,136 +266,20 @@ class Player:
         self._observer.skip_events()
 
     def _do_set_mode(self, step: Step) -> Json:
-        self._drain_for_last()
+        self._happenings.read_for_last()
         if step.arguments["read_only"]:
+            self._happenings.pending = True
             self._host.make_read_only()
             self._observer.consistency = LOCAL
         else:
             self._host.make_writable()
+            self._happenings.pending = False
             self._observer.consistency = FRESH
             for connection in self._connections.values():
                 connection.lose_session()
-            self._drain()
+            self._happenings.read()
         return self._host.state()
 
-    # ------------------------------------------------------------------------------ blocked calls
-
-    def _start(self, step: Step) -> None:
-        request, method, answer = self._call(step)
-        by, tube = self._by(step), step.arguments["tube"]
-        future = method.future(request)
-        session_id = by.known_session_id or ""
-        blocked = Blocked(step.session, session_id, step, future, answer)
-        assert step.handle is not None
-        self._blocked[step.handle] = blocked
-        if step.operation == "take":
-            until(
-                lambda: future.done() or self._observer.waiting(tube) >= self._waiting(tube),
-                BLOCKS_SECONDS,
-            )
-        else:
-            until(future.done, ROOM_SECONDS)
-
-    def _waiting(self, tube: str) -> int:
-        """Return how many of our takes wait on a tube."""
-        return sum(
-            not one.future.done()
-            for one in self._blocked.values()
-            if one.step.operation == "take" and one.step.arguments["tube"] == tube
-        )
-
     def _do_await(self, step: Step) -> Json:
-        blocked = self._blocked[step.arguments["handle"]]
-        until(blocked.future.done, step.arguments.get("max_wait", 0.0))
-        if not blocked.future.done():
-            return {"done": False}
-        self._collect(blocked)
-        outcome = blocked.outcome
-        del self._blocked[step.arguments["handle"]]
-        assert outcome is not None
-        if outcome.error is not None:
-            return {"done": True, "error": {"class": outcome.error}}
-        return {"done": True, "result": outcome.result}
-
-    @staticmethod
-    def _collect(blocked: Blocked, *, wait: bool = False) -> None:
-        """Read the answer of a call that has ended."""
-        if blocked.outcome is not None or not (wait or blocked.future.done()):
-            return
-        try:
-            blocked.outcome = Outcome(blocked.answer(blocked.future.result(CALL_SECONDS)))
-        except grpc.FutureCancelledError:
-            blocked.outcome = Outcome(error="CONNECTION_CLOSED")
-        except grpc.RpcError as error:
-            refusal = refused_call(error)
-            is_full = refusal.reason == TUBE_FULL
-            blocked.outcome = Outcome(None) if is_full else Outcome(error=refusal.error)
-        except Refused as refusal:
-            blocked.outcome = Outcome(error=refusal.error)
-
-    def _settle(self, step: Step) -> None:
-        """Let woken consumers run before the next step, so that their events belong to this one."""
-        if step.operation == "sleep" or all(one.outcome for one in self._blocked.values()):
-            if self._trace.timed and self._clock is None:
-                self._drain_for_last()
-            return
-        quiet = 0
-        while quiet < 2:
-            events = self._drain_for_last()
-            for blocked in self._blocked.values():
-                if _concerns(blocked, events):
-                    until(blocked.future.done, BLOCKS_SECONDS)
-                self._collect(blocked)
-            quiet = 0 if events else quiet + 1
-            if quiet < 2:
-                pause(QUIET_SECONDS)
-
-    # ------------------------------------------------------------------------------ events
-
-    def _revision(self) -> int:
-        every = [self._control, *self._connections.values()]
-        return max(*self._marks[-1:], self._drained, *(one.stubs.revision for one in every))
-
-    def _drain_for_last(self) -> list[Seen]:
-        """Read the events so far; they belong to the last step or to earlier ones."""
-        events = self._drain()
-        if self._marks:
-            self._marks[-1] = max(self._marks[-1], self._drained)
-        return events
-
-    def _drain(self) -> list[Seen]:
-        """Read the events so far; they belong to the step that is being done or to earlier ones."""
-        if self._host.is_read_only:
-            return []
-        events = self._observer.events()
-        for event in events:
-            name = self._names.task(event.tube, event.task_id)
-            if name is None and event.kind == feed_service_pb2.ChangeEvent.PUT:
-                name = self._names.new_task(event.tube, event.task_id)
-            for told, state in event.told():
-                self._seen.append((event.revision, (told, name, state)))
-            self._drained = event.revision
-        return events
-
-    def _with_events(self) -> list[Outcome]:
-        """Give each event to the first step that is responsible for its place in the log."""
-        by_step: list[list[tuple[str, str | None, str | None]]] = [[] for _ in self._outcomes]
-        for revision, event in self._seen:
-            place = bisect_left(self._marks, revision)
-            by_step[min(place, len(by_step) - 1)].append(event)
-        return [
-            Outcome(outcome.result, outcome.error, tuple(events))
-            for outcome, events in zip(self._outcomes, by_step, strict=True)
-        ]
-
-
-def _concerns(blocked: Blocked, events: list[Seen]) -> bool:
-    """Tell whether one of the events may have ended a blocked call."""
-    kinds = feed_service_pb2.ChangeEvent
-    for event in events:
-        if event.tube == blocked.step.arguments["tube"]:
-            if blocked.step.operation == "put" and event.kind == kinds.PUT:
-                return True
-            if event.kind == kinds.TAKE and blocked.session_id.startswith(event.session):
-                return True
-    return False
+        arguments = step.arguments
+        return self._blocked.await_end(arguments["handle"], arguments.get("max_wait", 0.0))

@@ -8,7 +8,7 @@ from typing import Final
 from tests.oracle.clusters import Host
 from tests.oracle.comparison import event_differences, outcome_differences
 from tests.oracle.player import Player, TooSlow
-from tests.oracle.trace import Trace, TraceUnreadable, read_trace
+from tests.oracle.trace import Outcome, Trace, TraceUnreadable, read_trace
 
 RUNS_MAX: Final = 3
 """A timed trace that differs is played again twice: a busy machine may have missed a deadline."""
@@ -34,29 +34,31 @@ DIVERGES: Final = frozenset(
 """Peculiarities that the service has not; docs/divergence.md has the reason for each."""
 
 
-def replay(path: Path) -> list[str]:
-    """Return how the service differs from a recorded trace; empty if it does not."""
+def replay(path: Path, host: Host) -> list[str]:
+    """Return how the service differs from a recorded trace; empty if it does not.
+
+    A trace that ends nodes, or takes the leader from them, is played on nodes of its own.
+    """
     try:
         trace = read_trace(path)
     except TraceUnreadable as error:
         return [str(error)]
     found: list[str] = []
     for _ in range(RUNS_MAX if trace.timed else 1):
-        found = _differences(trace)
+        found = _differences(trace, host)
         if not found:
             break
     return found
 
 
-def _differences(trace: Trace) -> list[str]:
-    """Play a trace once on nodes of its own and compare."""
-    with Host(nodes=2 if trace.switches_roles else 1) as host:
-        try:
-            got = Player(trace, host).play()
-        except TooSlow as error:
-            return [f"too slow: {error}"]
-        except Exception as error:  # noqa: BLE001 - told as a difference, not hidden
-            return [f"cannot be played: {type(error).__name__}: {error}"]
+def _differences(trace: Trace, host: Host) -> list[str]:
+    """Play a trace once and compare."""
+    try:
+        got = _play(trace, host)
+    except TooSlow as error:
+        return [f"too slow: {error}"]
+    except Exception as error:  # noqa: BLE001 - told as a difference, not hidden
+        return [f"cannot be played: {type(error).__name__}: {error}"]
     found = [
         f"{step}: {difference}"
         for step, outcome in zip(trace.steps, got, strict=True)
@@ -65,3 +67,11 @@ def _differences(trace: Trace) -> list[str]:
     ]
     found = found or event_differences(trace.steps, got, DIVERGES)
     return found[:SHOWN_MAX] + (["..."] if len(found) > SHOWN_MAX else [])
+
+
+def _play(trace: Trace, host: Host) -> list[Outcome]:
+    if trace.changes_nodes:
+        with Host(nodes=2 if trace.switches_roles else 1) as own:
+            return Player(trace, own).play()
+    host.clean()
+    return Player(trace, host).play()

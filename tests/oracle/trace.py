@@ -129,5 +129,6 @@ def _read_step(path: Path, step: Mapping[str, Json], quirks: set[str]) -> Step:
 
 
 def _read_events(events: Sequence[Json]) -> Iterator[tuple[str, str | None, str | None]]:
-    for name, task, state in events:
-        yield name, task, state
+    for event in events:
+        name, task, state = event
+        yield str(name), task, state

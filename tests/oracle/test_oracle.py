@@ -1,0 +1,57 @@
+"""The service answers as tarantool/queue did, where traces of that are at hand."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.oracle.pool import replay_all
+from tests.oracle.replay import DIVERGES
+from tests.oracle.trace import traces_below
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT.parent / "shared" / "oracle"
+OWN = Path(__file__).parent / "traces"
+
+NOT_YET = ("utube", "limfifottl", "mixed", "temporary", "all_kinds", "multi_tube", "session_ttr")
+NOT_YET += ("role_switch_with_ttr", "restart", "ignores", "release_all", "fifo_2", "fifo_4", "_11")
+"""Parts of the names of traces that need what is being built."""
+
+
+def paths_of(directory):
+    paths = traces_below(directory)
+    if paths:
+        return [param_of(path) for path in paths]
+    missing = pytest.mark.skip(reason=f"{directory} is not here")
+    return [pytest.param(directory, marks=missing, id="absent")]
+
+
+def param_of(path):
+    marks = ()
+    if any(part in path.stem for part in NOT_YET):
+        marks = pytest.mark.xfail(reason="not built yet", strict=False)
+    return pytest.param(path, id=f"{path.parent.name}/{path.stem}", marks=marks)
+
+
+@pytest.fixture(scope="module")
+def differences():
+    """All traces, played at once: most of their time they sleep."""
+    found = {}
+    replay_all(traces_below(RECORDED) + traces_below(OWN), found.__setitem__)
+    return found
+
+
+@pytest.mark.parametrize("path", paths_of(RECORDED))
+def test_service_answers_as_the_oracle_did(path, differences):
+    assert differences[path] == []
+
+
+@pytest.mark.parametrize("path", paths_of(OWN))
+def test_service_answers_as_our_own_trace_says(path, differences):
+    assert differences[path] == []
+
+
+def test_each_divergence_has_its_reason_in_the_documentation():
+    text = (ROOT / "docs" / "divergence.md").read_text()
+    assert [quirk for quirk in sorted(DIVERGES) if f"`{quirk}`" not in text] == []

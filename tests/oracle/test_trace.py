@@ -1,0 +1,74 @@
+"""Files that are no traces are refused with the place where they are wrong."""
+
+import json
+
+import pytest
+
+from tests.oracle.__main__ import main
+from tests.oracle.trace import TraceUnreadable, read_trace, traces_below
+
+PUT = {"i": 0, "session": "A", "op": "put", "args": {"tube": "q", "data": 1}, "result": None}
+
+
+def written(folder, *steps, **header):
+    content = {
+        "format": 1, "name": "one", "config": {"ttr": 0}, "timed": False, "quirks": ["id_reuse"],
+        "steps": list(steps), **header,
+    }  # fmt: skip
+    path = folder / "one.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_trace_is_read_with_its_steps(tmp_path):
+    events = [["put", "t1", "READY"]]
+    later = {**PUT, "i": 1, "async": "w1", "quirk": "id_reuse", "events": events}
+    failed = {**PUT, "i": 2}
+    del failed["result"]
+    failed["error"] = {"class": "NOT_FOUND", "message": "whatever"}
+    trace = read_trace(written(tmp_path, PUT, later, failed))
+    assert [step.operation for step in trace.steps] == ["put"] * 3
+    assert trace.steps[1].handle == "w1"
+    assert trace.steps[1].quirk == "id_reuse"
+    assert trace.steps[1].outcome.events == (("put", "t1", "READY"),)
+    assert trace.steps[2].outcome.error == "NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("steps", "header"),
+    [
+        ([PUT], {"format": 2}),
+        ([{**PUT, "op": "fly"}], {}),
+        ([{**PUT, "error": {"class": "NOT_FOUND"}}], {}),
+        ([{**PUT, "quirk": "unheard_of"}], {}),
+        ([{"i": 0}], {}),
+    ],
+)
+def test_what_the_format_does_not_allow_is_refused(tmp_path, steps, header):
+    with pytest.raises(TraceUnreadable, match="one"):
+        read_trace(written(tmp_path, *steps, **header))
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path):
+    path = tmp_path / "one.json"
+    path.write_text("{")
+    with pytest.raises(TraceUnreadable):
+        read_trace(path)
+
+
+def test_only_the_two_folders_hold_traces(tmp_path):
+    for name in ("random", "scripted", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.json").touch()
+    assert [path.parent.name for path in traces_below(tmp_path)] == ["scripted", "random"]
+
+
+def test_the_command_says_when_the_folder_is_absent(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["oracle", str(tmp_path / "nowhere")])
+    assert main() == 0
+    assert "skipped" in capsys.readouterr().out
+
+
+def test_the_command_fails_where_there_is_nothing_to_play(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["oracle", str(tmp_path)])
+    assert main() == 2
