@@ -12,13 +12,13 @@ import asyncio
 import resource
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from replication.core.types import Entry, LogIndex, MemberId, Message, RaftRole, SnapshotMeta
-from replication.machine import SnapshotReader
+from replication.machine import SnapshotReader, StagedState
 from replication.node import Node
 from replication.node_config import NodeConfig
 from replication.peers import Membership, Receiver
@@ -31,9 +31,10 @@ class NullSnapshot:
     def __init__(self, index: LogIndex) -> None:
         self.index = index
 
-    def chunks(self) -> Iterator[bytes]:
-        """Yield nothing."""
-        return iter(())
+    def read(self, offset: int, size: int) -> bytes:
+        """Return nothing."""
+        del offset, size
+        return b""
 
     def close(self) -> None:
         """Release nothing."""
@@ -60,9 +61,14 @@ class NullMachine:
         """Return nothing, frozen."""
         return NullSnapshot(self.applied_index)
 
-    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
-        """Jump to ``index``."""
-        self.applied_index = self.durable_index = index
+    @property
+    def snapshot_index(self) -> LogIndex:
+        """Say what ``open_snapshot`` would."""
+        return self.applied_index
+
+    def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:
+        """Refuse: nobody falls behind here."""
+        raise NotImplementedError
 
 
 class DirectTransport:

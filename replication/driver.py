@@ -37,6 +37,7 @@ from replication.observer import Counters, Observer
 from replication.outcome import Outcome
 from replication.proposals import Proposals
 from replication.reads import Reads
+from replication.snapshot_intake import SnapshotIntake
 from replication.snapshot_source import SnapshotSource
 from replication.storage.group_storage import BOOTSTRAP_INDEX, BOOTSTRAP_TERM, GroupStorage
 from replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
@@ -69,6 +70,9 @@ class Driver:
         self._writer = LogWriter(storage, effects, self)
         self._applier = Applier(core, machine, storage, effects, self)
         self._installer = Installer(machine, storage, self._inbox, self._writer, effects, self)
+        self._intake = SnapshotIntake(
+            core, machine, self._inbox, self._writer, self._installer, effects
+        )
         self._snapshots = SnapshotSource(machine, storage, effects)
         self._trimmer = Trimmer(machine, storage, effects, trim_policy, self._snapshots.needed_from)
         self._proposals = Proposals()
@@ -115,16 +119,11 @@ class Driver:
             step(message)
         self._effects.request_pump()
 
-    def receive_snapshot(self, message: Message) -> None:
-        """Take the announcement of a snapshot whose content is in the inbox, intact."""
-        assert message.snapshot is not None
-        name = message.snapshot.data.decode()
-        self.core.step(message)
-        self.pump()
-        if self._writer.holds_snapshot(name) or self._installer.current == name:
-            return
-        # The core had no use for it: an older one, or of an older term.
-        self._inbox.discard(name)
+    def receive_snapshot(
+        self, message: Message, incoming: IncomingSnapshot, done: Callable[[], None]
+    ) -> None:
+        """Take the announcement of a snapshot whose content is whole; then ``done``."""
+        self._intake.received(message, incoming, done, self.pump)
 
     def unreachable(self, member: MemberId) -> None:
         """Learn that messages to ``member`` were lost."""
@@ -163,17 +162,10 @@ class Driver:
         self.core.transfer_leader(to)
         self._effects.request_pump()
 
-    def begin_snapshot(self, transfer_id: str) -> IncomingSnapshot:
-        """Prepare for the content of a snapshot.
-
-        Raises:
-            SnapshotBroken: another one is being received or installed.
-        """
-        return self._inbox.begin(transfer_id)
-
-    def discard_snapshot(self, name: str) -> None:
-        """Forget a snapshot whose transfer failed."""
-        self._inbox.discard(name)
+    @property
+    def inbox(self) -> SnapshotInbox:
+        """Where the contents of snapshots arrive."""
+        return self._inbox
 
     def fail_all(self, error: ReplicationError) -> None:
         """Tell everybody who waits that nothing more will come; the driver is of no use then."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
-from replication.core.types import HardState, Message, Snapshot, SnapshotMeta
+from replication.core.types import HardState, Message, SnapshotMeta
 from replication.effects import Effects
 from replication.log_writer import LogWriter
-from replication.machine import StateMachine
+from replication.machine import StagedState, StateMachine
 from replication.storage.group_storage import GroupStorage
 from replication.storage.snapshot_inbox import SnapshotInbox
 
@@ -21,13 +21,15 @@ class InstallListener(Protocol):
 
 
 class Installer:
-    """The steps of an installation.
+    """The steps of an installation; the new state has been built beside the old one before.
 
     1. Note on disk that it begins, and which snapshot it is.
-    2. The state machine replaces its state, atomically.
+    2. Switch the states on disk, atomically.
     3. Throw the log away, store the membership, remove the note.
+    4. Use the new state; remove the old one and the content.
 
-    After a crash the state machine's applied index tells whether step 2 happened.
+    After a crash the state machine's applied index tells whether step 2 happened. Up to step 4 the
+    old state answers reads.
     """
 
     def __init__(
@@ -45,8 +47,19 @@ class Installer:
         self._writer = writer
         self._effects = effects
         self._listener = listener
+        self._staged: dict[str, StagedState] = {}
         self.current: str | None = None
         """Name of the content that is being installed."""
+
+    def stage(self, name: str, staged: StagedState) -> None:
+        """Keep the state that was built from a content until it is its turn."""
+        assert not self._staged, "one snapshot at a time"
+        self._staged[name] = staged
+
+    def unstage(self, name: str) -> None:
+        """Remove a state that nobody wants, and its content."""
+        staged = self._staged.pop(name)
+        self._remove(name, staged)
 
     def begin(self, message: Message) -> None:
         """Install the snapshot at the head of the writer's queue; nothing may be left to apply."""
@@ -54,31 +67,37 @@ class Installer:
         assert snapshot is not None
         assert snapshot.meta.index > self._machine.applied_index, "a snapshot never goes back"
         self.current = snapshot.data.decode()
+        staged = self._staged.pop(self.current)
         hard_state = self._writer.begin_snapshot()
         self._effects.store(
-            partial(self._note, hard_state, snapshot),
-            partial(self._replace_state, message, snapshot),
+            partial(self._replace, hard_state, snapshot.meta, staged),
+            partial(self._adopt, message, snapshot.meta, staged),
         )
 
-    def _note(self, hard_state: HardState | None, snapshot: Snapshot) -> None:
-        self._storage.store(hard_state, (), snapshot.meta.index)
-        self._storage.begin_installation(snapshot.meta)
+    def _replace(
+        self, hard_state: HardState | None, meta: SnapshotMeta, staged: StagedState
+    ) -> None:
+        self._storage.store(hard_state, (), meta.index)
+        self._storage.begin_installation(meta)
+        staged.switch()
+        self._storage.finish_installation(meta)
 
-    def _replace_state(self, message: Message, snapshot: Snapshot, _: None) -> None:
+    def _adopt(self, message: Message, meta: SnapshotMeta, staged: StagedState, _: None) -> None:
         assert self.current is not None
-        meta = snapshot.meta
-        self._machine.install_snapshot(meta.index, self._inbox.chunks(self.current))
+        staged.adopt()
         assert self._machine.applied_index == meta.index
-        self._effects.store(
-            partial(self._storage.finish_installation, meta),
-            partial(self._finish, message, snapshot),
-        )
-
-    def _finish(self, message: Message, snapshot: Snapshot, _: None) -> None:
-        assert self.current is not None
-        self._storage.publish_installation(snapshot.meta)
-        self._inbox.discard(self.current)
-        self.current = None
+        self._storage.publish_installation(meta)
         self._writer.end_snapshot(message)
-        self._listener.installed(snapshot.meta)
+        self._listener.installed(meta)
+        self._remove(self.current, staged)
+        self.current = None
         self._effects.request_pump()
+
+    def _remove(self, name: str, staged: StagedState) -> None:
+        """Remove what is not needed any more; the next snapshot may come when there is room."""
+
+        def work() -> None:
+            staged.discard()
+            self._inbox.remove(name)
+
+        self._effects.flush(work, lambda _: self._inbox.forget(name))

@@ -5,29 +5,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from replication.core.types import Entry, LogIndex
 
 
 class SnapshotReader(Protocol):
-    """A frozen view of the state at ``index``, read in chunks while the machine goes on."""
+    """A frozen view of the state at ``index``: a sequence of bytes that never changes."""
 
     index: LogIndex
     """The last entry whose effects the snapshot holds."""
 
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the content in pieces of at most 1 MiB; the same pieces each time it is called."""
+    def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``offset``, fewer only at the end; on any worker thread."""
 
     def close(self) -> None:
-        """Release what the view pins."""
+        """Release what the view pins; on a worker thread."""
+
+
+class StagedState(Protocol):
+    """A state that was built from a snapshot beside the one in use, which still serves."""
+
+    def switch(self) -> None:
+        """Make it, durably and atomically, the state that a restart finds; on a worker thread."""
+
+    def adopt(self) -> None:
+        """Use it from now on, in place of the old state; short, for it is on the event loop."""
+
+    def discard(self) -> None:
+        """Remove what is not in use: the old state after ``adopt``, else this one; on a thread."""
 
 
 class StateMachine(Protocol):
     """What the driver needs of the replicated state.
 
-    All methods but ``flush_durably`` are called from the event loop, never concurrently.
+    Called from the event loop and never concurrently, but for the methods that say otherwise.
     """
 
     @property
@@ -37,6 +50,13 @@ class StateMachine(Protocol):
     @property
     def durable_index(self) -> LogIndex:
         """The last entry whose effects survive a power loss without the log below it."""
+
+    @property
+    def snapshot_index(self) -> LogIndex:
+        """The last entry that a snapshot opened now is sure to hold; not below ``durable_index``.
+
+        It may hold more.
+        """
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
         """Apply committed entries in order; return one result per entry.
@@ -52,7 +72,14 @@ class StateMachine(Protocol):
         """
 
     def open_snapshot(self) -> SnapshotReader:
-        """Freeze the state as it is now."""
+        """Freeze the state.
 
-    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
-        """Replace the whole state by a snapshot of ``index``, atomically: all or nothing."""
+        Called on a worker thread, while ``apply`` may run on the loop's thread.
+        """
+
+    def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:
+        """Build the state of a snapshot of ``index`` beside the one in use.
+
+        Called on a worker thread, while ``apply`` may run on the loop's thread. At most one state
+        is staged at a time.
+        """

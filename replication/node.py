@@ -26,6 +26,7 @@ from replication.errors import (
     StorageFailed,
     TransferFailed,
 )
+from replication.failing_machine import machine_with_failpoints
 from replication.machine import StateMachine
 from replication.node_config import NodeConfig
 from replication.node_status import NodeStatus, peers_of, successor_of
@@ -33,6 +34,7 @@ from replication.observer import Counters, Observer
 from replication.peers import Membership, Transport
 from replication.performer import PeerReceiver, Performer
 from replication.storage.data_directory import DataDirectory
+from replication.storage.failing_filesystem import with_failpoints
 from replication.storage.filesystem import DiskFileSystem
 from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
@@ -104,6 +106,7 @@ class Node:
             StateLost: the state machine stands before the log begins.
         """
         own = DataDirectory(config.data_directory) if directory is None else None
+        machine = machine_with_failpoints(machine, config.failpoints)
         try:
             storage = await asyncio.to_thread(_open_storage, config, machine.applied_index)
             return cls(config, machine, transport, storage, own)
@@ -325,7 +328,7 @@ class Node:
 def _open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
     founders = () if config.is_joining else tuple(sorted(config.members))
     return GroupStorage.open(
-        DiskFileSystem(config.data_directory),
+        with_failpoints(DiskFileSystem(config.data_directory), config.failpoints),
         StorageConfig(
             identity=Identity(config.cluster_id, config.member_id, config.group_id),
             founders=ConfState(voters=founders),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from replication.core.config import Config
 from replication.core.types import MemberId
+from replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from replication.storage.segment import SEGMENT_BYTES
 from replication.trimmer import FLUSH_BYTES, KEPT_ENTRIES, TrimPolicy
 
@@ -41,6 +42,8 @@ class NodeConfig:
     segment_bytes: int = SEGMENT_BYTES
     flush_bytes: int = FLUSH_BYTES
     kept_entries: int = KEPT_ENTRIES
+    failpoints: Failpoints = NO_FAILPOINTS
+    """What goes wrong on purpose."""
     core: Config = field(init=False)
     """The same for the core."""
 

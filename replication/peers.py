@@ -22,9 +22,13 @@ class Membership:
 
 
 class SnapshotSink(Protocol):
-    """Where the content of an incoming snapshot goes."""
+    """Where the content of an incoming snapshot goes; one stream's part of it."""
 
-    def write(self, offset: int, data: bytes, crc32c: int) -> None:
+    @property
+    def size(self) -> int:
+        """How much of the content is there already."""
+
+    async def write(self, offset: int, data: bytes, crc32c: int) -> None:
         """Take the next piece.
 
         Raises:
@@ -35,7 +39,7 @@ class SnapshotSink(Protocol):
         """Make the content durable and hand it over; return its length."""
 
     def abandon(self) -> None:
-        """Forget it: the transfer failed."""
+        """End before the content is whole; another stream may go on with it."""
 
 
 class Receiver(Protocol):
@@ -51,7 +55,7 @@ class Receiver(Protocol):
         """Learn how the transfer of a snapshot to ``member`` ended."""
 
     def begin_snapshot(self, message: Message, transfer_id: str) -> SnapshotSink:
-        """Prepare for the content of the snapshot that ``message`` announces.
+        """Prepare for the content of the snapshot that ``message`` announces, or for its rest.
 
         Raises:
             SnapshotBroken: another one is being received or installed.
@@ -65,7 +69,7 @@ class Peers(Protocol):
         """Send messages to the members that they name; never blocks, may lose them."""
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
-        """Stream a snapshot to a member; closes ``content``; reports by ``snapshot_sent``."""
+        """Stream a snapshot to a member; reports by ``snapshot_sent``."""
 
     def set_addresses(self, addresses: Mapping[MemberId, str]) -> None:
         """Learn where the members are; links to those that are gone are closed."""

@@ -143,44 +143,42 @@ class PeerReceiver:
         """See ``Receiver``."""
         if not self._host.is_running:
             raise SnapshotBroken("the node is stopping")
-        incoming = self._driver.begin_snapshot(transfer_id)
-        return SealingSink(incoming, message, self._driver, self._performer)
+        incoming = self._driver.inbox.begin(transfer_id)
+        return SealingSink(incoming, message, self._driver)
 
 
 class SealingSink:
-    """The ``SnapshotSink`` of a node: seals the content on the storage worker, then delivers it."""
+    """The ``SnapshotSink`` of a node: writes beside the loop, then hands over to the driver."""
 
-    def __init__(
-        self, incoming: IncomingSnapshot, message: Message, driver: Driver, performer: Performer
-    ) -> None:
+    def __init__(self, incoming: IncomingSnapshot, message: Message, driver: Driver) -> None:
         self._incoming = incoming
         self._message = message
         self._driver = driver
-        self._performer = performer
+        self._turn = incoming.attach()
         self._is_whole = False
 
-    def write(self, offset: int, data: bytes, crc32c: int) -> None:
+    @property
+    def size(self) -> int:
         """See ``SnapshotSink``."""
-        self._incoming.write(offset, data, crc32c)
+        return self._incoming.size
+
+    async def write(self, offset: int, data: bytes, crc32c: int) -> None:
+        """See ``SnapshotSink``."""
+        await asyncio.to_thread(self._incoming.write, self._turn, offset, data, crc32c)
 
     async def finish(self) -> int:
         """See ``SnapshotSink``."""
+        assert self._message.snapshot is not None
+        self._incoming.complete(self._turn)
         self._is_whole = True
-        sealed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._performer.store(self._incoming.seal, lambda _: self._hand_over(sealed))
-        await sealed
+        reference = Snapshot(self._message.snapshot.meta, self._incoming.name.encode())
+        done = asyncio.Event()
+        message = replace(self._message, snapshot=reference)
+        self._driver.receive_snapshot(message, self._incoming, done.set)
+        await done.wait()
         return self._incoming.size
 
     def abandon(self) -> None:
         """See ``SnapshotSink``. A sender that goes away after the last piece changes nothing."""
-        if self._is_whole:
-            return
-        self._incoming.close()
-        self._driver.discard_snapshot(self._incoming.name)
-
-    def _hand_over(self, sealed: asyncio.Future[None]) -> None:
-        assert self._message.snapshot is not None
-        reference = Snapshot(self._message.snapshot.meta, self._incoming.name.encode())
-        self._driver.receive_snapshot(replace(self._message, snapshot=reference))
-        if not sealed.done():
-            sealed.set_result(None)
+        if not self._is_whole:
+            self._incoming.detach(self._turn)

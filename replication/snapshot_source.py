@@ -2,49 +2,98 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from replication.core.types import LogIndex, MemberId, Message, Snapshot, SnapshotMeta
 from replication.effects import Effects
-from replication.machine import StateMachine
+from replication.machine import SnapshotReader, StateMachine
 from replication.storage.group_storage import GroupStorage
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A snapshot that is being sent, to one follower or to several."""
+
+    content: SnapshotReader
+    meta: SnapshotMeta
+    receivers: set[MemberId] = field(default_factory=set)
 
 
 class SnapshotSource:
     """The outgoing snapshots of a member.
 
-    Nothing is prepared: the state machine can freeze its state at any time, so a snapshot is taken
-    in the moment in which one is needed and is as new as can be.
+    None is prepared: the state machine can freeze its state at any time, so a snapshot is taken
+    when one is needed. Whoever needs one while another is being sent gets the same. The log behind
+    it stays until all have it.
     """
 
     def __init__(self, machine: StateMachine, storage: GroupStorage, effects: Effects) -> None:
         self._machine = machine
         self._storage = storage
         self._effects = effects
-        self._sending: dict[MemberId, LogIndex] = {}
+        self._outgoing: Outgoing | None = None
+        self._waiting: list[Message] = []
+        """Announcements for which a snapshot is being opened."""
 
     def current(self) -> Snapshot:
-        """Return what a snapshot taken now would stand for; the core's ``LogReader.snapshot``."""
-        return Snapshot(self._meta(self._machine.applied_index))
+        """Return what a snapshot sent now would stand for; the core's ``LogReader.snapshot``."""
+        if self._outgoing is not None:
+            return Snapshot(self._outgoing.meta)
+        if self._waiting and (announced := self._waiting[0].snapshot) is not None:
+            return announced
+        return Snapshot(self._meta(self._machine.snapshot_index))
 
     def send(self, message: Message) -> None:
-        """Take a snapshot and send it in place of the core's message, which only announces it.
+        """Send a snapshot in place of the core's message, which only announces it.
 
         It may be newer than the core thinks; the follower's next reply tells.
         """
         assert message.snapshot is not None
-        content = self._machine.open_snapshot()
-        assert content.index >= message.snapshot.meta.index
-        self._sending[message.to] = content.index
-        self._effects.send_snapshot(message, self._meta(content.index), content)
+        if self._outgoing is not None:
+            self._send(message, self._outgoing)
+            return
+        self._waiting.append(message)
+        self._storage.membership_floor = self.needed_from()
+        if len(self._waiting) == 1:
+            self._effects.flush(self._machine.open_snapshot, self._opened)
+
+    def _opened(self, content: SnapshotReader) -> None:
+        outgoing = Outgoing(content, self._meta(content.index))
+        waiting, self._waiting = self._waiting, []
+        self._outgoing = outgoing
+        self._storage.membership_floor = None
+        for message in waiting:
+            self._send(message, outgoing)
+
+    def _send(self, message: Message, outgoing: Outgoing) -> None:
+        assert message.snapshot is not None
+        assert outgoing.meta.index >= message.snapshot.meta.index
+        assert message.to not in outgoing.receivers, "one transfer to a follower at a time"
+        outgoing.receivers.add(message.to)
+        self._effects.send_snapshot(message, outgoing.meta, outgoing.content)
 
     def ended(self, member: MemberId) -> None:
-        """Note that the transfer to ``member`` ended."""
-        self._sending.pop(member, None)
+        """Note that the transfer to ``member`` ended; the last one releases the snapshot."""
+        outgoing = self._outgoing
+        if outgoing is None:
+            return
+        outgoing.receivers.discard(member)
+        if not outgoing.receivers:
+            self._outgoing = None
+            self._effects.flush(outgoing.content.close, _released)
 
     def needed_from(self) -> LogIndex | None:
         """Return the index behind which receivers of snapshots will need the log."""
-        return min(self._sending.values(), default=None)
+        if self._outgoing is not None:
+            return self._outgoing.meta.index
+        announced = [each.snapshot.meta.index for each in self._waiting if each.snapshot]
+        return min(announced, default=None)
 
     def _meta(self, index: LogIndex) -> SnapshotMeta:
         return SnapshotMeta(
             index, self._storage.view.term(index), self._storage.membership_at(index)
         )
+
+
+def _released(_: None) -> None:
+    """Follow the release of a snapshot with nothing."""

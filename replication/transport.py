@@ -22,7 +22,7 @@ from replication.handshake import Lives
 from replication.machine import SnapshotReader
 from replication.peer_link import FRAME_BYTES_MAX, PeerLink
 from replication.peers import Membership, Receiver
-from replication.snapshot_stream import announced_by, header_of, send_snapshot, take_chunk
+from replication.snapshot_stream import Transfer, announced_by, header_of, take_chunk
 from replication.storage.record import ENTRY_BYTES_MAX
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import (
@@ -93,12 +93,15 @@ class GrpcPeers:
         try:
             if link is not None:
                 header = header_of(message, meta, self.membership)
-                await send_snapshot(link.channel, header, content)
+                await Transfer(link.channel, header, content).run()
                 ok = True
-        except (aio.AioRpcError, asyncio.InvalidStateError) as error:
+        except (
+            aio.AioRpcError,
+            aio.UsageError,
+            asyncio.InvalidStateError,
+            SnapshotBroken,
+        ) as error:
             _log.warning("snapshot to member %d failed: %s", message.to, error)
-        finally:
-            content.close()
         self.receiver.snapshot_sent(message.to, ok=ok)
 
     def set_addresses(self, addresses: Mapping[MemberId, str]) -> None:
@@ -217,18 +220,23 @@ class GrpcTransport(PeerServiceServicer):
         self,
         request_iterator: AsyncIterator[pb.SendSnapshotRequest],
         context: aio.ServicerContext[pb.SendSnapshotRequest, pb.SendSnapshotResponse],
-    ) -> pb.SendSnapshotResponse:
-        """Take one snapshot."""
+    ) -> AsyncIterator[pb.SendSnapshotResponse]:
+        """Take one snapshot, or the rest of one."""
         try:
-            return await self._take_snapshot(request_iterator)
+            async for answer in self._take_snapshot(request_iterator):
+                yield answer
         except GroupAbsent as error:
-            return await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except PeerRefused as error:
-            return await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except SnapshotBroken as error:
-            return await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+            await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+        except OSError as error:
+            # Nothing rests on this content yet: only the transfer is lost.
+            _log.error("a snapshot cannot be received: %s", error)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except MessageMalformed as error:
-            return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def _admit(self, hello: pb.Hello) -> GrpcPeers:
         peers = self._groups.get(hello.group_id)
@@ -251,7 +259,7 @@ class GrpcTransport(PeerServiceServicer):
 
     async def _take_snapshot(
         self, chunks: AsyncIterator[pb.SendSnapshotRequest]
-    ) -> pb.SendSnapshotResponse:
+    ) -> AsyncIterator[pb.SendSnapshotResponse]:
         sink = None
         try:
             async for chunk in chunks:
@@ -259,10 +267,10 @@ class GrpcTransport(PeerServiceServicer):
                     receiver = self._admit(chunk.header.hello).receiver
                     message = announced_by(chunk.header)
                     sink = receiver.begin_snapshot(message, chunk.header.transfer_id)
-                elif take_chunk(sink, chunk):
-                    size = await sink.finish()
-                    sink = None
-                    return pb.SendSnapshotResponse(content_bytes=size)
+                    yield pb.SendSnapshotResponse(content_bytes=sink.size)
+                elif await take_chunk(sink, chunk):
+                    yield pb.SendSnapshotResponse(content_bytes=await sink.finish())
+                    return
         finally:
             if sink is not None:
                 sink.abandon()

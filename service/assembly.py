@@ -19,6 +19,7 @@ from replication.errors import ReplicationError
 from replication.node import Node
 from replication.node_config import NodeConfig
 from replication.storage.data_directory import DataDirectory
+from replication.storage.failpoints import Failpoints
 from replication.transport import GrpcTransport
 from service import metrics
 from service.api.cluster import ClusterApi
@@ -47,6 +48,7 @@ from service.roles import Phase, Roles
 from service.scheduler import Scheduler
 from service.state_machine import CollectPace, QueueMachine
 from service.storage.directory import StateDirectory
+from service.storage.failing_store import FailingStore
 from service.storage.rocks import RocksStore
 from service.waiters import Waiters
 from taskraft.v1 import error_pb2
@@ -70,25 +72,29 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def open_machine(config: Config) -> QueueMachine:
+def open_machine(config: Config, failpoints: Failpoints) -> QueueMachine:
     """Open the queue's state.
 
     Raises:
         StateForeign: it belongs to another cluster or member.
-        StateDamaged: it cannot be read.
+        StateDamaged, StateMissing: it cannot be read.
         OSError: the directory cannot be used.
     """
     path = config.data_dir / STATE_DIRECTORY
-    directory = StateDirectory(path, config.cluster_id, config.member.member_id)
+    directory = StateDirectory(path, config.cluster_id, config.member.member_id, failpoints)
 
     def open_store(place: Path) -> RocksStore:
+        if failpoints.is_armed:
+            return FailingStore(
+                place, config.block_cache_bytes, config.write_buffer_bytes, failpoints
+            )
         return RocksStore(place, config.block_cache_bytes, config.write_buffer_bytes)
 
     pace = CollectPace(config.collect_entries, config.collect_ms)
     return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms)
 
 
-def raft_config(config: Config) -> NodeConfig:
+def raft_config(config: Config, failpoints: Failpoints) -> NodeConfig:
     """Return the settings of the Raft driver."""
     return NodeConfig(
         cluster_id=config.cluster_id,
@@ -101,6 +107,7 @@ def raft_config(config: Config) -> NodeConfig:
         segment_bytes=config.log_segment_bytes,
         flush_bytes=config.log_flush_bytes,
         kept_entries=config.log_kept_entries,
+        failpoints=failpoints,
     )
 
 
@@ -135,18 +142,19 @@ class Server:
 
         Raises:
             ReplicationError: the log or the directory cannot be used; one line says why.
-            StateDamaged, StateForeign: the queue's state cannot be used.
+            StateDamaged, StateForeign, StateMissing: the queue's state cannot be used.
             OSError: a port or a directory cannot be had.
         """
         async with AsyncExitStack() as undo:
             directory = DataDirectory(config.data_dir)
             undo.callback(directory.release)
-            machine = open_machine(config)
+            failpoints = config.armed_failpoints()
+            machine = open_machine(config, failpoints)
             undo.callback(machine.abandon)
             transport = GrpcTransport()
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
-            node = await Node.open(raft_config(config), machine, transport, directory)
+            node = await Node.open(raft_config(config, failpoints), machine, transport, directory)
             server = cls(config, node, machine, transport, directory)
             undo.pop_all()
         return server

@@ -21,6 +21,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from replication.storage.failpoints import Failpoints, parse_rules
 from service.limits import PAYLOAD_BYTES_MAX, SESSION_TTR_DEFAULT_MS
 
 CONFIG_VARIABLE: Final = "TASKRAFT_CONFIG"
@@ -115,6 +116,8 @@ class Config(BaseSettings):
     peers: str = ""
     """The members of a new cluster, see ``parse_peers``. Empty: this node alone."""
 
+    failpoints: str = ""
+    """What goes wrong on purpose, see ``replication.storage.failpoints``. For tests."""
     auto_create_tubes: bool = False
     """The first put makes its tube (kind fifottl). For development."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -188,6 +191,7 @@ class Config(BaseSettings):
             raise ValueError("heartbeat_ms is less than a tick")
         if self.payload_bytes_max > self.pending_bytes_max:
             raise ValueError("payload_bytes_max is more than pending_bytes_max")
+        self.armed_failpoints()
         try:
             members = self.members
         except ConfigInvalid as error:
@@ -202,6 +206,10 @@ class Config(BaseSettings):
             port_of(address)
         except ConfigInvalid as error:
             raise ValueError(f"{name}: {error}") from error
+
+    def armed_failpoints(self) -> Failpoints:
+        """Return the failpoints with their rules, not crossed yet."""
+        return Failpoints(parse_rules(self.failpoints))
 
     @property
     def members(self) -> tuple[PeerAddress, ...]:

@@ -19,7 +19,7 @@ from service.api.server import PortTaken
 from service.assembly import Server
 from service.config import Config, ConfigInvalid, read_config
 from service.logs import set_up_logs
-from service.storage.directory import StateForeign
+from service.storage.directory import StateForeign, StateMissing
 from service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -34,7 +34,7 @@ EXIT_BROKEN: Final = 70
 COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
 """New containers before the young ones are looked at; rounds of that before older ones are."""
 
-_REFUSALS: Final = (ReplicationError, StateForeign, StateDamaged, PortTaken, OSError)
+_REFUSALS: Final = (ReplicationError, StateForeign, StateMissing, StateDamaged, PortTaken, OSError)
 
 
 def spare_the_collector() -> None:

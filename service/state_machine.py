@@ -17,13 +17,16 @@ from service.codec import decode_entry
 from service.forms import new_task
 from service.queue.commands import Command, Result
 from service.queue.limits import Limits
+from service.queue.opening import UnknownFormatError, stored_index
 from service.queue.queue import Queue
-from service.storage.directory import StateDirectory
-from service.storage.rocks import RocksStore
+from service.storage.directory import StateDirectory, StateForeign
+from service.storage.rocks import RocksStore, StateDamaged
 from service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
 
 OWN_ENTRIES_MAX: Final = 256
 """Entries proposed here whose commands are kept until they are applied; others are decoded anew."""
+FROZEN_CACHE_BYTES: Final = 1 << 20
+"""What a frozen database may use while its index is read."""
 
 
 @dataclass(slots=True)
@@ -43,10 +46,32 @@ class CollectPace:
     span_ms: int
 
 
+class OpenState:
+    """A database that is in use, the queue on it, and how far it has come on disk.
+
+    ``durable_index <= written_index <= queue.applied_index`` always.
+
+    Raises:
+        StateDamaged: the database cannot be read.
+        StateForeign: another version wrote it.
+    """
+
+    def __init__(self, place: Path, store: RocksStore, limits: Limits) -> None:
+        self.place = place
+        self.store = store
+        try:
+            self.queue = Queue(store, limits, new_task)
+        except UnknownFormatError as error:
+            store.close()
+            raise StateForeign(f"{place}: {error}") from error
+        except StateDamaged:
+            store.close()
+            raise
+        self.written_index = self.durable_index = self.queue.applied_index
+
+
 class QueueMachine:
     """The replicated queue of one node.
-
-    ``durable_index <= written_index <= applied_index`` always.
 
     Args:
         directory: where the databases lie.
@@ -57,6 +82,7 @@ class QueueMachine:
 
     Raises:
         StateDamaged: the database cannot be opened.
+        StateForeign: another version wrote it.
     """
 
     def __init__(
@@ -73,14 +99,17 @@ class QueueMachine:
         self._pace = pace
         self._monotonic_ms = monotonic_ms
         self._flushing = threading.Lock()
+        """Held by whoever flushes, freezes or closes a database on a worker thread."""
         self._own: dict[bytes, tuple[int, Sequence[Command]]] = {}
         self._listeners: list[Callable[[int], None]] = []
-        self._open(directory.current)
+        self._use(self._open(directory.current))
 
-    def _open(self, path: Path) -> None:
-        self._store = self._open_store(path)
-        self.queue = Queue(self._store, self._limits, new_task)
-        self._written_index = self._durable_index = self.queue.applied_index
+    def _open(self, place: Path) -> OpenState:
+        return OpenState(place, self._open_store(place), self._limits)
+
+    def _use(self, state: OpenState) -> None:
+        self._state = state
+        self.queue = state.queue
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
     @property
@@ -91,7 +120,12 @@ class QueueMachine:
     @property
     def durable_index(self) -> LogIndex:
         """The last entry whose effects are on disk without the log."""
-        return LogIndex(self._durable_index)
+        return LogIndex(self._state.durable_index)
+
+    @property
+    def snapshot_index(self) -> LogIndex:
+        """The last entry that a snapshot opened now would hold."""
+        return LogIndex(self._state.written_index)
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """Call ``listener`` with the queue's time after each slice of applied entries."""
@@ -126,57 +160,102 @@ class QueueMachine:
         return Applied(entry.index, now_ms, results)
 
     def _collect_due(self) -> bool:
-        waiting = self.queue.applied_index - self._written_index
+        written = self._state.written_index
+        if not written:
+            # From the first entry on there is a state that can be given to a newcomer.
+            return True
+        waiting = self.queue.applied_index - written
         return waiting >= self._pace.entries or self._monotonic_ms() >= self._collect_after_ms
 
     def collect(self) -> None:
         """Write all changes since the last time, with the applied index, in one batch."""
-        self._store.write(self.queue.collect_writes())
-        self._written_index = self.queue.applied_index
+        state = self._state
+        state.store.write(state.queue.collect_writes())
+        state.written_index = state.queue.applied_index
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 
     def flush_durably(self) -> LogIndex:
         """Bring what has been collected to disk; on a worker thread, while ``apply`` may run."""
         with self._flushing:
-            index = self._written_index
-            self._store.flush()
-            self._durable_index = index
+            state = self._state
+            index = state.written_index
+            state.store.flush()
+            state.durable_index = index
         return LogIndex(index)
 
     def open_snapshot(self) -> RocksSnapshot:
-        """Freeze the state as it is now."""
-        self.collect()
-        return RocksSnapshot(self.applied_index, self._store.freeze())
+        """Freeze what has been collected; on a worker thread, while ``apply`` may run."""
+        place = self._directory.outgoing()
+        with self._flushing:
+            self._state.store.freeze(place)
+        # A batch may have come in before the moment of the copy: the copy itself knows.
+        frozen = RocksStore(place, FROZEN_CACHE_BYTES, FROZEN_CACHE_BYTES, read_only=True)
+        try:
+            index = stored_index(frozen)
+        finally:
+            frozen.close()
+        return RocksSnapshot(LogIndex(index), place)
 
-    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
-        """Replace the whole state, atomically: a crash leaves the old or the new one.
+    def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedQueue:
+        """Build the state of a snapshot beside the one in use; on a worker thread.
 
         Raises:
             SnapshotDamaged: the snapshot is not what was sent; the state is as before.
         """
-        fresh = self._open_store(self._directory.fresh())
-        try:
-            build(fresh, chunks)
-            found = Queue(fresh, self._limits).applied_index
-            if found != index:
-                raise SnapshotDamaged(f"the state of {found} instead of {index}")
-        finally:
-            fresh.close()
-        with self._flushing:
-            self._directory.switch()
-            self._store.close()
-            self._own.clear()
-            self._open(self._directory.current)
-        self._directory.discard_old()
+        place = self._directory.fresh()
+        build(place, chunks)
+        state = self._open(place)
+        found = state.queue.applied_index
+        if found != index:
+            state.store.close()
+            raise SnapshotDamaged(f"the state of {found} instead of {index}")
+        return StagedQueue(self, state)
+
+    def switch(self) -> None:
+        """Make the staged database the current one, durably; see ``StagedQueue``."""
+        self._directory.switch()
+
+    def adopt(self, state: OpenState) -> OpenState:
+        """Use ``state`` from now on; return the one used before."""
+        before = self._state
+        self._own.clear()
+        self._use(state)
         for listener in self._listeners:
             listener(self.queue.now_ms)
+        return before
+
+    def discard(self, state: OpenState) -> None:
+        """Close and remove a database that is not in use; on a worker thread."""
+        with self._flushing:
+            state.store.close()
+        self._directory.discard(state.place)
 
     def abandon(self) -> None:
         """Close the files without writing anything."""
-        self._store.close()
+        self._state.store.close()
 
     def close(self) -> None:
         """Write and flush everything, and close the files."""
         self.collect()
         self.flush_durably()
-        self._store.close()
+        self._state.store.close()
+
+
+class StagedQueue:
+    """A state from a snapshot, ready for use; satisfies ``replication.machine.StagedState``."""
+
+    def __init__(self, machine: QueueMachine, state: OpenState) -> None:
+        self._machine = machine
+        self._unused = state
+
+    def switch(self) -> None:
+        """See ``StagedState``."""
+        self._machine.switch()
+
+    def adopt(self) -> None:
+        """See ``StagedState``."""
+        self._unused = self._machine.adopt(self._unused)
+
+    def discard(self) -> None:
+        """See ``StagedState``."""
+        self._machine.discard(self._unused)

@@ -66,6 +66,8 @@ class GroupStorage:
         self.incarnation = metadata.begin_life()
         self._log = log
         self._memberships = memberships
+        self.membership_floor: LogIndex | None = None
+        """An index at which somebody is about to ask for the membership, if there is one."""
 
     @classmethod
     def open(cls, fs: FileSystem, config: StorageConfig, applied: LogIndex) -> GroupStorage:
@@ -156,6 +158,8 @@ class GroupStorage:
 
         Forgets what held before the membership at ``durable``: no start can need it.
         """
+        if self.membership_floor is not None:
+            durable = min(durable, self.membership_floor)
         kept = [each for each in self._memberships if each[0] < index]
         oldest = max(0, bisect_right(kept, durable, key=lambda each: each[0]) - 1)
         self._memberships = [*kept[oldest:], (index, conf_state)]

@@ -24,6 +24,12 @@ class UnknownFormatError(Exception):
     """The store was written by another version: start that version, or an empty directory."""
 
 
+def stored_index(store: Store) -> int:
+    """Return the index of the entry whose state a store holds, 0 if it is a new one."""
+    meta = store.get(META)
+    return 0 if meta is None else int(META_HEAD.unpack_from(meta)[1])
+
+
 def bare_task(body: bytes) -> NewTask:
     """Return a task of a body that says nothing about it."""
     return NewTask(body, len(body))

@@ -6,18 +6,28 @@ synced file that names the current one. A crash at any moment leaves the one or 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 from typing import Final
 
+from replication.errors import FormatUnknown, LogDamaged
+from replication.storage.checked_file import JsonValue, read_checked, write_checked
+from replication.storage.failing_filesystem import with_failpoints
+from replication.storage.failpoints import NO_FAILPOINTS, Failpoints
+from replication.storage.filesystem import DiskFileSystem
+
 POINTER: Final = "current"
-FORMAT: Final = 1
+OUTGOING: Final = "outgoing"
+"""Where frozen states lie that are being sent."""
 
 
 class StateForeign(Exception):
     """The directory holds the state of another cluster, member or version; nothing was touched."""
+
+
+class StateMissing(Exception):
+    """A database that is named as the current one, or the name of it, is not there."""
 
 
 class StateDirectory:
@@ -27,15 +37,27 @@ class StateDirectory:
         path: made if it is missing.
         cluster_id: whose state it is.
         member_id: whose state it is.
+        failpoints: what goes wrong on purpose.
 
     Raises:
-        StateForeign: it belongs to another cluster or member, or its pointer is unreadable.
+        StateForeign: it belongs to another cluster, member or version, or its pointer is
+            unreadable.
+        StateMissing: its pointer or the database that this names is gone.
     """
 
-    def __init__(self, path: Path, cluster_id: str, member_id: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        cluster_id: str,
+        member_id: int,
+        failpoints: Failpoints = NO_FAILPOINTS,
+    ) -> None:
         self._path = path
-        self._identity = {"format": FORMAT, "cluster_id": cluster_id, "member_id": member_id}
+        self._identity: dict[str, JsonValue] = {"cluster_id": cluster_id, "member_id": member_id}
+        self._frozen = 0
+        self.failpoints = failpoints
         path.mkdir(parents=True, exist_ok=True)
+        self._fs = with_failpoints(DiskFileSystem(path), failpoints)
         self._generation = self._read_pointer()
         self._remove_others()
 
@@ -51,46 +73,57 @@ class StateDirectory:
         return place
 
     def switch(self) -> None:
-        """Make the database at ``fresh`` the current one, durably."""
+        """Make the database at ``fresh``, which must be durable, the current one, durably."""
         self._write_pointer(self._generation + 1)
         self._generation += 1
 
-    def discard_old(self) -> None:
-        """Remove the databases that are not current; they must be closed."""
-        self._remove_others()
+    def discard(self, place: Path) -> None:
+        """Remove a database that is not current; it must be closed."""
+        assert place != self.current
+        shutil.rmtree(place)
+
+    def outgoing(self) -> Path:
+        """Return a place for another frozen state; what a crash leaves there goes at a start."""
+        parent = self._path / OUTGOING
+        parent.mkdir(exist_ok=True)
+        self._frozen += 1
+        return parent / f"{self._frozen:08d}"
 
     def _place(self, generation: int) -> Path:
         return self._path / f"{generation:08d}"
 
     def _read_pointer(self) -> int:
-        pointer = self._path / POINTER
-        if not pointer.exists():
+        if not self._fs.exists(POINTER):
+            if any(place.is_dir() and any(place.iterdir()) for place in self._path.iterdir()):
+                raise StateMissing(f"{self._path / POINTER} is missing")
+            # First a place, still empty: a pointer to nothing would be damage.
+            self._place(1).mkdir(exist_ok=True)
             self._write_pointer(1)
             return 1
         try:
-            said = json.loads(pointer.read_text())
-            generation = said.pop("generation")
-        except (ValueError, KeyError, AttributeError) as error:
-            raise StateForeign(f"{pointer} is unreadable: {error}") from error
+            said = read_checked(self._fs, POINTER)
+        except (LogDamaged, FormatUnknown) as error:
+            raise StateForeign(f"{self._path}: {error}") from error
+        generation = said.pop("generation", None)
         if said != self._identity or not isinstance(generation, int):
-            raise StateForeign(f"{pointer} belongs to {said}, not to {self._identity}")
+            raise StateForeign(f"{self._path} belongs to {said}, not to {self._identity}")
+        if not self._place(generation).is_dir():
+            raise StateMissing(f"{self._place(generation)} is missing")
         return generation
 
     def _write_pointer(self, generation: int) -> None:
-        pointer = self._path / POINTER
-        draft = self._path / f"{POINTER}.draft"
-        with draft.open("w") as file:
-            json.dump({**self._identity, "generation": generation}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(pointer)
-        directory = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_checked(self._fs, POINTER, {**self._identity, "generation": generation})
 
     def _remove_others(self) -> None:
         for place in self._path.iterdir():
             if place.is_dir() and place != self.current:
                 shutil.rmtree(place)
+
+
+def sync_path(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

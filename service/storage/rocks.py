@@ -8,12 +8,15 @@ index that is found here. Raw mode: keys and values are bytes, nothing is ever u
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     DBCompressionType,
     Options,
     Rdict,
@@ -56,56 +59,54 @@ def _options(block_cache_bytes: int, write_buffer_bytes: int) -> Options:
     return options
 
 
-class Frozen:
-    """The state at one moment; it pins files and buffers until it is let go.
-
-    It is an iterator, which RocksDB keeps at the moment in which it was made. The library's own
-    snapshots (0.3.29) are of no use here: iterated over, they show later writes.
-    """
-
-    def __init__(self, iterator: RdictIter) -> None:
-        self._iterator = iterator
-
-    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield everything, in order of the keys; one walk at a time."""
-        iterator = self._iterator
-        iterator.seek_to_first()
-        while iterator.valid():
-            key, value = iterator.key(), iterator.value()
-            assert isinstance(key, bytes)
-            assert isinstance(value, bytes)
-            yield key, value
-            iterator.next()
-        # Raises if the walk ended because of an error, for example a wrong checksum.
-        iterator.status()
-
-
 class RocksStore:
     """An ordered map of bytes on disk.
 
-    Used on one thread, except for ``flush``.
+    Used on one thread, except for ``flush`` and ``freeze``.
 
     Args:
         path: directory of the database; made if it is missing.
         block_cache_bytes: bound of what is kept of the files in memory.
         write_buffer_bytes: size of one of at most four buffers of changes in memory.
+        read_only: change nothing in the directory.
 
     Raises:
-        StateDamaged: the files are not what was written.
+        StateDamaged: the files are not what was written. Every method may raise it, also for a disk
+            that fails; nothing is known of the state then, and the node must end.
     """
 
-    def __init__(self, path: Path, block_cache_bytes: int, write_buffer_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        block_cache_bytes: int,
+        write_buffer_bytes: int,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self._path = path
         self._write_options = WriteOptions()
         # The library's stub declares a method; at run time it is a property.
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
+        access = AccessType.read_only() if read_only else AccessType.read_write()
+        with self._damage_named():
+            self._rocks = Rdict(
+                str(path), _options(block_cache_bytes, write_buffer_bytes), access_type=access
+            )
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        """Give the library's errors a name; it has no classes of its own for them."""
         try:
-            self._rocks = Rdict(str(path), _options(block_cache_bytes, write_buffer_bytes))
-        except Exception as error:  # the library has no class of its own for this
-            raise StateDamaged(f"{path}: {error}") from error
+            yield
+        except Exception as error:
+            raise StateDamaged(f"{self._path}: {error}") from error
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None."""
-        found: bytes | None = self._rocks.get(key)
+        try:
+            found: bytes | None = self._rocks.get(key)
+        except Exception as error:  # as in _damage_named, without its cost
+            raise StateDamaged(f"{self._path}: {error}") from error
         return found
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -130,20 +131,32 @@ class RocksStore:
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield pairs from a key on, as far as the options allow.
 
-        The options own the bound, and the library (0.3.29) lets go of them too early: the iterator
-        then compares with freed memory and ends too soon, without an error. So this generator keeps
+        Walked with an iterator and its status: the library's generators (0.3.29) end at a damaged
+        block as if nothing followed, and a replica that finds less than the others differs from
+        them from then on.
+
+        The options own the bound, and the library lets go of them too early: the iterator then
+        compares with freed memory and ends too soon, without an error. So this generator keeps
         options and bound for as long as the iterator lives.
         """
-        # What the library's types cannot say: in raw mode, keys and values are bytes.
-        pairs = cast(
-            "Iterator[tuple[bytes, bytes]]",
-            self._rocks.items(backwards=backwards, from_key=begin, read_opt=within),
-        )
+        pairs = self._rocks.iter(within)
+        valid, key, value = pairs.valid, pairs.key, pairs.value
+        proceed = pairs.prev if backwards else pairs.next
         try:
-            yield from pairs
+            (pairs.seek_for_prev if backwards else pairs.seek)(begin)
+            while valid():
+                # What the library's types cannot say: in raw mode, keys and values are bytes.
+                yield cast("tuple[bytes, bytes]", (key(), value()))
+                proceed()
+            self._check(pairs)
         finally:
-            del pairs  # before the options
+            del pairs, valid, key, value, proceed  # before the options
             del within
+
+    def _check(self, pairs: RdictIter) -> None:
+        """Make sure that a walk did not end because of an error."""
+        with self._damage_named():
+            pairs.status()
 
     def write(self, writes: Iterable[Write]) -> None:
         """Apply the writes in order, all or none as far as a later crash can tell."""
@@ -158,15 +171,21 @@ class RocksStore:
                 delete(key)
             else:
                 put(key, value)
-        self._rocks.write(batch, self._write_options)
+        with self._damage_named():
+            self._rocks.write(batch, self._write_options)
 
     def flush(self) -> None:
         """Bring what has been written so far to disk, synced; may be called on another thread."""
-        self._rocks.flush(wait=True)
+        with self._damage_named():
+            self._rocks.flush(wait=True)
 
-    def freeze(self) -> Frozen:
-        """Return a view of the state as it is now, which later writes do not change."""
-        return Frozen(self._rocks.iter(ReadOptions()))
+    def freeze(self, place: Path) -> None:
+        """Make a copy of the state as it is now in a new directory; on any thread.
+
+        Costs a flush and some hard links: the files of a database never change.
+        """
+        with self._damage_named():
+            Checkpoint(self._rocks).create_checkpoint(str(place))
 
     def close(self) -> None:
         """Close the files; the object is of no use afterwards."""

@@ -1,118 +1,163 @@
-"""Write the whole state as a stream of chunks, and build a database from one.
+"""Carry a whole state as one sequence of bytes: the files of a frozen database.
 
-Format: the magic, then for each pair varint-prefixed key and value in order of the keys, then an
-empty key and the number of pairs, by which a stream that was cut off is recognised. The transport
-adds checksums of its own.
+Format: the magic, the number of files, and for each of them its name and size; then their contents
+in that order. Numbers are varints. The transport adds checksums of its own, and RocksDB has one in
+each block.
+
+The files travel as they are. To copy them costs no work per task, neither here, where it would
+compete with the work of a leader, nor there.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
 from replication.core.types import LogIndex
 from service import wire
-from service.storage.rocks import Frozen, RocksStore
+from service.storage.directory import sync_path
 
-MAGIC: Final = b"taskraft state 1\n"
-CHUNK_BYTES: Final = 1024 * 1024
+MAGIC: Final = b"taskraft state 2\n"
+NAME_BYTES_MAX: Final = 64
+FILES_MAX: Final = 100_000
+"""Far more than a database of some terabytes has."""
+
+_NAME: Final = re.compile(
+    r"\d+\.sst|\d+\.log|CURRENT|MANIFEST-\d+|OPTIONS-\d+|rocksdict-config\.json"
+)
+"""The files that make a database. Nothing else is sent, and nothing else is taken from a peer."""
 
 
 class SnapshotDamaged(Exception):
-    """The stream is not a snapshot, or ends too early; nothing of it may be used."""
+    """The content is not a snapshot, or ends too early; nothing of it may be used."""
 
 
 class RocksSnapshot:
-    """A frozen view of the state at ``index``; satisfies ``replication.machine.SnapshotReader``."""
+    """A frozen state at ``index``; satisfies ``replication.machine.SnapshotReader``.
 
-    def __init__(self, index: LogIndex, frozen: Frozen) -> None:
+    Args:
+        index: the last entry whose effects it holds.
+        place: the frozen database, which belongs to this object.
+    """
+
+    def __init__(self, index: LogIndex, place: Path) -> None:
         self.index = index
-        self._frozen: Frozen | None = frozen
+        self._place = place
+        names = sorted(path.name for path in place.iterdir() if _NAME.fullmatch(path.name))
+        sizes = [(place / name).stat().st_size for name in names]
+        head = bytearray(MAGIC + wire.varint(len(names)))
+        for name, size in zip(names, sizes, strict=True):
+            head += wire.varint(len(name)) + name.encode() + wire.varint(size)
+        self._head = bytes(head)
+        self._names = names
+        self._starts = [len(head)]
+        """Where in the content each file begins, and where the last one ends."""
+        for size in sizes:
+            self._starts.append(self._starts[-1] + size)
 
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the content in pieces of at most 1 MiB, the same each time."""
-        assert self._frozen is not None, "the snapshot has been closed"
-        varint = wire.varint
-        content = bytearray(MAGIC)
-        pairs = 0
-        for key, value in self._frozen.pairs():
-            content += varint(len(key)) + key + varint(len(value)) + value
-            pairs += 1
-            while len(content) >= CHUNK_BYTES:
-                yield bytes(content[:CHUNK_BYTES])
-                del content[:CHUNK_BYTES]
-        content += varint(0) + varint(pairs)
-        for start in range(0, len(content), CHUNK_BYTES):
-            yield bytes(content[start : start + CHUNK_BYTES])
+    def read(self, offset: int, size: int) -> bytes:
+        """See ``SnapshotReader``."""
+        parts = [self._head[offset : offset + size]]
+        missing = min(offset + size, self._starts[-1]) - offset - len(parts[0])
+        offset += len(parts[0])
+        while missing > 0:
+            at = bisect_right(self._starts, offset) - 1
+            part = self._read_file(at, offset - self._starts[at], missing)
+            parts.append(part)
+            offset += len(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def _read_file(self, at: int, offset: int, size: int) -> bytes:
+        path = self._place / self._names[at]
+        size = min(size, self._starts[at + 1] - self._starts[at] - offset)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            part = os.pread(descriptor, size, offset)
+        finally:
+            os.close(descriptor)
+        if not part:
+            raise SnapshotDamaged(f"{path} has become shorter")
+        return part
 
     def close(self) -> None:
-        """Let go of the view."""
-        self._frozen = None
+        """Remove the frozen files."""
+        shutil.rmtree(self._place)
 
 
-def pairs_of(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pairs of a snapshot.
+class _Stream:
+    """Chunks as one sequence of bytes."""
 
-    Raises:
-        SnapshotDamaged: it is cut off or not a snapshot.
-    """
-    rest, begun, pairs, ended = b"", False, 0, False
-    for chunk in chunks:
-        rest += chunk
-        if not begun:
-            if len(rest) < len(MAGIC):
-                continue
-            if not rest.startswith(MAGIC):
-                raise SnapshotDamaged("not a snapshot of taskraft")
-            rest, begun = rest[len(MAGIC) :], True
-        at = 0
-        while not ended and (found := _pair(rest, at)) is not None:
-            key, value, at = found
-            if key:
-                yield key, value
-                pairs += 1
-            elif int.from_bytes(value, "little") == pairs:
-                ended = True
-            else:
-                raise SnapshotDamaged(f"{pairs} pairs, not as many as were written")
-        rest = rest[at:]
-    if not ended or rest:
-        raise SnapshotDamaged(f"cut off after {pairs} pairs")
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = b""
 
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """Yield the next ``size`` bytes in pieces.
 
-def _pair(content: bytes, at: int) -> tuple[bytes, bytes, int] | None:
-    """Return the next pair and where it ends; None if it is not there as a whole yet.
+        Raises:
+            SnapshotDamaged: there are not so many.
+        """
+        while size:
+            if not self._rest:
+                self._rest = next(self._chunks, b"")
+            if not self._rest:
+                raise SnapshotDamaged("the snapshot is cut off")
+            piece, self._rest = self._rest[:size], self._rest[size:]
+            size -= len(piece)
+            yield piece
 
-    The end mark is a pair without key whose value is the number of pairs.
-    """
-    try:
-        key_bytes, at = wire.read_varint(content, at)
-        if at + key_bytes > len(content):
-            return None
-        key = content[at : at + key_bytes]
-        number, at = wire.read_varint(content, at + key_bytes)
-    except wire.Malformed:
-        return None
-    if not key:
-        return key, number.to_bytes(8, "little"), at
-    if at + number > len(content):
-        return None
-    return key, content[at : at + number], at + number
+    def take(self, size: int) -> bytes:
+        """Return the next ``size`` bytes."""
+        return b"".join(self.pieces(size))
+
+    def number(self, most: int) -> int:
+        """Return the varint that comes next, which is not above ``most``."""
+        found = 0
+        for shift in range(0, 63, 7):
+            byte = self.take(1)[0]
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        if found > most:
+            raise SnapshotDamaged(f"{found} where at most {most} may be")
+        return found
+
+    def end(self) -> None:
+        """Make sure that nothing follows."""
+        if self._rest or next(self._chunks, b""):
+            raise SnapshotDamaged("something follows on the snapshot")
 
 
-def build(store: RocksStore, chunks: Iterable[bytes]) -> None:
-    """Fill an empty store from a snapshot and bring it to disk.
+def build(place: Path, chunks: Iterable[bytes]) -> None:
+    """Make the directory of a database from a snapshot, durably.
 
     Raises:
-        SnapshotDamaged: the snapshot is; the store is of no use then.
+        SnapshotDamaged: the snapshot is; the directory is of no use then.
     """
-    batch: list[tuple[bytes, bytes | None]] = []
-    size = 0
-    for key, value in pairs_of(chunks):
-        batch.append((key, value))
-        size += len(key) + len(value)
-        if size > CHUNK_BYTES:
-            store.write(batch)
-            batch, size = [], 0
-    store.write(batch)
-    store.flush()
+    stream = _Stream(chunks)
+    if stream.take(len(MAGIC)) != MAGIC:
+        raise SnapshotDamaged("not a snapshot of this version of taskraft")
+    files: dict[str, int] = {}
+    count = stream.number(FILES_MAX)
+    for _ in range(count):
+        name = stream.take(stream.number(NAME_BYTES_MAX)).decode(errors="replace")
+        if not _NAME.fullmatch(name):
+            raise SnapshotDamaged(f"{name!r} is no file of a database")
+        files[name] = stream.number(1 << 62)
+    if len(files) != count:
+        raise SnapshotDamaged("a file comes twice")
+    place.mkdir()
+    for name, size in files.items():
+        with (place / name).open("wb") as file:
+            for piece in stream.pieces(size):
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+    stream.end()
+    sync_path(place)

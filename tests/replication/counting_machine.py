@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from replication.core.types import Entry, LogIndex
 
@@ -13,14 +13,13 @@ class FrozenState:
 
     def __init__(self, index: LogIndex, lines: list[bytes]) -> None:
         self.index = index
-        self._lines = lines
+        self._content = b"".join(len(line).to_bytes(4, "big") + line for line in lines)
 
-    def chunks(self) -> Iterator[bytes]:
-        for line in self._lines:
-            yield len(line).to_bytes(4, "big") + line
+    def read(self, offset: int, size: int) -> bytes:
+        return self._content[offset : offset + size]
 
     def close(self) -> None:
-        self._lines = []
+        self._content = b""
 
 
 class CountingMachine:
@@ -50,7 +49,11 @@ class CountingMachine:
     def open_snapshot(self) -> FrozenState:
         return FrozenState(self.applied_index, list(self.lines))
 
-    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
+    @property
+    def snapshot_index(self) -> LogIndex:
+        return self.applied_index
+
+    def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedLines:
         content = b"".join(chunks)
         lines = []
         offset = 0
@@ -58,8 +61,7 @@ class CountingMachine:
             size = int.from_bytes(content[offset : offset + 4], "big")
             lines.append(content[offset + 4 : offset + 4 + size])
             offset += 4 + size
-        self.lines, self.applied_index = lines, index
-        self.durable_index, self.durable_lines = index, list(lines)
+        return StagedLines(self, index, lines)
 
     def after_crash(self) -> CountingMachine:
         """Return the machine that a restart after a power loss finds."""
@@ -71,3 +73,21 @@ class CountingMachine:
 
     def digest(self) -> bytes:
         return hashlib.sha256(b"\0".join(self.lines)).digest()
+
+
+class StagedLines:
+    """A snapshot beside the state of a ``CountingMachine``."""
+
+    def __init__(self, machine: CountingMachine, index: LogIndex, lines: list[bytes]) -> None:
+        self._machine = machine
+        self._index = index
+        self._lines = lines
+
+    def switch(self) -> None:
+        self._machine.durable_index, self._machine.durable_lines = self._index, list(self._lines)
+
+    def adopt(self) -> None:
+        self._machine.applied_index, self._machine.lines = self._index, list(self._lines)
+
+    def discard(self) -> None:
+        self._lines = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
+import google_crc32c
 import grpc
 import pytest
 from grpc import aio
@@ -36,15 +38,25 @@ META = SnapshotMeta(LogIndex(9), Term(2), ConfState(voters=(MemberId(1), MemberI
 class Sink:
     """Collects a snapshot in a real inbox."""
 
-    def __init__(self, inbox: SnapshotInbox, transfer_id: str, receiver) -> None:
+    def __init__(self, inbox: SnapshotInbox, transfer_id: str, receiver: Member) -> None:
         self.incoming = inbox.begin(transfer_id)
+        self.turn = self.incoming.attach()
         self.inbox = inbox
         self.receiver = receiver
+        receiver.begun.append(self.incoming.size)
 
-    def write(self, offset: int, data: bytes, crc32c: int) -> None:
-        self.incoming.write(offset, data, crc32c)
+    @property
+    def size(self) -> int:
+        return self.incoming.size
+
+    async def write(self, offset: int, data: bytes, crc32c: int) -> None:
+        if self.receiver.breaks_at is not None and offset >= self.receiver.breaks_at:
+            self.receiver.breaks_at = None
+            raise SnapshotBroken("the connection is cut")
+        self.incoming.write(self.turn, offset, data, crc32c)
 
     async def finish(self) -> int:
+        self.incoming.complete(self.turn)
         self.incoming.seal()
         self.receiver.snapshot = b"".join(self.inbox.chunks(self.incoming.name))
         self.inbox.discard(self.incoming.name)
@@ -52,8 +64,7 @@ class Sink:
         return self.incoming.size
 
     def abandon(self) -> None:
-        self.incoming.close()
-        self.inbox.discard(self.incoming.name)
+        self.incoming.detach(self.turn)
         self.receiver.abandoned += 1
 
 
@@ -68,6 +79,10 @@ class Member:
         self.sent: list[bool] = []
         self.snapshot = b""
         self.abandoned = 0
+        self.refused = False
+        self.begun: list[int] = []
+        """How far a snapshot had come at the begin of each stream."""
+        self.breaks_at: int | None = None
         self.changed = asyncio.Event()
         self.inbox = SnapshotInbox(DiskFileSystem(path), f"m{member}")
         self.port = 0
@@ -101,7 +116,12 @@ class Member:
     def begin_snapshot(self, message: Message, transfer_id: str) -> Sink:
         assert message.snapshot is not None
         assert message.snapshot.meta == META
-        return Sink(self.inbox, transfer_id, self)
+        try:
+            return Sink(self.inbox, transfer_id, self)
+        except SnapshotBroken:
+            self.refused = True
+            self.changed.set()
+            raise
 
     async def until(self, condition) -> None:
         async with asyncio.timeout(20):
@@ -307,38 +327,78 @@ class Content:
 
     index = LogIndex(9)
 
-    def __init__(self, pieces: int) -> None:
-        self.pieces = [bytes([number]) * 1000 for number in range(pieces)]
-        self.is_closed = False
+    def __init__(self, size: int) -> None:
+        self.content = bytes(number % 251 for number in range(1000)) * (size // 1000)
+        self.reads: list[int] = []
 
-    def chunks(self) -> Iterator[bytes]:
-        yield from self.pieces
+    def read(self, offset: int, size: int) -> bytes:
+        self.reads.append(offset)
+        return self.content[offset : offset + size]
 
     def close(self) -> None:
-        self.is_closed = True
+        raise AssertionError("whoever opened it closes it")
 
 
 def announcement() -> Message:
     return Message(MessageKind.SNAPSHOT, MemberId(2), MemberId(1), Term(3), snapshot=Snapshot(META))
 
 
-@pytest.mark.parametrize("pieces", [0, 1, 50])
-async def test_a_snapshot_arrives_complete(pair, pieces):
+@pytest.mark.parametrize("size", [0, 1000, 3 << 20])
+async def test_a_snapshot_arrives_complete(pair, size):
     one, two = pair
-    content = Content(pieces)
+    content = Content(size)
     one.peers.send_snapshot(announcement(), META, content)
     await one.until(lambda: one.sent == [True])
-    assert two.snapshot == b"".join(content.pieces)
-    assert content.is_closed
+    assert two.snapshot == content.content
 
 
-async def test_a_snapshot_to_a_peer_that_refuses_is_reported(pair):
+async def test_a_snapshot_that_breaks_off_goes_on_where_it_ended(pair):
     one, two = pair
-    two.inbox.begin("busy")
-    content = Content(3)
+    two.breaks_at = 2 << 20
+    content = Content(4 << 20)
     one.peers.send_snapshot(announcement(), META, content)
+    await one.until(lambda: one.sent == [True])
+    assert two.snapshot == content.content
+    assert two.begun == [0, 2 << 20]
+    assert content.reads.count(0) == 1, "nothing is sent twice that has arrived"
+
+
+async def test_a_snapshot_goes_to_several_at_once(pair, tmp_path):
+    one, two = pair
+    three = Member(tmp_path, 3)
+    await three.start()
+    three.join(one)
+    one.peers.set_addresses(
+        {MemberId(number): f"127.0.0.1:{each.port}" for number, each in ((2, two), (3, three))}
+    )
+    content = Content(2 << 20)
+    one.peers.send_snapshot(announcement(), META, content)
+    one.peers.send_snapshot(replace(announcement(), to=MemberId(3)), META, content)
+    await one.until(lambda: one.sent == [True, True])
+    assert two.snapshot == three.snapshot == content.content
+    await three.stop()
+
+
+async def test_a_snapshot_waits_for_one_that_is_being_received(pair):
+    one, two = pair
+    busy = two.inbox.begin("busy")
+    turn = busy.attach()
+    content = Content(3000)
+    one.peers.send_snapshot(announcement(), META, content)
+    await two.until(lambda: two.refused)
+    assert one.sent == []
+    busy.detach(turn)
+    await one.until(lambda: one.sent == [True])
+    assert two.snapshot == content.content
+
+
+async def test_a_snapshot_to_a_peer_that_refuses_us_is_reported(pair):
+    one, two = pair
+    await two.peers.close()
+    two.transport._groups.clear()
+    two.transport._groups[0] = GrpcPeers(replace(two.membership, cluster_id="another"), two, None)
+    one.peers.send_snapshot(announcement(), META, Content(3000))
     await one.until(lambda: one.sent == [False])
-    assert content.is_closed
 
 
 @pytest.mark.parametrize(
@@ -359,18 +419,45 @@ async def test_a_damaged_snapshot_is_dropped(pair, offset, crc, reason):
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         call = PeerServiceStub(channel).SendSnapshot()
         await call.write(pb.SendSnapshotRequest(header=header))
+        assert (await call.read()).content_bytes == 0
         await call.write(pb.SendSnapshotRequest(offset=offset, data=b"x", crc32c=crc))
         with pytest.raises(aio.AioRpcError, match=reason) as refusal:
-            await call
+            await call.read()
     assert refusal.value.code() is grpc.StatusCode.DATA_LOSS
     assert two.abandoned == 1
     assert two.inbox.begin("next").name == "next"
 
 
-def test_an_inbox_forgets_what_an_earlier_life_received(tmp_path):
+def test_an_inbox_takes_one_content_at_a_time_and_forgets_it_with_its_life(tmp_path):
     inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
-    inbox.begin("one").write(0, b"", 0)
+    one = inbox.begin("one")
+    turn = one.attach()
+    one.write(turn, 0, b"", 0)  # an empty content is one too
     with pytest.raises(SnapshotBroken, match="another snapshot"):
         inbox.begin("two")
     assert SnapshotInbox(DiskFileSystem(tmp_path), "m").begin("two").name == "two"
     assert [path.name for path in (tmp_path / "m" / "incoming").iterdir()] == ["two"]
+
+
+def test_a_stream_that_was_replaced_cannot_disturb_its_successor(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    content = inbox.begin("one")
+    stale = content.attach()
+    assert inbox.begin("one") is content
+    turn = content.attach()
+    with pytest.raises(SnapshotBroken, match="another stream"):
+        content.write(stale, 0, b"x", google_crc32c.value(b"x"))
+    content.detach(stale)
+    with pytest.raises(SnapshotBroken, match="another snapshot"):
+        inbox.begin("two")
+    content.write(turn, 0, b"y", google_crc32c.value(b"y"))
+    assert b"".join(inbox.chunks("one")) == b"y"
+
+
+def test_a_piece_that_was_refused_leaves_no_trace(tmp_path):
+    content = SnapshotInbox(DiskFileSystem(tmp_path), "m").begin("one")
+    turn = content.attach()
+    with pytest.raises(SnapshotBroken, match="checksum"):
+        content.write(turn, 0, b"x", 1)
+    content.write(turn, 0, b"y", google_crc32c.value(b"y"))
+    assert content.size == 1

@@ -1,5 +1,9 @@
 """Applying entries, crashes, snapshots: replicas agree."""
 
+import itertools
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from replication.core.types import Entry, EntryKind, LogIndex, Term
@@ -122,30 +126,44 @@ def test_changes_are_collected_by_number_and_by_time(tmp_path):
     clock = Clock()
     machine = machine_in(tmp_path / "state", clock, entries=3)
     entries = story()
-    machine.apply(entries[:2])
-    assert machine.flush_durably() == 0
-    machine.apply(entries[2:3])
-    assert machine.flush_durably() == 3
+    machine.apply(entries[:1])
+    assert machine.flush_durably() == 1, "from the first entry on there is a state to give away"
+    machine.apply(entries[1:3])
+    assert machine.flush_durably() == 1
     machine.apply(entries[3:4])
-    assert machine.flush_durably() == 3
-    clock.time_ms = 1_000
+    assert machine.flush_durably() == 4
     machine.apply(entries[4:5])
-    assert machine.flush_durably() == 5
+    assert machine.flush_durably() == 4
+    clock.time_ms = 1_000
+    machine.apply(entries[5:6])
+    assert machine.flush_durably() == 6
     machine.abandon()
+
+
+def content_of(snapshot):
+    pieces = (snapshot.read(offset, MIB) for offset in itertools.count(0, MIB))
+    return b"".join(itertools.takewhile(len, pieces))
 
 
 def test_a_snapshot_makes_an_equal_replica(tmp_path):
     first = machine_in(tmp_path / "first")
     first.apply(story())
+    first.collect()
+    assert first.snapshot_index == 6
     snapshot = first.open_snapshot()
     later = entry(7, record_own(forms.TAKE, pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")])))
     first.apply([later])
     second = machine_in(tmp_path / "second")
     heard = []
     second.listen(heard.append)
-    second.install_snapshot(snapshot.index, snapshot.chunks())
-    assert second.applied_index == second.durable_index == 6
+    staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
+    assert second.applied_index == 0, "the old state serves on"
+    staged.switch()
+    assert second.applied_index == 0
+    staged.adopt()
+    assert second.applied_index == second.durable_index == second.snapshot_index == 6
     assert heard == [1_006]
+    staged.discard()
     second.apply([later])
     assert second.queue.digest() == first.queue.digest()
     second.close()
@@ -157,17 +175,73 @@ def test_a_snapshot_makes_an_equal_replica(tmp_path):
     first.abandon()
 
 
+@pytest.mark.parametrize("switched", [False, True])
+def test_a_crash_around_the_switch_leaves_the_old_state_or_the_new(tmp_path, switched):
+    first = machine_in(tmp_path / "first")
+    first.apply(story())
+    first.collect()
+    snapshot = first.open_snapshot()
+    second = machine_in(tmp_path / "second")
+    second.apply(story()[:2])
+    second.collect()
+    second.flush_durably()
+    staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
+    if switched:
+        staged.switch()
+    # What a crash leaves: the files as they are.
+    shutil.copytree(tmp_path / "second", tmp_path / "crashed")
+    again = machine_in(tmp_path / "crashed")
+    assert again.applied_index == (6 if switched else 2)
+    again.abandon()
+    second.abandon()
+    first.abandon()
+
+
+def test_a_flush_that_meets_a_switch_flushes_the_new_state(tmp_path):
+    first = machine_in(tmp_path / "first")
+    first.apply(story())
+    first.collect()
+    snapshot = first.open_snapshot()
+    second = machine_in(tmp_path / "second")
+    staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
+    staged.switch()
+    staged.adopt()
+    assert second.flush_durably() == 6
+    staged.discard()
+    assert second.flush_durably() == 6
+    second.close()
+    first.abandon()
+
+
+def test_a_snapshot_is_opened_while_entries_are_applied(tmp_path):
+    machine = machine_in(tmp_path / "state", entries=1)
+    machine.apply(story())
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(machine.open_snapshot)
+        machine.apply([Entry(Term(1), LogIndex(index)) for index in range(7, 300)])
+        snapshot = opening.result()
+    assert 6 <= snapshot.index <= 299
+    other = machine_in(tmp_path / "other")
+    staged = other.stage_snapshot(snapshot.index, [content_of(snapshot)])
+    staged.switch()
+    staged.adopt()
+    assert other.applied_index == snapshot.index
+    other.abandon()
+    machine.abandon()
+
+
 def test_a_damaged_snapshot_changes_nothing(tmp_path, machine):
     machine.apply(story())
     before = machine.queue.digest()
     other = machine_in(tmp_path / "other")
     other.apply(story()[:3])
+    other.collect()
     snapshot = other.open_snapshot()
-    whole = b"".join(snapshot.chunks())
+    whole = content_of(snapshot)
     with pytest.raises(SnapshotDamaged):
-        machine.install_snapshot(LogIndex(3), [whole[:-9]])
+        machine.stage_snapshot(LogIndex(3), [whole[:-9]])
     with pytest.raises(SnapshotDamaged, match="instead of"):
-        machine.install_snapshot(LogIndex(4), [whole])
+        machine.stage_snapshot(LogIndex(4), [whole])
     assert machine.queue.digest() == before
     assert machine.applied_index == 6
     snapshot.close()

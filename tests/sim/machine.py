@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from replication.core.types import Entry, LogIndex
@@ -15,9 +15,8 @@ class FrozenDigest:
         self.index = index
         self._content = digest
 
-    def chunks(self) -> Iterator[bytes]:
-        for begin in range(0, len(self._content), 5):
-            yield self._content[begin : begin + 5]
+    def read(self, offset: int, size: int) -> bytes:
+        return self._content[offset : offset + size]
 
     def close(self) -> None:
         pass
@@ -56,7 +55,31 @@ class DigestMachine:
     def open_snapshot(self) -> FrozenDigest:
         return FrozenDigest(self.applied_index, self.digest)
 
-    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
-        self.applied_index, self.digest = index, b"".join(chunks)
-        assert len(self.digest) == 16
-        self.durable = (self.applied_index, self.digest)
+    @property
+    def snapshot_index(self) -> LogIndex:
+        return self.applied_index
+
+    def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedDigest:
+        return StagedDigest(self, index, b"".join(chunks))
+
+    def adopted(self) -> None:
+        """Notice that a snapshot took the place of the state."""
+
+
+class StagedDigest:
+    """A snapshot beside the state of a ``DigestMachine``."""
+
+    def __init__(self, machine: DigestMachine, index: LogIndex, digest: bytes) -> None:
+        assert len(digest) == 16
+        self._machine = machine
+        self._state = (index, digest)
+
+    def switch(self) -> None:
+        self._machine.durable = self._state
+
+    def adopt(self) -> None:
+        self._machine.applied_index, self._machine.digest = self._state
+        self._machine.adopted()
+
+    def discard(self) -> None:
+        pass

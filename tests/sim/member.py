@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Protocol, TypeVar
@@ -40,6 +40,9 @@ T = TypeVar("T")
 
 TICK_US = 50_000
 
+PIECE_BYTES = 5
+"""Snapshots travel in several pieces."""
+
 Piece = tuple[int, bytes, int]
 """Offset, data and checksum of the content so far."""
 
@@ -48,7 +51,7 @@ def pieces_of(content: SnapshotReader) -> list[Piece]:
     """Return a snapshot as it travels."""
     pieces: list[Piece] = []
     offset = crc = 0
-    for data in content.chunks():
+    while data := content.read(offset, PIECE_BYTES):
         crc = google_crc32c.extend(crc, data)
         pieces.append((offset, data, crc))
         offset += len(data)
@@ -82,9 +85,8 @@ class CheckedMachine(DigestMachine):
             self.member.world.invariants.applied(self.member, entry, digest)
         return results
 
-    def install_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> None:
-        super().install_snapshot(index, chunks)
-        self.member.world.invariants.installed(self.member, index, self.digest)
+    def adopted(self) -> None:
+        self.member.world.invariants.installed(self.member, self.applied_index, self.digest)
 
 
 class Member:
@@ -225,26 +227,27 @@ class Member:
         """Take a whole snapshot piece by piece, as the transport would."""
         assert message.snapshot is not None
         try:
-            incoming = self.driver.begin_snapshot(f"t{self.world.schedule.now_us}")
+            incoming = self.driver.inbox.begin(f"t{self.world.schedule.now_us}")
+            turn = incoming.attach()
         except SnapshotBroken:
             done(False)
             return
         try:
             for offset, data, crc in pieces:
-                incoming.write(offset, data, crc)
+                incoming.write(turn, offset, data, crc)
         except SnapshotBroken:
-            self.driver.discard_snapshot(incoming.name)
+            incoming.detach(turn)
             done(False)
             return
+        incoming.complete(turn)
         self._transfers.append(done)
-        reference = Snapshot(message.snapshot.meta, incoming.name.encode())
 
-        def deliver(_: None) -> None:
+        def taken() -> None:
             self._transfers.remove(done)
-            self.driver.receive_snapshot(replace(message, snapshot=reference))
             done(True)
 
-        self.store(incoming.seal, deliver)
+        reference = Snapshot(message.snapshot.meta, incoming.name.encode())
+        self.driver.receive_snapshot(replace(message, snapshot=reference), incoming, taken)
 
     def _tick(self) -> None:
         self._later(int(TICK_US / self.rate), f"tick {self.id}", self._tick)

@@ -1,4 +1,4 @@
-"""The queue's store on disk: reads, crashes, damage, snapshots, the directory."""
+"""The queue's store on disk: reads, crashes, damage, frozen copies."""
 
 import os
 import subprocess
@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.queue.store import RangeDeletion
-from service.storage.directory import StateDirectory, StateForeign
 from service.storage.rocks import RocksStore, StateDamaged
-from service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build, pairs_of
 
 MIB = 1 << 20
 
@@ -107,96 +105,29 @@ def test_damage_is_told_in_one_error(tmp_path):
         RocksStore(tmp_path / "db", MIB, MIB)
 
 
-def test_a_frozen_view_shows_nothing_later(store):
-    store.write([(b"a", b"1"), (b"b", b"2")])
-    frozen = store.freeze()
-    store.write([(b"a", b"changed"), (b"c", b"new"), RangeDeletion(b"b", b"c")])
+def test_damage_that_a_read_meets_has_the_same_name(tmp_path):
+    store = RocksStore(tmp_path / "db", MIB, MIB)
+    store.write([(b"%04d" % number, os.urandom(100)) for number in range(1000)])
     store.flush()
-    for _ in range(2):
-        assert list(frozen.pairs()) == [(b"a", b"1"), (b"b", b"2")]
-
-
-@settings(deadline=None, max_examples=10)
-@given(st.dictionaries(st.binary(min_size=1, max_size=9), st.binary(max_size=99)), st.data())
-def test_a_snapshot_builds_an_equal_store(tmp_path_factory, pairs, data):
-    place = tmp_path_factory.mktemp("snapshot")
-    store = RocksStore(place / "a", MIB, MIB)
-    store.write(list(pairs.items()))
-    snapshot = RocksSnapshot(7, store.freeze())
-    store.write([(b"later", b"x")])
-    content = b"".join(snapshot.chunks())
-    assert content == b"".join(snapshot.chunks())
-    at = data.draw(st.integers(0, len(content)))
-    copy = RocksStore(place / "b", MIB, MIB)
-    build(copy, [content[:at], content[at:]])
-    assert everything(copy) == sorted(pairs.items())
-    snapshot.close()
-    copy.close()
+    store.close()
+    (table,) = (tmp_path / "db").glob("*.sst")
+    content = bytearray(table.read_bytes())
+    for at in range(0, len(content) // 2, 1000):
+        content[at] ^= 0xFF
+    table.write_bytes(content)
+    store = RocksStore(tmp_path / "db", MIB, MIB)
+    with pytest.raises(StateDamaged, match=str(tmp_path)):
+        store.get(b"0001")
+    with pytest.raises(StateDamaged, match=str(tmp_path)):
+        everything(store)
     store.close()
 
 
-def test_large_snapshots_come_in_pieces(store):
-    store.write([(b"%04d" % number, b"x" * 10_000) for number in range(300)])
-    store.write([(b"large", b"x" * 5_000_000)])
-    snapshot = RocksSnapshot(1, store.freeze())
-    chunks = list(snapshot.chunks())
-    assert len(chunks) == 8
-    assert max(map(len, chunks)) == 1 << 20
-    assert len(list(pairs_of(chunks))) == 301
-    snapshot.close()
-
-
-@given(st.integers(0, 60))
-def test_a_snapshot_that_is_cut_off_is_refused(size):
-    whole = b"taskraft state 1\n\x01a\x02bb\x01c\x00\x00\x02"
-    if size < len(whole):
-        with pytest.raises(SnapshotDamaged):
-            list(pairs_of([whole[:size]]))
-    else:
-        assert list(pairs_of([whole])) == [(b"a", b"bb"), (b"c", b"")]
-        with pytest.raises(SnapshotDamaged):
-            list(pairs_of([whole + b"x"]))
-
-
-def test_a_snapshot_that_lost_a_pair_is_refused():
-    with pytest.raises(SnapshotDamaged):
-        list(pairs_of([b"taskraft state 1\n\x01a\x02bb\x00\x02"]))
-
-
-def test_another_format_is_refused():
-    with pytest.raises(SnapshotDamaged):
-        list(pairs_of([b"something else entirely"]))
-
-
-# ------------------------------------------------------------------------------- the directory
-
-
-def test_a_switch_makes_the_fresh_database_the_current_one(tmp_path):
-    directory = StateDirectory(tmp_path, "c", 1)
-    old = directory.current
-    old.mkdir()
-    fresh = directory.fresh()
-    fresh.mkdir()
-    assert StateDirectory(tmp_path, "c", 1).current == old
-    assert not fresh.exists(), "what was not switched to is removed at the next start"
-    fresh = directory.fresh()
-    fresh.mkdir()
-    directory.switch()
-    assert directory.current == fresh
-    assert StateDirectory(tmp_path, "c", 1).current == fresh
-    assert not old.exists()
-
-
-@pytest.mark.parametrize("identity", [("other", 1), ("c", 2)])
-def test_the_state_of_another_is_refused(tmp_path, identity):
-    StateDirectory(tmp_path, "c", 1).current.mkdir()
-    with pytest.raises(StateForeign):
-        StateDirectory(tmp_path, *identity)
-    assert StateDirectory(tmp_path, "c", 1).current.exists()
-
-
-def test_an_unreadable_pointer_is_refused(tmp_path):
-    StateDirectory(tmp_path, "c", 1)
-    (tmp_path / "current").write_text("{")
-    with pytest.raises(StateForeign):
-        StateDirectory(tmp_path, "c", 1)
+def test_a_frozen_copy_shows_nothing_later(store, tmp_path):
+    store.write([(b"a", b"1"), (b"b", b"2")])
+    store.freeze(tmp_path / "copy")
+    store.write([(b"a", b"changed"), (b"c", b"new"), RangeDeletion(b"b", b"c")])
+    store.flush()
+    frozen = RocksStore(tmp_path / "copy", MIB, MIB, read_only=True)
+    assert everything(frozen) == [(b"a", b"1"), (b"b", b"2")]
+    frozen.close()

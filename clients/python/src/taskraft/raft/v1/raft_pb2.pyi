@@ -372,7 +372,9 @@ class SnapshotHeader(_message.Message):
     index_term: _builtins.int
     """Term of that entry."""
     transfer_id: _builtins.str
-    """Identifies this transfer; chunks of two transfers are never mixed."""
+    """Identifies the content; a transfer that breaks off may be continued under the same name, and chunks
+    of two contents are never mixed.
+    """
     @_builtins.property
     def hello(self) -> Global___Hello:
         """Who sends it."""
@@ -441,13 +443,13 @@ Global___SendSnapshotRequest: _TypeAlias = SendSnapshotRequest  # noqa: Y015
 
 @_typing.final
 class SendSnapshotResponse(_message.Message):
-    """The whole content has arrived and is intact."""
+    """How far the content has come."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTENT_BYTES_FIELD_NUMBER: _builtins.int
     content_bytes: _builtins.int
-    """Its length."""
+    """How much of it has arrived, intact."""
     def __init__(
         self,
         *,

@@ -43,7 +43,7 @@ class PeerServiceStub(object):
                 request_serializer=taskraft_dot_raft_dot_v1_dot_raft__pb2.ExchangeRequest.SerializeToString,
                 response_deserializer=taskraft_dot_raft_dot_v1_dot_raft__pb2.ExchangeResponse.FromString,
                 _registered_method=True)
-        self.SendSnapshot = channel.stream_unary(
+        self.SendSnapshot = channel.stream_stream(
                 '/taskraft.raft.v1.PeerService/SendSnapshot',
                 request_serializer=taskraft_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotRequest.SerializeToString,
                 response_deserializer=taskraft_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotResponse.FromString,
@@ -69,7 +69,8 @@ class PeerServiceServicer(object):
 
     def SendSnapshot(self, request_iterator, context):
         """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
-        chunk holds a SnapshotHeader. The receiver answers when it has the whole content and it is intact.
+        chunk holds a SnapshotHeader; the receiver answers how much of that content it has, and the sender
+        goes on from there. The second answer comes when the content is whole and its state was taken.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -83,7 +84,7 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     request_deserializer=taskraft_dot_raft_dot_v1_dot_raft__pb2.ExchangeRequest.FromString,
                     response_serializer=taskraft_dot_raft_dot_v1_dot_raft__pb2.ExchangeResponse.SerializeToString,
             ),
-            'SendSnapshot': grpc.stream_unary_rpc_method_handler(
+            'SendSnapshot': grpc.stream_stream_rpc_method_handler(
                     servicer.SendSnapshot,
                     request_deserializer=taskraft_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotRequest.FromString,
                     response_serializer=taskraft_dot_raft_dot_v1_dot_raft__pb2.SendSnapshotResponse.SerializeToString,
@@ -141,7 +142,7 @@ class PeerService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_unary(
+        return grpc.experimental.stream_stream(
             request_iterator,
             target,
             '/taskraft.raft.v1.PeerService/SendSnapshot',

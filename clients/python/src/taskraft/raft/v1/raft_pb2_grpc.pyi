@@ -43,9 +43,10 @@ class PeerServiceStub:
     After it only frames with messages follow, and nothing comes back: answers travel on the stream
     that the receiver opens to the sender.
     """
-    SendSnapshot: _grpc.StreamUnaryMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]
+    SendSnapshot: _grpc.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]
     """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
-    chunk holds a SnapshotHeader. The receiver answers when it has the whole content and it is intact.
+    chunk holds a SnapshotHeader; the receiver answers how much of that content it has, and the sender
+    goes on from there. The second answer comes when the content is whole and its state was taken.
     """
 
 @_typing.type_check_only
@@ -63,9 +64,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     After it only frames with messages follow, and nothing comes back: answers travel on the stream
     that the receiver opens to the sender.
     """
-    SendSnapshot: _aio.StreamUnaryMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]  # type: ignore[assignment]
+    SendSnapshot: _aio.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]  # type: ignore[assignment]
     """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
-    chunk holds a SnapshotHeader. The receiver answers when it has the whole content and it is intact.
+    chunk holds a SnapshotHeader; the receiver answers how much of that content it has, and the sender
+    goes on from there. The second answer comes when the content is whole and its state was taken.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -92,9 +94,10 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request_iterator: _MaybeAsyncIterator[_raft_pb2.SendSnapshotRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_raft_pb2.SendSnapshotResponse, _abc.Awaitable[_raft_pb2.SendSnapshotResponse]]:
+    ) -> _typing.Union[_abc.Iterator[_raft_pb2.SendSnapshotResponse], _abc.AsyncIterator[_raft_pb2.SendSnapshotResponse]]:
         """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
-        chunk holds a SnapshotHeader. The receiver answers when it has the whole content and it is intact.
+        chunk holds a SnapshotHeader; the receiver answers how much of that content it has, and the sender
+        goes on from there. The second answer comes when the content is whole and its state was taken.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

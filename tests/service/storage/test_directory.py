@@ -1,0 +1,77 @@
+"""Which database is the current one: decided by one small file, at one moment."""
+
+import pytest
+
+from service.storage.directory import StateDirectory, StateForeign, StateMissing
+
+
+def make(place):
+    place.mkdir(exist_ok=True)
+    (place / "CURRENT").write_text("something")
+
+
+def test_a_switch_makes_the_fresh_database_the_current_one(tmp_path):
+    directory = StateDirectory(tmp_path, "c", 1)
+    old = directory.current
+    make(old)
+    fresh = directory.fresh()
+    make(fresh)
+    assert StateDirectory(tmp_path, "c", 1).current == old
+    assert not fresh.exists(), "what was not switched to is removed at the next start"
+    fresh = directory.fresh()
+    make(fresh)
+    directory.switch()
+    assert directory.current == fresh
+    assert StateDirectory(tmp_path, "c", 1).current == fresh
+    assert not old.exists()
+
+
+@pytest.mark.parametrize("identity", [("other", 1), ("c", 2)])
+def test_the_state_of_another_is_refused(tmp_path, identity):
+    make(StateDirectory(tmp_path, "c", 1).current)
+    with pytest.raises(StateForeign):
+        StateDirectory(tmp_path, *identity)
+    assert StateDirectory(tmp_path, "c", 1).current.exists()
+
+
+@pytest.mark.parametrize("content", ["{", "", "taskraft current 1 00000000\n{}"])
+def test_an_unreadable_pointer_is_refused(tmp_path, content):
+    StateDirectory(tmp_path, "c", 1)
+    (tmp_path / "current").write_text(content)
+    with pytest.raises(StateForeign):
+        StateDirectory(tmp_path, "c", 1)
+
+
+def test_a_flipped_bit_in_the_pointer_is_noticed_wherever_it_is(tmp_path):
+    StateDirectory(tmp_path, "c", 1)
+    pointer = tmp_path / "current"
+    whole = pointer.read_bytes()
+    for at in range(len(whole)):
+        pointer.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(StateForeign):
+            StateDirectory(tmp_path, "c", 1)
+
+
+def test_a_database_that_nobody_names_is_not_taken_for_nothing(tmp_path):
+    make(StateDirectory(tmp_path, "c", 1).current)
+    (tmp_path / "current").unlink()
+    with pytest.raises(StateMissing, match="current is missing"):
+        StateDirectory(tmp_path, "c", 1)
+
+
+def test_a_database_that_is_named_but_gone_is_missed(tmp_path):
+    StateDirectory(tmp_path, "c", 1).current.rmdir()
+    with pytest.raises(StateMissing, match="00000001 is missing"):
+        StateDirectory(tmp_path, "c", 1)
+
+
+def test_a_crash_before_the_first_pointer_leaves_nothing_that_hinders(tmp_path):
+    (tmp_path / "00000001").mkdir()
+    (tmp_path / "current.new").write_text("half")
+    assert StateDirectory(tmp_path, "c", 1).current == tmp_path / "00000001"
+
+
+def test_frozen_states_that_a_crash_left_are_removed(tmp_path):
+    make(StateDirectory(tmp_path, "c", 1).outgoing())
+    StateDirectory(tmp_path, "c", 1)
+    assert not (tmp_path / "outgoing").exists()

@@ -1,0 +1,106 @@
+"""Whole states as bytes: what is frozen here is found there, and nothing else is taken."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service import wire
+from service.storage.rocks import RocksStore
+from service.storage.snapshot import MAGIC, RocksSnapshot, SnapshotDamaged, build
+
+MIB = 1 << 20
+
+
+def everything(place):
+    store = RocksStore(place, MIB, MIB)
+    found = list(store.scan(b"", b"\xff" * 8))
+    store.close()
+    return found
+
+
+def content_of(snapshot, size=MIB):
+    pieces = (snapshot.read(offset, size) for offset in itertools.count(0, size))
+    return b"".join(itertools.takewhile(len, pieces))
+
+
+def archive(*files):
+    head = MAGIC + wire.varint(len(files))
+    for name, content in files:
+        head += wire.varint(len(name)) + name.encode() + wire.varint(len(content))
+    return head + b"".join(content for _, content in files)
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    st.dictionaries(st.binary(min_size=1, max_size=9), st.binary(max_size=99), max_size=50),
+    st.integers(1, 5000),
+)
+def test_a_snapshot_builds_an_equal_store(tmp_path_factory, pairs, size):
+    place = tmp_path_factory.mktemp("snapshot")
+    store = RocksStore(place / "a", MIB, MIB)
+    store.write(list(pairs.items()))
+    store.freeze(place / "frozen")
+    snapshot = RocksSnapshot(7, place / "frozen")
+    store.write([(b"later", b"x")])
+    content = content_of(snapshot)
+    assert content == content_of(snapshot, size), "the same whatever the pieces"
+    build(place / "b", (content[at : at + size] for at in range(0, len(content), size)))
+    assert everything(place / "b") == sorted(pairs.items())
+    snapshot.close()
+    assert not (place / "frozen").exists()
+    store.close()
+
+
+def test_a_snapshot_is_read_from_anywhere(tmp_path):
+    store = RocksStore(tmp_path / "a", MIB, MIB)
+    store.write([(b"%05d" % number, b"x%d" % number) for number in range(10_000)])
+    store.freeze(tmp_path / "frozen")
+    snapshot = RocksSnapshot(1, tmp_path / "frozen")
+    whole = content_of(snapshot)
+    for offset in range(0, len(whole), 997):
+        assert snapshot.read(offset, 1500) == whole[offset : offset + 1500]
+    assert snapshot.read(len(whole), 10) == b""
+    store.close()
+
+
+FILES = (("000007.sst", b"s" * 70), ("CURRENT", b"MANIFEST-000001\n"))
+
+
+@given(st.integers(0, len(archive(*FILES)) + 2))
+def test_a_snapshot_of_another_length_is_refused(tmp_path_factory, size):
+    place = tmp_path_factory.mktemp("cut") / "db"
+    whole = archive(*FILES)
+    content = (whole + b"xx")[:size]
+    if size == len(whole):
+        build(place, [content])
+        assert (place / "CURRENT").read_bytes() == FILES[1][1]
+    else:
+        with pytest.raises(SnapshotDamaged):
+            build(place, [content])
+
+
+@pytest.mark.parametrize(
+    "name", ["../current", "/etc/passwd", "LOCK", "1.sst/../../x", "", "a\0b", "CURRENT\n"]
+)
+def test_only_files_of_a_database_are_taken(tmp_path, name):
+    with pytest.raises(SnapshotDamaged):
+        build(tmp_path / "db", [archive((name, b"evil"))])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_comes_once(tmp_path):
+    with pytest.raises(SnapshotDamaged, match="twice"):
+        build(tmp_path / "db", [archive(FILES[0], FILES[0])])
+
+
+@pytest.mark.parametrize("number", [b"\xff" * 20, wire.varint(100_001)])
+def test_absurd_numbers_are_refused(tmp_path, number):
+    with pytest.raises(SnapshotDamaged):
+        build(tmp_path / "db", [MAGIC + number])
+
+
+def test_another_format_is_refused(tmp_path):
+    with pytest.raises(SnapshotDamaged, match="not a snapshot"):
+        build(tmp_path / "db", [b"something else entirely"])
