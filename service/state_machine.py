@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from replication.core.types import Entry, EntryKind, LogIndex
+from service.body_editor import edit
 from service.codec import decode_entry
 from service.forms import new_task
 from service.queue.commands import Command, Result
@@ -60,7 +61,7 @@ class OpenState:
         self.place = place
         self.store = store
         try:
-            self.queue = Queue(store, limits, new_task)
+            self.queue = Queue(store, limits, new_task, edit)
         except UnknownFormatError as error:
             store.close()
             raise StateForeign(f"{place}: {error}") from error

@@ -25,6 +25,7 @@ from service.api.forward import Forwarder, ServeHere, hops_of
 from service.api.giving_back import GivingBack
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
+from service.api.settle_checks import check_settlements
 from service.api.status import RETRY_MS, Refused, refused
 from service.api.subscription import Subscription, opened_message, settled_message
 from service.api.tasks import Known
@@ -330,7 +331,7 @@ class _Link:
     def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[Outcome]:
         wrong = Violations()
         wrong.request_id(message.request_id)
-        task_checks.check_settlements(wrong, message.settlements)
+        check_settlements(wrong, message.settlements)
         wrong.raise_any()
         parts = [
             wire.length_delimited(_TO_SETTLE, element)

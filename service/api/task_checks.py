@@ -6,14 +6,13 @@ What depends on the state (does the tube exist?) is the queue core's business.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from service import limits
+from service.api.settle_checks import POSITIONS, check_failure
+from service.api.update_checks import check_retry, check_transition_update
 from service.api.violations import Violations
 from service.forms import bodies, plain_payload_bytes
 from taskraft.v1 import task_pb2, task_service_pb2
-
-_POSITIONS: Final = frozenset(task_pb2.TaskSpec.Position.values())
 
 
 def check_put(
@@ -48,12 +47,13 @@ def check_spec(
     wrong.not_negative(f"{path}.ttl_ms", spec.ttl_ms)
     wrong.not_negative(f"{path}.ttr_ms", spec.ttr_ms)
     wrong.not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
-    if spec.position not in _POSITIONS:
+    if spec.position not in POSITIONS:
         wrong.add(f"{path}.position", f"{spec.position} is unknown")
     wrong.not_yet(f"{path}.unique_key", asked=bool(spec.unique_key))
     wrong.not_yet(f"{path}.on_conflict", asked=spec.on_conflict != 0)
     wrong.not_yet(f"{path}.group", asked=bool(spec.group))
-    wrong.not_yet(f"{path}.retry", asked=spec.HasField("retry"))
+    if spec.HasField("retry"):
+        check_retry(wrong, f"{path}.retry", spec.retry)
     if spec.headers:
         _check_headers(wrong, f"{path}.headers", spec)
 
@@ -127,83 +127,6 @@ def check_credit(credit: task_service_pb2.SubscribeRequest.Credit, tasks_open: i
     wrong.raise_any()
 
 
-def check_settle(request: task_service_pb2.SettleTasksRequest) -> None:
-    """Refuse a settle that breaks a limit."""
-    wrong = Violations()
-    wrong.request_id(request.request_id)
-    check_settlements(wrong, request.settlements)
-    wrong.raise_any()
-
-
-def check_settlements(
-    wrong: Violations, settlements: Sequence[task_service_pb2.Settlement]
-) -> None:
-    """Check the settlements of one message together."""
-    if not settlements:
-        wrong.add("settlements", "empty")
-    tokens = 0
-    for place, settlement in enumerate(settlements):
-        path = f"settlements[{place}]"
-        tokens += len(settlement.tokens)
-        if not settlement.tokens:
-            wrong.add(f"{path}.tokens", "empty")
-        elif min(settlement.tokens) < 1:
-            wrong.add(f"{path}.tokens", f"{min(settlement.tokens)} is not positive")
-        _check_action(wrong, path, settlement)
-    if tokens > limits.PUT_TASKS_MAX:
-        wrong.add("settlements", f"{tokens} tokens, more than {limits.PUT_TASKS_MAX}")
-
-
-def _check_action(wrong: Violations, path: str, settlement: task_service_pb2.Settlement) -> None:
-    match settlement.WhichOneof("action"):
-        case "ack":
-            _check_ack(wrong, f"{path}.ack", settlement.ack)
-        case "release":
-            _check_release(wrong, f"{path}.release", settlement.release)
-        case "bury":
-            check_failure(wrong, f"{path}.bury.failure", settlement.bury.failure)
-            wrong.not_yet(f"{path}.bury.update", asked=settlement.bury.HasField("update"))
-        case "reject":
-            check_failure(wrong, f"{path}.reject.failure", settlement.reject.failure)
-        case "touch":
-            wrong.not_negative(f"{path}.touch.increment_ms", settlement.touch.increment_ms)
-            wrong.not_yet(f"{path}.touch.progress", asked=settlement.touch.HasField("progress"))
-        case _:
-            wrong.add(f"{path}.action", "missing")
-
-
-def _check_ack(wrong: Violations, path: str, ack: task_service_pb2.Settlement.Ack) -> None:
-    wrong.size(f"{path}.result", len(ack.result), limits.RESULT_BYTES_MAX)
-    content_type = ack.result_content_type
-    wrong.text(f"{path}.result_content_type", content_type, limits.CONTENT_TYPE_BYTES_MAX)
-    if ack.keep not in type(ack).Keep.values():
-        wrong.add(f"{path}.keep", f"{ack.keep} is unknown")
-    wrong.not_negative(f"{path}.retain_ms", ack.retain_ms)
-    if ack.keep == type(ack).REMOVE and ack.HasField("retain_ms"):
-        wrong.add(f"{path}.retain_ms", "means nothing for a task that is not kept")
-    wrong.not_yet(f"{path}.payload", asked=ack.HasField("payload"))
-
-
-def _check_release(
-    wrong: Violations, path: str, release: task_service_pb2.Settlement.Release
-) -> None:
-    wrong.not_negative(f"{path}.delay_ms", release.delay_ms)
-    wrong.not_negative(f"{path}.ttl_ms", release.ttl_ms)
-    if release.ttl_policy not in type(release).TtlPolicy.values():
-        wrong.add(f"{path}.ttl_policy", f"{release.ttl_policy} is unknown")
-    if release.position not in _POSITIONS:
-        wrong.add(f"{path}.position", f"{release.position} is unknown")
-    wrong.not_yet(f"{path}.move_to", asked=bool(release.move_to))
-    wrong.not_yet(f"{path}.update", asked=release.HasField("update"))
-    check_failure(wrong, f"{path}.failure", release.failure)
-
-
-def check_failure(wrong: Violations, path: str, failure: task_pb2.Failure) -> None:
-    """Check the texts of a failure."""
-    wrong.text(f"{path}.type", failure.type, limits.FAILURE_TYPE_BYTES_MAX)
-    wrong.text(f"{path}.message", failure.message, limits.FAILURE_MESSAGE_BYTES_MAX)
-
-
 def _check_selector(
     wrong: Violations, selector: task_pb2.TaskSelector, ids_max: int, *, needed: bool = True
 ) -> None:
@@ -242,7 +165,7 @@ def check_list(request: task_service_pb2.ListTasksRequest) -> None:
     wrong.raise_any()
 
 
-def check_kick(request: task_service_pb2.KickTasksRequest) -> None:
+def check_kick(request: task_service_pb2.KickTasksRequest, payload_bytes_max: int) -> None:
     """Refuse a kick that breaks a limit."""
     wrong = Violations()
     wrong.request_id(request.request_id)
@@ -251,7 +174,8 @@ def check_kick(request: task_service_pb2.KickTasksRequest) -> None:
     wrong.not_negative("delay_ms", request.delay_ms)
     if request.count and request.selector.ids:
         wrong.add("count", "given together with a selector")
-    wrong.not_yet("update", asked=request.HasField("update"))
+    if request.HasField("update"):
+        check_transition_update(wrong, "update", request.update, payload_bytes_max)
     _check_selector(wrong, request.selector, limits.DELETE_IDS_MAX, needed=False)
     wrong.raise_any()
 

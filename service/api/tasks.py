@@ -15,6 +15,7 @@ from service.api.giving_back import GivingBack
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import key_of, malformed_token, token_after
 from service.api.reading import Reading
+from service.api.settle_checks import check_settle
 from service.api.status import Refused, item_errors
 from service.api.task_filter import states_of
 from service.api.waiting import WaitingTake
@@ -252,13 +253,17 @@ class TaskApi:
 
     async def settle_tasks(self, call: Call[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle leases."""
-        task_checks.check_settle(call.request)
+        check_settle(call.request, self._settings.payload_bytes_max)
         outcome = await self._mutations.apply(forms.SETTLE, call)
         settled = result_of(outcome, SettleResult)
         return pb.SettleTasksResponse(
             errors=item_errors(settled.refused),
             touched=[
-                pb.TouchedLease(token=lease.token, lease_until_ms=lease.lease_until_ms)
+                pb.TouchedLease(
+                    token=lease.token,
+                    lease_until_ms=lease.lease_until_ms,
+                    cancel_requested=lease.cancel_requested,
+                )
                 for lease in settled.touched
             ],
             revision=outcome.index,
@@ -268,7 +273,7 @@ class TaskApi:
 
     async def kick_tasks(self, call: Call[pb.KickTasksRequest]) -> pb.KickTasksResponse:
         """Kick buried tasks."""
-        task_checks.check_kick(call.request)
+        task_checks.check_kick(call.request, self._settings.payload_bytes_max)
         outcome = await self._mutations.apply(forms.KICK, call)
         kicked = result_of(outcome, CountResult)
         errors = item_errors(kicked.refused)

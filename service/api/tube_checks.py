@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from service import limits
+from service.api.update_checks import has_known_choices
 from service.api.violations import Violations
 from service.forms import tube_options
 from service.queue.commands import TubeKind
 from service.queue.option_checks import violations
-from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import session_service_pb2, tube_service_pb2
 
 _Options = tube_service_pb2.TubeOptions
 
@@ -18,15 +19,11 @@ _NOT_YET: Final = (
     "capacity_tasks",
     "capacity_bytes",
     "buried_max",
-    "retry",
-    "dead_letter_tube",
     "concurrency",
     "subqueue_concurrency",
     "rate_per_second",
     "rate_burst",
     "subqueue_weights",
-    "priority_min",
-    "priority_max",
 )
 """Options that the queue core does not do yet; asking for one is refused, never ignored."""
 _ENUMS: Final[Mapping[str, frozenset[int]]] = {
@@ -37,7 +34,6 @@ _ENUMS: Final[Mapping[str, frozenset[int]]] = {
     "durability": frozenset(_Options.Durability.values()),
 }
 _NOT_YET_VALUES: Final = {
-    "ttl_scope": (_Options.READY_ONLY, _Options.ALL),
     "durability": (_Options.TEMPORARY,),
 }
 
@@ -71,14 +67,8 @@ def _check_choices(wrong: Violations, options: _Options) -> bool:
             known = False
         elif choice in _NOT_YET_VALUES.get(name, ()):
             wrong.unimplemented(f"tube.options.{name}")
-    retry = options.retry
-    for name, choice, numbers in (
-        ("exhausted", retry.exhausted, type(retry).Exhausted.values()),
-        ("position", retry.position, task_pb2.TaskSpec.Position.values()),
-    ):
-        if choice not in numbers:
-            wrong.add(f"tube.options.retry.{name}", f"{choice} is unknown")
-            known = False
+    if not has_known_choices(wrong, "tube.options.retry", options.retry):
+        known = False
     set_fields = {field.name: content for field, content in options.ListFields()}
     for name in _NOT_YET:
         # A zero says what is the case anyway: no limit, nothing kept.

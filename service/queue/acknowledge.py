@@ -23,6 +23,7 @@ from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import after, shown
 from service.queue.ledger import BY_TUBE
 from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
+from service.queue.updating import unsuitable_update, update_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +52,9 @@ def stale(token: int) -> Refusal:
     )
 
 
-def unsuitable_ack(tube: Tube, settlement: Ack) -> Refusal | None:
+def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | None:
     """Return why an acknowledgement does not agree with what the tube does, or None."""
+    tube = task.tube
     state = _state_after(tube, settlement)
     if state is GONE:
         wishes = {"retain_ms": settlement.retain_ms, "payload": settlement.update}
@@ -63,6 +65,8 @@ def unsuitable_ack(tube: Tube, settlement: Ack) -> Refusal | None:
     elif state is ZOMBIE and _retain_ms(tube, settlement) >= FOREVER_MS:
         text = "retain_ms is needed: a ZOMBIE is kept for a period"
         return Refusal(Reason.INVALID_FIELD, text, {"field": "retain_ms"})
+    if settlement.update is not None:
+        return unsuitable_update(ledger, task, settlement.update)
     return None
 
 
@@ -91,7 +95,7 @@ def acknowledge(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRe
         if task is None:
             refused.append(ItemRefusal(place, stale(token)))
             continue
-        if has_wishes and (refusal := unsuitable_ack(task.tube, settlement)) is not None:
+        if has_wishes and (refusal := unsuitable_ack(ledger, task, settlement)) is not None:
             ledger.leases[token] = task
             refused.append(ItemRefusal(place, refusal))
             continue
@@ -115,6 +119,8 @@ def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
     retain_until_ms = 0
     if state is not GONE:
         retain_until_ms = shown(after(ledger.now_ms, _retain_ms(task.tube, settlement)))
+        if settlement.update is not None:
+            update_task(ledger, task, settlement.update)
     if state is not GONE or settlement.result is not None:
         task.extras = replace(
             task.extras,

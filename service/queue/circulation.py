@@ -19,6 +19,7 @@ from service.queue.endings import bury as bury_task
 from service.queue.endings import end
 from service.queue.instants import after, lengthened, postponed
 from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
+from service.queue.updating import unsuitable_update, update_task
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -61,22 +62,37 @@ def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
                 refused.append(ItemRefusal(item, no_task(task_id)))
             elif task.state is not BURIED:
                 refused.append(ItemRefusal(item, wrong_state(task)))
+            elif (refusal := _unsuitable(ledger, task, command)) is not None:
+                refused.append(ItemRefusal(item, refusal))
             else:
                 ledger.leave_order(task)
-                _kick(ledger, task, command.delay_ms)
+                _kick(ledger, task, command)
                 count += 1
         return CountResult(count, refused)
     wanted = min(command.count, ledger.limits.kick_tasks_max)
-    while count < wanted and (order := tube.buried.pop_least()) is not None:
+    while count < wanted and (order := tube.buried.least()) is not None:
         task = ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         assert task.state is BURIED
-        _kick(ledger, task, command.delay_ms)
+        if (refusal := _unsuitable(ledger, task, command)) is not None:
+            return CountResult(count, [ItemRefusal(count, refusal)])
+        tube.buried.pop_least()
+        _kick(ledger, task, command)
         count += 1
     return CountResult(count)
 
 
-def _kick(ledger: Ledger, task: Task, delay_ms: int) -> None:
+def _unsuitable(ledger: Ledger, task: Task, command: Kick) -> Refusal | None:
+    """Return why the changes of a kick are not for a task, or None."""
+    if command.update is None:
+        return None
+    return unsuitable_update(ledger, task, command.update)
+
+
+def _kick(ledger: Ledger, task: Task, command: Kick) -> None:
+    delay_ms = command.delay_ms
+    if command.update is not None:
+        update_task(ledger, task, command.update)
     if delay_ms > 0:
         task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
         task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)

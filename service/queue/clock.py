@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from service.queue.commands import Outcome
 from service.queue.endings import end
 from service.queue.life_cycle import GONE, READY, TAKEN, EventKind
+from service.queue.retrying import LEASE_LOST, hand_back
 from service.queue.sessions import end_session
 from service.queue.task import (
     DELAY_TIMER,
@@ -58,7 +59,7 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
         ledger.move(task, EventKind.DELAY_DUE, READY)
     elif kind == LEASE_TIMER:
         assert task.state is TAKEN
-        ledger.move(task, EventKind.TTR_EXPIRED, READY)
+        hand_back(ledger, task, EventKind.TTR_EXPIRED, LEASE_LOST)
     elif kind == TTL_TIMER:
         ledger.leave_order(task)
         end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)

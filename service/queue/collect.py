@@ -67,6 +67,9 @@ def _write_task(task: Task, writes: list[Write]) -> None:
         if timer:
             writes.append((timer, b""))
     else:
+        if apart != written[2]:  # the content was changed
+            assert task.body is not None
+            writes.append((body_key(number, task_id), task.body if apart else None))
         for old, new, content in ((written[0], place, holder), (written[1], timer, b"")):
             if old != new:
                 if old:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from service.queue.commands import NewTask
+    from service.queue.editor import Editor
     from service.queue.limits import Limits
     from service.queue.session import Session
     from service.queue.store import Store
@@ -37,11 +38,18 @@ BY_TUBE: Final = attrgetter("tube")
 class Ledger:
     """The shared state. Instants and positions are those of the entry that is being applied."""
 
-    def __init__(self, store: Store, limits: Limits, new_task: Callable[[bytes], NewTask]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        new_task: Callable[[bytes], NewTask],
+        editor: Editor,
+    ) -> None:
         """Begin with nothing; ``new_task`` makes a task of a stored TaskSpec."""
         self.store = store
         self.limits = limits
         self.new_task = new_task
+        self.editor = editor
         self.index = 0
         self.now_ms = 0
         self.place = 0
@@ -66,7 +74,8 @@ class Ledger:
         self.ended_sessions: list[Session] = []
         self.ended_tubes: list[int] = []
         self.watcher: Callable[[Task, Outcome], None] | None = None
-        """Told of each task before it ends or is buried; has no effect on the replicated state."""
+        """Told of each task before it ends or is buried, and (NONE) of progress; has no effect on
+        the replicated state."""
 
     # ------------------------------------------------------------------------------------ finding
 
@@ -218,6 +227,19 @@ class Ledger:
             task.tube.ready.add(task.order)
         elif state is BURIED:
             task.tube.buried.add(task.buried_order)
+        self.set_timer(task)
+
+    def welcome(self, task: Task, kind: EventKind, reason: str) -> None:
+        """Take a new task into its tube, in its state."""
+        tube, state = task.tube, task.state
+        tube.tasks[task.id] = task
+        self.dirty_tasks.append(task)
+        self.resident_bytes += len(task.body or b"")
+        self.emit(task, kind, GONE, state, "", reason)
+        self.touch_tube(tube)
+        tube.counters.count(kind, GONE, state, 1, task.payload_bytes)
+        if state is READY:
+            tube.ready.add(task.order)
         self.set_timer(task)
 
     def leave_order(self, task: Task) -> None:

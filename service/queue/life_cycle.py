@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from service.queue.commands import State
+from service.queue.commands import State, TtlScope
 
 
 class EventKind(IntEnum):
@@ -41,7 +41,12 @@ class EventKind(IntEnum):
 
 
 class Operation(IntEnum):
-    """What can be done to a task; those that name a delay have one above 0."""
+    """What can be done to a task; those that name a delay have one above 0.
+
+    EXHAUST stands for a counted hand-back that uses the attempts up, MOVE for what brings a task
+    to another tube: a release, or giving up where there is a dead-letter tube. TTL_END is limited
+    to the states of the tube's ``ttl_scope``.
+    """
 
     PUT = 0
     PUT_DELAYED = 1
@@ -65,6 +70,10 @@ class Operation(IntEnum):
     ACK_KEEP = 19
     ACK_RETAIN = 20
     RETENTION_END = 21
+    REJECT = 22
+    EXHAUST = 23
+    EXHAUST_REMOVE = 24
+    MOVE = 25
 
 
 GONE: Final = State.GONE
@@ -79,6 +88,16 @@ HELD: Final = State.HELD
 FINISHED: Final = (DONE, ZOMBIE)
 """States of tasks that have ended and are kept."""
 
+TTL_ENDS: Final[Mapping[TtlScope, frozenset[State]]] = {
+    TtlScope.UNTAKEN: frozenset({READY, BURIED}),
+    TtlScope.READY_ONLY: frozenset({READY}),
+    TtlScope.ALL: frozenset({READY, DELAYED, TAKEN, BURIED, HELD}),
+}
+"""States in which the end of the time to live ends a task.
+
+UNTAKEN: a lease does not outlive its task, and a delay prolongs the life.
+"""
+
 STATES: Final = tuple(State)
 """States by number."""
 
@@ -90,6 +109,8 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (READY, Operation.BURY): BURIED,
     (READY, Operation.DELETE): GONE,
     (READY, Operation.TTL_END): GONE,
+    (DELAYED, Operation.TTL_END): GONE,
+    (TAKEN, Operation.TTL_END): GONE,
     (READY, Operation.TRUNCATE): GONE,
     (DELAYED, Operation.TAKE_CHOSEN): TAKEN,
     (DELAYED, Operation.BURY): BURIED,
@@ -102,6 +123,10 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (TAKEN, Operation.RELEASE): READY,
     (TAKEN, Operation.RELEASE_DELAYED): DELAYED,
     (TAKEN, Operation.BURY_TAKEN): BURIED,
+    (TAKEN, Operation.REJECT): BURIED,
+    (TAKEN, Operation.EXHAUST): BURIED,
+    (TAKEN, Operation.EXHAUST_REMOVE): GONE,
+    (TAKEN, Operation.MOVE): GONE,
     (TAKEN, Operation.TOUCH): TAKEN,
     (TAKEN, Operation.DELETE): GONE,
     (TAKEN, Operation.LEASE_END): READY,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from service.queue.collect import FORMAT, HOLDER, META_HEAD, REMOVAL
 from service.queue.commands import NewTask, TubeKind, TubeOptions, TubeView
+from service.queue.editor import unchanged
 from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_key, timer_scan
 from service.queue.ledger import Ledger
 from service.queue.life_cycle import TAKEN
@@ -16,6 +17,7 @@ from service.queue.tube import Tube, read_tube
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from service.queue.editor import Editor
     from service.queue.limits import Limits
     from service.queue.store import Store
 
@@ -36,14 +38,17 @@ def bare_task(body: bytes) -> NewTask:
 
 
 def open_ledger(
-    store: Store, limits: Limits, new_task: Callable[[bytes], NewTask] = bare_task
+    store: Store,
+    limits: Limits,
+    new_task: Callable[[bytes], NewTask] = bare_task,
+    editor: Editor = unchanged,
 ) -> Ledger:
     """Return the ledger that a store holds; a store without a meta record is a new one.
 
     Raises:
         UnknownFormatError: the store has another format.
     """
-    ledger = Ledger(store, limits, new_task)
+    ledger = Ledger(store, limits, new_task, editor)
     meta = store.get(META)
     if meta is None:
         return ledger

@@ -85,7 +85,7 @@ def terms_of(tube: Tube, task: NewTask, now_ms: int) -> Terms:
     ttr_ms = options.ttr_ms if task.ttr_ms is None else task.ttr_ms
     lane = 0
     if delay_ms <= 0 and task.position is not Position.IN_ORDER:
-        lane = tube.front_lane() if task.position is Position.FRONT else tube.back_lane()
+        lane = tube.lane(task.position)
     return Terms(
         DELAYED if delay_ms > 0 else READY,
         lane,

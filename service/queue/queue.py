@@ -50,6 +50,7 @@ from service.queue.commands import (
     TubeResult,
     UpdateSchedule,
 )
+from service.queue.editor import unchanged
 from service.queue.opening import bare_task, open_ledger
 from service.queue.put import put
 from service.queue.readers import Readers
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from service.queue.commands import Command, NewTask, Result
+    from service.queue.editor import Editor
     from service.queue.ledger import Ledger
     from service.queue.limits import Limits
     from service.queue.store import Store, Write
@@ -87,13 +89,14 @@ class Queue(Readers):
         store: Store,
         limits: Limits,
         new_task: Callable[[bytes], NewTask] = bare_task,
+        editor: Editor = unchanged,
     ) -> None:
         """Open the queue that ``store`` holds; an empty store is an empty queue.
 
         ``new_task`` makes a task of a stored TaskSpec, where the queue itself puts one: a pure
-        function, the same on all replicas.
+        function, the same on all replicas. So is ``editor``, which changes contents.
         """
-        super().__init__(open_ledger(store, limits, new_task))
+        super().__init__(open_ledger(store, limits, new_task, editor))
 
     def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
         """Apply one entry: let deadlines up to ``now_ms`` fire, then do the commands in order.

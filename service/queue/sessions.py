@@ -21,6 +21,7 @@ from service.queue.commands import (
 )
 from service.queue.instants import NEVER_MS, after
 from service.queue.life_cycle import READY, EventKind
+from service.queue.retrying import SESSION_LOST, hand_back
 from service.queue.session import Session
 
 if TYPE_CHECKING:
@@ -104,9 +105,11 @@ def end_session(ledger: Ledger, session: Session, *, uncounted: bool = False) ->
     """Release what a session holds, in order of the takes, and forget it; return how many."""
     tasks = list(session.held.values())
     for task in tasks:
-        ledger.move(task, EventKind.SESSION_RELEASE, READY)
         if uncounted:
+            ledger.move(task, EventKind.SESSION_RELEASE, READY)
             task.attempt -= 1
+        else:
+            hand_back(ledger, task, EventKind.SESSION_RELEASE, SESSION_LOST)
     assert not session.held
     ledger.remove_session(session)
     return len(tasks)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from service.queue.acknowledge import acknowledge, stale, unsuitable_ack
 from service.queue.commands import (
     FOREVER_MS,
     Ack,
     BuryTaken,
+    Exhausted,
     ItemRefusal,
-    Position,
+    Outcome,
     Reason,
     Refusal,
     Reject,
@@ -21,16 +22,22 @@ from service.queue.commands import (
     SettleResult,
     Touch,
     TouchedLease,
-    TtlPolicy,
+    TtlScope,
 )
 from service.queue.endings import bury
 from service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
-from service.queue.life_cycle import DELAYED, READY, TAKEN, EventKind
+from service.queue.life_cycle import TAKEN, EventKind
+from service.queue.moving import move_to, refusal_to_move
+from service.queue.releasing import put_back, renew_ttl
+from service.queue.retrying import give_up, try_again
+from service.queue.updating import unsuitable_update, update_task
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.task import Task
     from service.queue.tube import Tube
+
+RELEASE: Final = EventKind.RELEASE
 
 
 def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
@@ -47,7 +54,7 @@ def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
             acknowledge(ledger, settlement, item, refused)
         else:
             for place, token in enumerate(settlement.tokens, item):
-                refusal = _settle_one(ledger, settlement, token, touched)
+                refusal = _settle_one(ledger, settlement, token, touched, is_checked=command.atomic)
                 if refusal is not None:
                     refused.append(ItemRefusal(place, refusal))
         item += len(settlement.tokens)
@@ -59,22 +66,27 @@ def _settle_one(
     settlement: Release | BuryTaken | Reject | Touch,
     token: int,
     touched: list[TouchedLease],
+    *,
+    is_checked: bool,
 ) -> Refusal | None:
     """Settle one lease; return why not, or None."""
     task = ledger.leases.get(token)
     if task is None:
         return stale(token)
-    refusal = _unsuitable(task.tube, settlement)
+    refusal = None if is_checked else _unsuitable(ledger, task, settlement)
     if refusal is not None:
         return refusal
     match settlement:
         case Release():
             _release(ledger, settlement, task)
-        case BuryTaken() | Reject():
+        case BuryTaken():
             _bury(ledger, settlement, task)
+        case Reject():
+            _reject(ledger, settlement, task)
         case Touch():
             _touch(ledger, settlement, task)
-            touched.append(TouchedLease(token, shown(task.lease_until_ms)))
+            cancelled = task.extras.cancel_requested
+            touched.append(TouchedLease(token, shown(task.lease_until_ms), cancelled))
         case _:
             assert_never(settlement)
     return None
@@ -86,33 +98,57 @@ def _first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
     A lease that ends is gone for the rest.
     """
     ended: set[int] = set()
+    moved: dict[str, list[Task]] = {}
     item = 0
     for settlement in command.settlements:
         for place, token in enumerate(settlement.tokens, item):
             task = ledger.leases.get(token)
-            refusal = (
-                stale(token)
-                if task is None or token in ended
-                else _unsuitable(task.tube, settlement)
-            )
+            if task is None or token in ended:
+                return _at(place, stale(token))
+            refusal = _unsuitable(ledger, task, settlement)
+            if refusal is None and isinstance(settlement, Release) and settlement.move_to:
+                together = moved.setdefault(settlement.move_to, [])
+                together.append(task)
+                payload_bytes = sum(task.payload_bytes for task in together)
+                target = ledger.tubes[settlement.move_to]
+                refusal = refusal_to_move(target, len(together), payload_bytes)
             if refusal is not None:
-                metadata = {**refusal.metadata, "item": str(place)}
-                return Refusal(refusal.reason, refusal.message, metadata)
+                return _at(place, refusal)
             if not isinstance(settlement, Touch):
                 ended.add(token)
         item += len(settlement.tokens)
     return None
 
 
-def _unsuitable(tube: Tube, settlement: Settlement) -> Refusal | None:
-    """Return why a settlement is not for this kind of tube, or None."""
-    if isinstance(settlement, Ack):
-        return unsuitable_ack(tube, settlement)
-    if tube.has_options or not isinstance(settlement, Release):
-        return None
+def _at(item: int, refusal: Refusal) -> Refusal:
+    """Return the refusal of a request for one of its items."""
+    return Refusal(refusal.reason, refusal.message, {**refusal.metadata, "item": str(item)})
+
+
+def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
+    """Return why a settlement is not for this task, or None."""
+    tube = task.tube
+    match settlement:
+        case Ack():
+            return unsuitable_ack(ledger, task, settlement)
+        case Release():
+            refusal = _unsuitable_release(tube, settlement)
+            if refusal is None and settlement.move_to:
+                refusal = _unsuitable_move(ledger, task, settlement.move_to)
+        case BuryTaken() | Reject() | Touch():
+            refusal = None
+        case _:
+            assert_never(settlement)
+    if refusal is None and isinstance(settlement, (Release, BuryTaken)) and settlement.update:
+        refusal = unsuitable_update(ledger, task, settlement.update)
+    return refusal
+
+
+def _unsuitable_release(tube: Tube, settlement: Release) -> Refusal | None:
+    """Return why a release is not for this kind of tube, or None."""
     wishes = {"delay_ms": (settlement.delay_ms or 0) > 0, "ttl_ms": settlement.ttl_ms is not None}
     for field, wished in wishes.items():
-        if wished:
+        if wished and not tube.has_options:
             return Refusal(
                 Reason.INVALID_FIELD,
                 f"{field} means nothing in a tube of kind {tube.kind.name}",
@@ -121,44 +157,54 @@ def _unsuitable(tube: Tube, settlement: Settlement) -> Refusal | None:
     return None
 
 
+def _unsuitable_move(ledger: Ledger, task: Task, name: str) -> Refusal | None:
+    """Return why a task cannot be moved to a tube now, or None."""
+    target = ledger.tube(name)
+    if isinstance(target, Refusal):
+        return target
+    if target is task.tube:
+        return Refusal(
+            Reason.INVALID_FIELD,
+            "move_to names the tube where the task is",
+            {"field": "move_to", "tube": name},
+        )
+    return refusal_to_move(target, 1, task.payload_bytes)
+
+
 def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
-    reason = ""
-    if settlement.failure is not None:
-        task.extras = replace(task.extras, failure=settlement.failure)
-        reason = settlement.failure.type
-    delay_ms = max(settlement.delay_ms or 0, 0)
-    _renew_ttl(ledger, task, settlement, delay_ms)
-    if settlement.position is Position.FRONT and delay_ms == 0:
-        task.order = (task.tube.front_lane(), *task.order[1:])
-    elif settlement.position is Position.BACK:
-        task.order = (task.tube.back_lane(), *task.order[1:])
-    if delay_ms > 0:
-        task.visible_at_ms = after(ledger.now_ms, delay_ms)
-    ledger.move(task, EventKind.RELEASE, DELAYED if delay_ms > 0 else READY, reason)
-    if settlement.uncounted:
-        task.attempt -= 1
-
-
-def _renew_ttl(ledger: Ledger, task: Task, settlement: Release, delay_ms: int) -> None:
-    """Do to the time to live what a release asks for."""
-    policy = settlement.ttl_policy or task.tube.options.ttl_policy
-    match policy:
-        case TtlPolicy.ADD_DELAY:
-            task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
-            task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
-        case TtlPolicy.RESET:
-            ttl_ms = task.tube.options.ttl_ms if settlement.ttl_ms is None else settlement.ttl_ms
-            task.ttl_ms = lengthened(ttl_ms, delay_ms)
-            task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
-        case TtlPolicy.KEEP_DEADLINE:
-            pass
-        case _:
-            assert_never(policy)
-
-
-def _bury(ledger: Ledger, settlement: BuryTaken | Reject, task: Task) -> None:
+    """Give a task back: at once or later, here or in another tube, counted or not."""
     failure = settlement.failure
+    reason = failure.type if failure is not None else ""
+    if failure is not None:
+        task.extras = replace(task.extras, failure=failure)
+    if settlement.update is not None:
+        update_task(ledger, task, settlement.update)
+    if settlement.move_to:
+        delay_ms = max(settlement.delay_ms or 0, 0)
+        renew_ttl(ledger, task, settlement, delay_ms)
+        target = ledger.tubes[settlement.move_to]
+        move_to(ledger, task, target, delay_ms=delay_ms, position=settlement.position)
+    elif settlement.uncounted:
+        put_back(ledger, task, RELEASE, settlement, settlement.delay_ms or 0, reason)
+        task.attempt -= 1
+    else:
+        try_again(ledger, task, RELEASE, settlement)
+
+
+def _bury(ledger: Ledger, settlement: BuryTaken, task: Task) -> None:
+    failure = settlement.failure
+    if settlement.update is not None:
+        update_task(ledger, task, settlement.update)
     bury(ledger, task, EventKind.BURY, failure, failure.type if failure is not None else "")
+
+
+def _reject(ledger: Ledger, settlement: Reject, task: Task) -> None:
+    failure = settlement.failure
+    if failure is not None:
+        task.extras = replace(task.extras, failure=failure)
+    reason = failure.type if failure is not None else ""
+    to = Exhausted.DEAD_LETTER if task.tube.options.dead_letter_tube else Exhausted.BURY
+    give_up(ledger, task, EventKind.BURY, to, reason)
 
 
 def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
@@ -167,9 +213,13 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
     The two forms are tarantool/queue's ``touch`` and beanstalkd's. A lease that lives as long as
     its session stays so. Never shortens a lease.
     """
-    increment_ms = settlement.increment_ms
-    if increment_ms <= 0 and not settlement.restart:
+    increment_ms, progress = settlement.increment_ms, settlement.progress
+    if increment_ms <= 0 and not settlement.restart and progress is None:
         return
+    if progress is not None:
+        task.extras = replace(task.extras, progress=progress)
+        if ledger.watcher is not None:
+            ledger.watcher(task, Outcome.NONE)
     ledger.touch_task(task)
     ledger.touch_tube(task.tube)
     label = task.session.label if task.session is not None else ""
@@ -184,6 +234,8 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
         run_ms = task.ttr_ms
         if run_ms >= FOREVER_MS and task.session is None:
             run_ms = task.lease_until_ms - task.since_ms
-        renewed_ms = min(after(ledger.now_ms, run_ms), task.expire_at_ms)
+        renewed_ms = after(ledger.now_ms, run_ms)
+        if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
+            renewed_ms = min(renewed_ms, task.expire_at_ms)
         task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
     ledger.set_timer(task)

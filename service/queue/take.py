@@ -7,7 +7,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from service.queue.circulation import no_task, wrong_state
-from service.queue.commands import FOREVER_MS, Outcome, Reason, Refusal, Take, TakeResult, TaskView
+from service.queue.commands import (
+    FOREVER_MS,
+    Outcome,
+    Reason,
+    Refusal,
+    Take,
+    TakeResult,
+    TaskView,
+    TtlScope,
+)
 from service.queue.endings import end
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
@@ -148,6 +157,7 @@ def _filtered(ledger: Ledger, command: Take, tubes: Sequence[Tube], room: int) -
         tasks.append(task)
     for task in aside:
         task.tube.ready.add(task.order)
+        ledger.touch_tube(task.tube)  # so that its order learns of the next batch
     return tasks
 
 
@@ -164,7 +174,7 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
     if task.state not in (READY, DELAYED, BURIED):
         return wrong_state(task)
     ledger.leave_order(task)
-    if task.state is not DELAYED and task.expire_at_ms <= ledger.now_ms:
+    if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
         end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
         return no_task(task.id)
     return [task]
@@ -180,8 +190,8 @@ def _lease(
     """Lease tasks of one tube that are out of their order; yield them as they are shown.
 
     A lease with a session ends with that, without one after a minute, unless a time to run says
-    otherwise; and never after the time to live (tarantool/queue, fifottl). The hot path of
-    consumers. All tasks of a run come from one state.
+    otherwise; in the scope UNTAKEN never after the time to live (tarantool/queue, fifottl). The
+    hot path of consumers. All tasks of a run come from one state.
     """
     now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
     appends = ledger.feed.appends
@@ -190,6 +200,7 @@ def _lease(
     name, leases = tube.name, ledger.leases
     label = session.label if session is not None else ""
     before = run[0].state
+    is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
     ledger.touch_tube(tube)
     tube.counters.count(TAKE, before, TAKEN, len(run))
     for task in run:
@@ -232,7 +243,9 @@ def _lease(
         elif run_ms >= FOREVER_MS:
             run_ms = SESSIONLESS_TTR_MS
         if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
-            task.lease_until_ms = min(after(now_ms, run_ms), task.expire_at_ms)
+            task.lease_until_ms = after(now_ms, run_ms)
+            if is_bounded and task.expire_at_ms < task.lease_until_ms:
+                task.lease_until_ms = task.expire_at_ms
             ledger.set_timer(task)
         elif task.timer is not None:
             ledger.set_timer(task)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from service.queue.commands import TubeKind, TubeView
+from service.queue.commands import NO_RETRY, Position, Reason, Refusal, TubeKind, TubeView
 from service.queue.keys import BURIED_ORDER, READY_ORDER, order_scan
-from service.queue.life_cycle import BURIED, READY
-from service.queue.option_checks import TIMED_KINDS
+from service.queue.life_cycle import BURIED, READY, STATES, TTL_ENDS
+from service.queue.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
 from service.queue.options_codec import read_options, write_options
 from service.queue.ordered_index import OrderedIndex
 from service.queue.statistics import Counters
@@ -40,6 +40,7 @@ class Tube:
         "dirty",
         "driver",
         "driver_version",
+        "has_retry",
         "kind",
         "lane_max",
         "name",
@@ -49,6 +50,7 @@ class Tube:
         "profile",
         "ready",
         "tasks",
+        "ttl_ends",
     )
 
     def __init__(self, number: int, view: TubeView, store: Store, limits: Limits) -> None:
@@ -61,6 +63,10 @@ class Tube:
         self.profile = view.profile
         self.driver = view.driver
         self.driver_version = view.driver_version
+        self.has_retry = self.options.retry != NO_RETRY
+        ends = TTL_ENDS[self.options.ttl_scope]
+        self.ttl_ends = tuple(state in ends for state in STATES)
+        """By state: whether the end of the time to live ends a task in it."""
         self.next_id = 1
         self.lane_max = 0
         self.counters = Counters()
@@ -78,9 +84,47 @@ class Tube:
         """Tell whether tasks of this kind of tube may have priority, delay, ttl and ttr."""
         return self.kind in TIMED_KINDS
 
+    @property
+    def has_subqueues(self) -> bool:
+        """Tell whether tasks of this kind of tube may have a sub-queue."""
+        return self.kind in SUBQUEUE_KINDS
+
+    def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
+        """Return why there is no room for so much more, or None."""
+        options, counters = self.options, self.counters
+        bounds = (
+            ("capacity_tasks", options.capacity_tasks, sum(counters.states) + tasks),
+            ("capacity_bytes", options.capacity_bytes, counters.payload_bytes + payload_bytes),
+        )
+        for name, most, wanted in bounds:
+            if 0 < most < wanted:
+                return Refusal(
+                    Reason.TUBE_FULL,
+                    f"the tube would hold {wanted}, more than its {name}, {most}",
+                    {"tube": self.name, "limit": name, "value": str(most)},
+                )
+        return None
+
     def rank(self, priority: int) -> int:
         """Return what a priority counts for: lower ranks first. ``~`` reverses without overflow."""
         return ~priority if self.options.higher_first else priority
+
+    def priority_refusal(self, field: str, priority: int) -> Refusal | None:
+        """Return why a priority is not for this tube, or None."""
+        low, high = self.options.priority_min, self.options.priority_max
+        if low <= priority <= high:
+            return None
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"{field}: {priority} is not from {low} to {high}",
+            {"field": field, "value": str(priority), "limit": f"{low}..{high}"},
+        )
+
+    def lane(self, position: Position) -> int:
+        """Return the lane of a task that goes to a place now."""
+        if position is Position.IN_ORDER:
+            return 0
+        return self.front_lane() if position is Position.FRONT else self.back_lane()
 
     def front_lane(self) -> int:
         """Return a lane before all ready tasks."""

@@ -18,7 +18,7 @@ from tests.service.queue.naive_sessions import NEVER, later, longer
 class NaiveCirculation:
     """Kicks, burials and deletions."""
 
-    def chosen(self, command, states, act, ignored=()):
+    def chosen(self, command, states, act, ignored=(), unfit=None):
         tube = self.tube(command.tube)
         if not tube:
             return Reason.TUBE_NOT_FOUND
@@ -27,6 +27,8 @@ class NaiveCirculation:
             task = self.find(tube, task_id)
             if not task:
                 refused.append((item, Reason.TASK_NOT_FOUND))
+            elif task["state"] in states and unfit:
+                refused.append((item, unfit))
             elif task["state"] in states:
                 act(task)
                 count += 1
@@ -38,9 +40,11 @@ class NaiveCirculation:
         tube = self.tube(command.tube)
         if tube and command.delay_ms > 0 and tube["view"].kind is TubeKind.FIFO:
             return Reason.INVALID_FIELD
+        unfit = self.unfit_update(tube, command.update) if tube else None
 
         def kick(task):
             delayed = command.delay_ms > 0
+            self.update(task, command.update)
             task["ttl"] = longer(task["ttl"], command.delay_ms)
             task["expire_at"] = later(task["expire_at"], command.delay_ms)
             self.move(task, EventKind.KICK, State.DELAYED if delayed else State.READY)
@@ -49,17 +53,17 @@ class NaiveCirculation:
         if tube and not command.ids:
             buried = self.of(tube, State.BURIED)
             buried.sort(key=lambda task: (task["rank"], task["id"]))
+            if unfit and buried[: command.count]:
+                return CountResult(0, [(0, unfit)])
             for task in buried[: command.count]:
                 kick(task)
             return CountResult(min(len(buried), command.count))
-        return self.chosen(command, (State.BURIED,), kick)
+        return self.chosen(command, (State.BURIED,), kick, unfit=unfit)
 
     def do_bury(self, command: Bury):
         def bury(task):
-            task["failure"] = command.failure or task["failure"]
-            task["times_buried"] += 1
             reason = command.failure.type if command.failure else ""
-            self.move(task, EventKind.BURY, State.BURIED, reason)
+            self.entomb(task, EventKind.BURY, command.failure, reason)
 
         return self.chosen(command, (State.READY, State.DELAYED), bury, (State.BURIED,))
 

@@ -23,17 +23,19 @@ from service.queue.commands import (
     TakeResult,
     TaskView,
     TruncateTube,
+    TtlScope,
     TubeKind,
     TubeResult,
     TubeView,
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_circulation import NaiveCirculation
+from tests.service.queue.naive_retrying import NaiveRetrying
 from tests.service.queue.naive_sessions import NEVER, NaiveSessions, later, longer
 from tests.service.queue.naive_settling import NaiveSettling
 
 
-class NaiveQueue(NaiveSessions, NaiveSettling, NaiveCirculation):
+class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
     """The whole state in lists."""
 
     def __init__(self, entry_deadlines_max, removals_max):
@@ -85,6 +87,8 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveCirculation):
                 result_content_type=task["result_type"],
                 outcome=task["outcome"],
                 retain_until_ms=shown(task["retain_until"]),
+                progress=task["progress"],
+                retry=task["retry"],
             ),
         )
 
@@ -96,9 +100,20 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveCirculation):
                 State.TAKEN: (task["lease_until"], 2),
                 State.DONE: (task["retain_until"], 4),
                 State.ZOMBIE: (task["retain_until"], 4),
-            }.get(task["state"], (task["expire_at"], 3))
+            }.get(task["state"], (NEVER, 3))
+            if self.dies(task) and task["expire_at"] < due:
+                due, kind = task["expire_at"], 3
             found.append((due, kind, task["tube"]["number"], task["id"], task))
         return sorted((line for line in found if line[0] < NEVER), key=lambda line: line[:4])
+
+    def dies(self, task):
+        """Tell whether the end of the time to live ends a task in its state."""
+        ends = {
+            TtlScope.UNTAKEN: (State.READY, State.BURIED),
+            TtlScope.READY_ONLY: (State.READY,),
+            TtlScope.ALL: (State.READY, State.DELAYED, State.TAKEN, State.BURIED),
+        }
+        return task["state"] in ends[task["tube"]["view"].options.ttl_scope]
 
     # ------------------------------------------------------------------------------------ changing
 
@@ -146,7 +161,8 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveCirculation):
             if kind == 1:
                 self.move(subject, EventKind.DELAY_DUE, State.READY)
             elif kind == 2:
-                self.move(subject, EventKind.TTR_EXPIRED, State.READY)
+                text = "the time to run was over"
+                self.lose(subject, EventKind.TTR_EXPIRED, "LEASE_EXPIRED", text)
             elif kind == 3:
                 self.move(subject, EventKind.TTL_EXPIRED, State.GONE)
             elif kind == 4:
@@ -266,6 +282,8 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveCirculation):
             "result": None,
             "result_type": "",
             "outcome": Outcome.NONE,
+            "progress": None,
+            "retry": new.retry,
             "times_buried": 0,
         }
         tube["next"] += 1
@@ -292,9 +310,9 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveCirculation):
             task = self.find(tubes[0], command.task_id)
             if not task:
                 return Reason.TASK_NOT_FOUND
-            if task["state"] is State.TAKEN:
+            if task["state"] in (State.TAKEN, State.DONE, State.ZOMBIE):
                 return Reason.WRONG_STATE
-            if task["state"] is not State.DELAYED and task["expire_at"] <= self.now:
+            if self.dies(task) and task["expire_at"] <= self.now:
                 self.move(task, EventKind.TTL_EXPIRED, State.GONE)
                 return Reason.TASK_NOT_FOUND
             return TakeResult([self.lease(task, session, command)])
@@ -308,15 +326,11 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveCirculation):
             ]
             if not ready:
                 break
+            ready.sort(key=lambda task: (task["lane"], task["rank"], task["id"]))
+            heads = [next((task for task in ready if task["tube"] is tube), None) for tube in tubes]
             task = min(
-                ready,
-                key=lambda task: (
-                    task["lane"],
-                    task["rank"],
-                    task["created"] if len(tubes) > 1 else 0,
-                    tubes.index(task["tube"]),
-                    task["id"],
-                ),
+                (head for head in heads if head),
+                key=lambda head: (head["lane"], head["rank"], head["created"]),
             )
             if task["expire_at"] <= self.now:
                 self.move(task, EventKind.TTL_EXPIRED, State.GONE)
@@ -343,7 +357,9 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveCirculation):
         label = (session["name"] or session["id"][:8]) if session else ""
         self.event(task, EventKind.TAKE, State.TAKEN, label, "")
         self.token += 1
-        until = min(later(self.now, ttr), task["expire_at"])
+        until = later(self.now, ttr)
+        if task["tube"]["view"].options.ttl_scope is TtlScope.UNTAKEN:
+            until = min(until, task["expire_at"])
         task.update(state=State.TAKEN, since=self.now, visible_at=NEVER)
         task.update(token=self.token, session=session, lease_until=until)
         return self.view(task)

@@ -100,8 +100,12 @@ class NaiveSessions:
     def end(self, session, *, uncounted=False):
         held = self.held(session)
         for task in held:
-            self.move(task, EventKind.SESSION_RELEASE, State.READY)
-            task["attempt"] -= uncounted
+            if uncounted:
+                self.move(task, EventKind.SESSION_RELEASE, State.READY)
+                task["attempt"] -= 1
+            else:
+                text = "the session that held the task ended"
+                self.lose(task, EventKind.SESSION_RELEASE, "SESSION_ENDED", text)
         self.sessions.remove(session)
         return len(held)
 

@@ -6,18 +6,19 @@ from service.queue.commands import (
     FOREVER_MS,
     Ack,
     BuryTaken,
+    Exhausted,
     Keep,
     OnAck,
     Outcome,
-    Position,
     Reason,
+    Reject,
     Release,
     Settle,
     SettleResult,
     State,
     Touch,
     TouchedLease,
-    TtlPolicy,
+    TtlScope,
     TubeKind,
 )
 from service.queue.life_cycle import EventKind
@@ -27,21 +28,15 @@ from tests.service.queue.naive_sessions import NEVER, later, longer
 class NaiveSettling:
     """What the naive queue does with leases."""
 
-    def do_settle(self, command: Settle):  # noqa: C901 - all of a settle in one place
+    def do_settle(self, command: Settle):
         lines = [(s, token) for s in command.settlements for token in s.tokens]
         if command.atomic:
-            ended = set()
-            for settlement, token in lines:
-                refusal = self.unfit(settlement, token) or (
-                    Reason.LEASE_STALE if token in ended else None
-                )
-                if refusal:
-                    return refusal
-                if not isinstance(settlement, Touch):
-                    ended.add(token)
+            refusal = self.unfit_together(lines)
+            if refusal:
+                return refusal
         refused, touched = [], []
         for item, (settlement, token) in enumerate(lines):
-            refusal = self.unfit(settlement, token)
+            refusal = None if command.atomic else self.unfit(settlement, token)
             if refusal:
                 refused.append((item, refusal))
                 continue
@@ -50,12 +45,13 @@ class NaiveSettling:
                 case Ack():
                     self.ack(task, settlement)
                 case Release():
-                    self.release(task, settlement)
+                    self.give_back(task, settlement)
                 case BuryTaken():
-                    task["failure"] = settlement.failure or task["failure"]
-                    task["times_buried"] += 1
+                    self.update(task, settlement.update)
                     reason = settlement.failure.type if settlement.failure else ""
-                    self.move(task, EventKind.BURY, State.BURIED, reason)
+                    self.entomb(task, EventKind.BURY, settlement.failure, reason)
+                case Reject():
+                    self.reject(task, settlement)
                 case Touch():
                     touched.append(self.touch(task, settlement))
         return SettleResult(refused, touched)
@@ -69,19 +65,53 @@ class NaiveSettling:
             state = self.kept_as(options, settlement)
             own = settlement.retain_ms
             endless = (options.retain_ms if own is None else own) >= FOREVER_MS
-            wrong = own is not None if state is State.GONE else state is State.ZOMBIE and endless
+            extra = own is not None or settlement.update is not None
+            wrong = extra if state is State.GONE else state is State.ZOMBIE and endless
             return Reason.INVALID_FIELD if wrong else None
-        plain = task["tube"]["view"].kind is TubeKind.FIFO
-        if not plain or not isinstance(settlement, Release):
+        if isinstance(settlement, (Reject, Touch)):
             return None
-        wished = settlement.delay_ms > 0 or settlement.ttl_ms is not None
-        return Reason.INVALID_FIELD if wished else None
+        if isinstance(settlement, Release):
+            plain = task["tube"]["view"].kind is TubeKind.FIFO
+            if plain and ((settlement.delay_ms or 0) > 0 or settlement.ttl_ms is not None):
+                return Reason.INVALID_FIELD
+            if settlement.move_to:
+                target = self.tube(settlement.move_to)
+                if not target:
+                    return Reason.TUBE_NOT_FOUND
+                if target is task["tube"]:
+                    return Reason.INVALID_FIELD
+                full = self.no_room(target, [task])
+                if full:
+                    return full
+        return self.unfit_update(task["tube"], settlement.update)
+
+    def unfit_together(self, lines):
+        ended, moved = set(), {}
+        for settlement, token in lines:
+            refusal = Reason.LEASE_STALE if token in ended else self.unfit(settlement, token)
+            if not refusal and isinstance(settlement, Release) and settlement.move_to:
+                moved.setdefault(settlement.move_to, []).append(self.holder(token))
+                target = self.tube(settlement.move_to)
+                refusal = self.no_room(target, moved[settlement.move_to])
+            if refusal:
+                return refusal
+            if not isinstance(settlement, Touch):
+                ended.add(token)
+        return None
+
+    def reject(self, task, reject):
+        task["failure"] = reject.failure or task["failure"]
+        reason = reject.failure.type if reject.failure else ""
+        dead = task["tube"]["view"].options.dead_letter_tube
+        to = Exhausted.DEAD_LETTER if dead else Exhausted.BURY
+        self.give_up(task, EventKind.BURY, to, reason)
 
     def ack(self, task, ack):
         options = task["tube"]["view"].options
         state = self.kept_as(options, ack)
         if state is not State.GONE:
             retain = options.retain_ms if ack.retain_ms is None else ack.retain_ms
+            self.update(task, ack.update)
             task["retain_until"] = later(self.now, retain)
             task["failure"] = None
             task["result"], task["result_type"] = ack.result, ack.result_content_type
@@ -93,28 +123,9 @@ class NaiveSettling:
         usual = {OnAck.REMOVE: State.GONE, OnAck.KEEP: State.DONE, OnAck.RETAIN: State.ZOMBIE}
         return wished.get(ack.keep, usual[options.on_ack])
 
-    def release(self, task, release):
-        reason = release.failure.type if release.failure else ""
-        task["failure"] = release.failure or task["failure"]
-        if release.ttl_policy is TtlPolicy.ADD_DELAY:
-            task["ttl"] = longer(task["ttl"], release.delay_ms)
-            task["expire_at"] = later(task["expire_at"], release.delay_ms)
-        elif release.ttl_policy is TtlPolicy.RESET:
-            fresh = task["tube"]["view"].options.ttl_ms
-            fresh = fresh if release.ttl_ms is None else release.ttl_ms
-            task["ttl"] = longer(fresh, release.delay_ms)
-            task["expire_at"] = later(self.now, task["ttl"])
-        if release.position is Position.BACK or (
-            release.position is Position.FRONT and release.delay_ms == 0
-        ):
-            task["lane"] = self.lane(task["tube"], release.position)
-        delayed = release.delay_ms > 0
-        self.move(task, EventKind.RELEASE, State.DELAYED if delayed else State.READY, reason)
-        task["visible_at"] = later(self.now, release.delay_ms) if delayed else NEVER
-        task["attempt"] -= release.uncounted
-
     def touch(self, task, touch):
-        if touch.increment_ms > 0 or touch.restart:
+        if touch.increment_ms > 0 or touch.restart or touch.progress:
+            task["progress"] = touch.progress or task["progress"]
             self.event(task, EventKind.TOUCH, State.TAKEN, self.label(task), "")
         if touch.increment_ms > 0:
             task["ttl"] = longer(task["ttl"], touch.increment_ms)
@@ -125,7 +136,9 @@ class NaiveSettling:
             run = task["ttr"]
             if run >= FOREVER_MS and not task["session"]:
                 run = task["lease_until"] - task["since"]
-            until = min(later(self.now, run), task["expire_at"])
+            until = later(self.now, run)
+            if task["tube"]["view"].options.ttl_scope is TtlScope.UNTAKEN:
+                until = min(until, task["expire_at"])
             task["lease_until"] = max(task["lease_until"], until)
         until = task["lease_until"]
         return TouchedLease(task["token"], 0 if until >= NEVER else until)

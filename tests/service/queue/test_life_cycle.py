@@ -11,6 +11,8 @@ from service.queue.commands import (
     CloseSession,
     CreateTube,
     Delete,
+    Exhausted,
+    Failure,
     Keep,
     Kick,
     NewTask,
@@ -18,18 +20,22 @@ from service.queue.commands import (
     Put,
     Reason,
     Refusal,
+    Reject,
     Release,
     ReleaseAll,
+    RetryPolicy,
     Settle,
     Startup,
     State,
     Take,
     Touch,
     TruncateTube,
+    TtlPolicy,
+    TtlScope,
     TubeKind,
     TubeOptions,
 )
-from service.queue.life_cycle import LIFE_CYCLE, STATES, EventKind, Operation
+from service.queue.life_cycle import LIFE_CYCLE, STATES, TTL_ENDS, EventKind, Operation
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -43,6 +49,10 @@ COMMANDS = {
     Operation.ACK: Settle([Ack([TOKEN])]),
     Operation.ACK_KEEP: Settle([Ack([TOKEN], keep=Keep.DONE)]),
     Operation.ACK_RETAIN: Settle([Ack([TOKEN], keep=Keep.ZOMBIE, retain_ms=100)]),
+    Operation.REJECT: Settle([Reject([TOKEN])]),
+    Operation.EXHAUST: Settle([Release([TOKEN], failure=Failure("broken", fatal=True))]),
+    Operation.EXHAUST_REMOVE: Settle([Release([TOKEN])]),
+    Operation.MOVE: Settle([Release([TOKEN], move_to="other")]),
     Operation.RELEASE: Settle([Release([TOKEN])]),
     Operation.RELEASE_DELAYED: Settle([Release([TOKEN], delay_ms=10)]),
     Operation.BURY_TAKEN: Settle([BuryTaken([TOKEN])]),
@@ -55,10 +65,13 @@ COMMANDS = {
     Operation.RELEASE_ALL: ReleaseAll("tube"),
     Operation.TRUNCATE: TruncateTube("tube"),
 }
+ONE_ATTEMPT = RetryPolicy(attempts_max=1, exhausted=Exhausted.REMOVE)
+WISHES = {Operation.EXHAUST_REMOVE: {"retry": ONE_ATTEMPT}}
+EVENTS = {Operation.MOVE: 2}
+"""Operations with more than one event: a move has one in each tube."""
 CLOCK = {
     Operation.DELAY_END: "delay_ms",
     Operation.LEASE_END: "ttr_ms",
-    Operation.TTL_END: "ttl_ms",
     Operation.RETENTION_END: "retain_ms",
 }
 
@@ -66,13 +79,14 @@ CLOCK = {
 class Stage:
     """A queue with one tube and, at most, one task in a chosen state."""
 
-    def __init__(self, state, **wishes):
+    def __init__(self, state, scope=TtlScope.UNTAKEN, **wishes):
         self.queue = Queue(MemoryStore(), Limits())
         self.index = 0
-        options = TubeOptions(retain_ms=wishes.pop("retain_ms", 100))
+        options = TubeOptions(retain_ms=wishes.pop("retain_ms", 100), ttl_scope=scope)
         self.do(
             Startup(1, 60_000, "feed", 1),
             CreateTube("tube", TubeKind.FIFOTTL, options),
+            CreateTube("other", TubeKind.FIFOTTL, TubeOptions()),
             OpenSession(SESSION, ttr_ms=60_000),
         )
         if state is State.GONE:
@@ -108,7 +122,7 @@ def test_table_has_no_states_that_are_not_implemented():
 @pytest.mark.parametrize("state", IMPLEMENTED, ids=lambda state: state.name)
 def test_operation_follows_the_table(state, operation):
     """What the table does not list is refused, or finds nothing, and changes nothing."""
-    stage = Stage(state)
+    stage = Stage(state, **WISHES.get(operation, {}))
     before = stage.queue.feed.views()[0].high_seq
     (result,) = stage.do(COMMANDS[operation])
     assert stage.state() is LIFE_CYCLE.get((state, operation), state)
@@ -117,7 +131,7 @@ def test_operation_follows_the_table(state, operation):
         assert events == 0
         assert isinstance(result, Refusal) or getattr(result, "refused", ()) or is_empty(result)
     elif (state, operation) != (State.BURIED, Operation.BURY):
-        assert events == 1
+        assert events == EVENTS.get(operation, 1)
         assert not isinstance(result, Refusal)
 
 
@@ -130,10 +144,6 @@ CLOCK_WALK = [
     (State.READY, Operation.LEASE_END),
     (State.TAKEN, Operation.LEASE_END),
     (State.BURIED, Operation.LEASE_END),
-    (State.READY, Operation.TTL_END),
-    (State.BURIED, Operation.TTL_END),
-    (State.DONE, Operation.TTL_END),
-    (State.ZOMBIE, Operation.TTL_END),
     (State.READY, Operation.RETENTION_END),
     (State.DONE, Operation.RETENTION_END),
     (State.ZOMBIE, Operation.RETENTION_END),
@@ -148,6 +158,21 @@ def test_clock_follows_the_table(state, operation):
     assert stage.state() is state
     stage.do(now_ms=1_050)
     assert stage.state() is LIFE_CYCLE.get((state, operation), state)
+
+
+@pytest.mark.parametrize("scope", TtlScope, ids=lambda scope: scope.name)
+@pytest.mark.parametrize("state", IMPLEMENTED[1:], ids=lambda state: state.name)
+def test_time_to_live_ends_the_states_of_its_scope(state, scope):
+    """Every state in every scope; a delayed task is one whose delay does not prolong its life."""
+    stage = Stage(State.TAKEN if state is State.DELAYED else state, scope, ttl_ms=50)
+    if state is State.DELAYED:
+        release = Release([TOKEN], delay_ms=500, ttl_policy=TtlPolicy.KEEP_DEADLINE)
+        stage.do(Settle([release]))
+    stage.do(now_ms=1_049)
+    assert stage.state() is state
+    stage.do(now_ms=1_050)
+    ends = state in TTL_ENDS[scope] or (state, scope) == (State.TAKEN, TtlScope.UNTAKEN)
+    assert stage.state() is (State.GONE if ends else state)
 
 
 def test_lease_ends_with_the_time_to_live():
@@ -180,7 +205,7 @@ def test_put_follows_the_table(delay_ms, operation):
 
 def test_every_operation_is_walked():
     """No operation was forgotten here."""
-    walked = {*COMMANDS, *CLOCK, Operation.PUT, Operation.PUT_DELAYED}
+    walked = {*COMMANDS, *CLOCK, Operation.TTL_END, Operation.PUT, Operation.PUT_DELAYED}
     assert walked == set(Operation)
     assert STATES[State.HELD] is State.HELD
 

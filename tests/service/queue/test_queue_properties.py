@@ -16,6 +16,7 @@ from service.queue.commands import (
     CreateTube,
     Delete,
     DropTube,
+    Exhausted,
     Failure,
     ItemRefusal,
     Keep,
@@ -25,19 +26,25 @@ from service.queue.commands import (
     OnAck,
     OpenSession,
     Position,
+    Progress,
     Put,
     Refusal,
+    Reject,
     Release,
     ReleaseAll,
+    RetryPolicy,
     Settle,
     Startup,
     Take,
+    TaskUpdate,
     Touch,
     TruncateTube,
     TtlPolicy,
+    TtlScope,
     TubeKind,
     TubeOptions,
 )
+from service.queue.editor import Edited
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -52,11 +59,31 @@ LIMITS = Limits(
 )
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
 WISHES = st.none() | SPANS
-TUBES = st.sampled_from(("mail", "plain", "high", "temp", "kept", "retained"))
+TUBES = st.sampled_from(
+    ("mail", "plain", "high", "temp", "kept", "retained", "tried", "tried", "dead")
+)
 IDS = st.integers(1, 14)
 TOKENS = st.lists(st.integers(1, 16), max_size=3)
 SESSIONS = st.sampled_from(("session-one", "session-two", "session-three"))
-FAILURES = st.none() | st.builds(Failure, st.sampled_from(("", "Timeout")), st.just("why"))
+FAILURES = st.none() | st.builds(
+    Failure, st.sampled_from(("", "Timeout")), st.just("why"), st.sampled_from((False, False, True))
+)
+UPDATES = st.none() | st.builds(
+    TaskUpdate,
+    content=st.sampled_from((b"", b"new", b"n" * 2_000)),
+    priority=st.none() | st.integers(-3, 3),
+    ttl_ms=WISHES,
+    ttr_ms=WISHES,
+)
+POLICIES = st.builds(
+    RetryPolicy,
+    attempts_max=st.sampled_from((0, 1, 2)),
+    backoff_ms=st.sampled_from((0, 10)),
+    factor_percent=st.sampled_from((100, 200)),
+    backoff_ms_max=st.sampled_from((15, 1_000)),
+    exhausted=st.sampled_from(Exhausted),
+    position=st.sampled_from(Position),
+)
 NEW_TASKS = st.builds(
     lambda body, **wishes: NewTask(body, len(body), **wishes),
     body=st.sampled_from((b"", b"small", b"x" * 30, b"y" * 1500)),
@@ -67,16 +94,19 @@ NEW_TASKS = st.builds(
     visible_at_ms=st.just(None) | st.integers(0, 300),
     type=st.sampled_from(("", "a", "b")),
     position=st.sampled_from((Position.IN_ORDER, *Position)),
+    retry=st.none() | st.none() | POLICIES,
 )
 RELEASES = st.builds(
     Release,
     TOKENS,
-    delay_ms=st.just(0) | SPANS,
-    ttl_policy=st.sampled_from(TtlPolicy),
+    delay_ms=st.none() | st.just(0) | SPANS,
+    ttl_policy=st.none() | st.sampled_from(TtlPolicy),
     ttl_ms=WISHES,
     position=st.sampled_from(Position),
     uncounted=st.booleans(),
     failure=FAILURES,
+    move_to=st.sampled_from(("", "")) | TUBES,
+    update=UPDATES,
 )
 SETTLEMENTS = st.one_of(
     st.builds(Ack, TOKENS),
@@ -87,10 +117,15 @@ SETTLEMENTS = st.one_of(
         st.sampled_from(("", "text/plain")),
         st.sampled_from(Keep),
         WISHES,
+        UPDATES,
     ),
     RELEASES,
-    st.builds(BuryTaken, TOKENS, FAILURES),
-    st.builds(Touch, TOKENS, SPANS, st.booleans()),
+    RELEASES,
+    st.builds(BuryTaken, TOKENS, FAILURES, UPDATES),
+    st.builds(Reject, TOKENS, FAILURES),
+    st.builds(
+        Touch, TOKENS, SPANS, st.booleans(), st.none() | st.just(Progress(50, "half a percent"))
+    ),
 )
 TAKES = st.builds(
     Take,
@@ -117,7 +152,12 @@ COMMANDS = st.one_of(
     st.builds(Settle, st.lists(SETTLEMENTS, max_size=3), st.booleans()),
     st.builds(Settle, st.lists(SETTLEMENTS, max_size=3)),
     st.builds(
-        Kick, TUBES, st.integers(0, 4), st.lists(IDS, max_size=2), st.sampled_from((0, 0, 10))
+        Kick,
+        TUBES,
+        st.integers(0, 4),
+        st.lists(IDS, max_size=2),
+        st.sampled_from((0, 0, 10)),
+        update=UPDATES,
     ),
     st.builds(Bury, TUBES, st.lists(IDS, max_size=4), FAILURES),
     st.builds(Delete, TUBES, st.lists(IDS, max_size=2)),
@@ -131,10 +171,39 @@ COMMANDS = st.one_of(
     st.builds(CreateTube, st.just("temp"), st.just(TubeKind.FIFOTTL), st.just(TubeOptions())),
     st.builds(Startup, st.just(1), st.sampled_from((0, 50))),
 )
+
+
+@st.composite
+def any_command(draw):
+    """Draw a command; a strategy whose description is short."""
+    return draw(COMMANDS)
+
+
 OPENING = (
     Startup(1, 0, "feed", 3),
     CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()),
     CreateTube("plain", TubeKind.FIFO, TubeOptions()),
+    CreateTube(
+        "tried",
+        TubeKind.FIFOTTL,
+        TubeOptions(
+            retry=RetryPolicy(2, 10, exhausted=Exhausted.DEAD_LETTER, position=Position.BACK),
+            dead_letter_tube="dead",
+            ttl_scope=TtlScope.ALL,
+            ttl_ms=60,
+            ttr_ms=20,
+        ),
+    ),
+    CreateTube(
+        "dead",
+        TubeKind.FIFOTTL,
+        TubeOptions(
+            ttl_scope=TtlScope.READY_ONLY,
+            ttl_policy=TtlPolicy.KEEP_DEADLINE,
+            priority_min=-2,
+            priority_max=2,
+        ),
+    ),
     CreateTube("kept", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.KEEP)),
     CreateTube("retained", TubeKind.FIFO, TubeOptions(on_ack=OnAck.RETAIN, retain_ms=20)),
     CreateTube("high", TubeKind.FIFOTTL, TubeOptions(True, 1, 5, 150, 30)),
@@ -160,13 +229,18 @@ def plain(result):
     return type(result)(**parts)
 
 
+def replaced(_body, changes):
+    """Take the changes for the new content: to the queue, content is bytes."""
+    return Edited(changes, len(changes))
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Both queues get the same entries; the real one is collected and reopened at random points."""
 
     def __init__(self):
         super().__init__()
         self.store = MemoryStore()
-        self.queue = Queue(self.store, LIMITS)
+        self.queue = Queue(self.store, LIMITS, editor=replaced)
         self.model = NaiveQueue(LIMITS.deadlines_per_entry_max, LIMITS.removals_per_entry_max)
         self.index = 0
         self.now = 0
@@ -175,7 +249,9 @@ class QueueMachine(RuleBasedStateMachine):
     def open(self):
         self.entry(5, OPENING)
 
-    @rule(passed=st.sampled_from((0, 0, 1, 5, 20, 70)), commands=st.lists(COMMANDS, max_size=4))
+    @rule(
+        passed=st.sampled_from((0, 0, 1, 5, 20, 70)), commands=st.lists(any_command(), max_size=4)
+    )
     def entry(self, passed, commands):
         self.index += 1
         self.now += passed
@@ -201,7 +277,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.collect()
         assert self.queue.digest() == digest
         self.store = self.store.copy()
-        self.queue = Queue(self.store, LIMITS)
+        self.queue = Queue(self.store, LIMITS, editor=replaced)
         assert self.queue.digest() == digest
 
     @invariant()

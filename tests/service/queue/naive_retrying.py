@@ -1,0 +1,166 @@
+"""What the naive queue does with tasks that an attempt did not finish."""
+
+from __future__ import annotations
+
+from service.queue.commands import (
+    FOREVER_MS,
+    NO_RETRY,
+    Exhausted,
+    Failure,
+    Outcome,
+    Position,
+    Reason,
+    Release,
+    State,
+    TtlPolicy,
+    TubeKind,
+)
+from service.queue.life_cycle import EventKind
+from tests.service.queue.naive_sessions import NEVER, later, longer
+
+
+class NaiveRetrying:
+    """Hands back, tries again, gives up, moves away."""
+
+    def give_back(self, task, release):
+        reason = release.failure.type if release.failure else ""
+        task["failure"] = release.failure or task["failure"]
+        self.update(task, release.update)
+        if release.move_to:
+            delay = max(release.delay_ms or 0, 0)
+            self.renew(task, release, delay)
+            self.move_away(task, self.tube(release.move_to), delay, release.position)
+        elif release.uncounted:
+            self.put_back(task, EventKind.RELEASE, release, release.delay_ms or 0, reason)
+            task["attempt"] -= 1
+        else:
+            self.try_again(task, EventKind.RELEASE, release, reason)
+
+    def lose(self, task, kind, name, text):
+        task["failure"] = Failure(name, text)
+        policy = task["retry"] or task["tube"]["view"].options.retry
+        if (policy != NO_RETRY or task["retry"]) and task["expire_at"] > self.now:
+            self.try_again(task, kind, Release(()), "")
+        else:
+            self.move(task, kind, State.READY)
+
+    def try_again(self, task, kind, release, reason):
+        policy = task["retry"] or task["tube"]["view"].options.retry
+        fatal = release.failure and release.failure.fatal
+        if fatal or (policy.attempts_max and task["attempt"] >= policy.attempts_max):
+            self.give_up(task, kind, policy.exhausted, reason or "ATTEMPTS_EXHAUSTED")
+            return
+        delay = release.delay_ms
+        if delay is None:
+            growth = (policy.factor_percent / 100) ** (task["attempt"] - 1)
+            delay = int(min(policy.backoff_ms * growth, policy.backoff_ms_max))
+        if release.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
+            task["lane"] = self.lane(task["tube"], policy.position)
+        self.put_back(task, kind, release, delay, reason)
+
+    def put_back(self, task, kind, release, delay, reason):
+        self.renew(task, release, delay)
+        if release.position is Position.BACK or (release.position is Position.FRONT and delay == 0):
+            task["lane"] = self.lane(task["tube"], release.position)
+        self.move(task, kind, State.DELAYED if delay > 0 else State.READY, reason)
+        task["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
+
+    def renew(self, task, release, delay):
+        options = task["tube"]["view"].options
+        policy = release.ttl_policy or options.ttl_policy
+        if policy is TtlPolicy.ADD_DELAY:
+            task["ttl"] = longer(task["ttl"], delay)
+            task["expire_at"] = later(task["expire_at"], delay)
+        elif policy is TtlPolicy.RESET:
+            fresh = options.ttl_ms if release.ttl_ms is None else release.ttl_ms
+            task["ttl"] = longer(fresh, delay)
+            task["expire_at"] = later(self.now, task["ttl"])
+
+    def give_up(self, task, kind, exhausted, reason):
+        if exhausted is Exhausted.REMOVE:
+            self.move(task, kind, State.GONE, reason)
+            return
+        if exhausted is Exhausted.DEAD_LETTER:
+            target = self.tube(task["tube"]["view"].options.dead_letter_tube)
+            if target and not self.no_room(target, [task]):
+                self.move_away(task, target, 0, Position.IN_ORDER, Outcome.FAILED)
+                return
+        self.entomb(task, kind, None, reason)
+
+    def entomb(self, task, kind, failure, reason):
+        task["failure"] = failure or task["failure"]
+        task["times_buried"] += 1
+        self.move(task, kind, State.BURIED, reason)
+
+    def no_room(self, target, tasks):
+        options = target["view"].options
+        held = self.of(target, *State)
+        if options.put_paused:
+            return Reason.TUBE_PAUSED
+        count = len(held) + len(tasks)
+        size = sum(len(task["body"]) for task in (*held, *tasks))
+        full = 0 < options.capacity_tasks < count or 0 < options.capacity_bytes < size
+        return Reason.TUBE_FULL if full else None
+
+    def move_away(self, task, target, delay, position, outcome=Outcome.NONE):
+        options = target["view"].options
+        plain = target["view"].kind is TubeKind.FIFO
+        priority = task["priority"]
+        if plain or not options.priority_min <= priority <= options.priority_max:
+            priority = options.priority
+        delay = 0 if plain else delay
+        copy = {
+            **task,
+            "tube": target,
+            "id": target["next"],
+            "lane": self.lane(target, position) if delay == 0 and position.value else 0,
+            "priority": priority,
+            "rank": ~priority if options.higher_first else priority,
+            "state": State.GONE,
+            "attempt": 0,
+            "since": self.now,
+            "token": 0,
+            "lease_until": NEVER,
+            "session": None,
+            "progress": None,
+        }
+        if outcome:
+            copy.update(ttl=options.ttl_ms, ttr=options.ttr_ms, retry=None)
+            copy["expire_at"] = later(self.now, options.ttl_ms)
+        elif plain:
+            copy.update(ttl=FOREVER_MS, ttr=FOREVER_MS, expire_at=NEVER)
+        target["next"] += 1
+        old = f"{task['tube']['name']}/{task['id']}"
+        self.move(task, EventKind.MOVE, State.GONE, f"{target['name']}/{copy['id']}")
+        self.tasks.append(copy)
+        self.move(copy, EventKind.MOVE, State.DELAYED if delay > 0 else State.READY, old)
+        copy["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
+
+    def update(self, task, update):
+        if not update:
+            return
+        if update.content:
+            task["body"] = update.content
+        if update.priority is not None:
+            task["priority"] = update.priority
+            higher = task["tube"]["view"].options.higher_first
+            task["rank"] = ~update.priority if higher else update.priority
+        if update.ttl_ms is not None:
+            task["ttl"] = update.ttl_ms
+            task["expire_at"] = later(self.now, update.ttl_ms)
+        if update.ttr_ms is not None:
+            task["ttr"] = update.ttr_ms
+
+    def unfit_update(self, tube, update):
+        if not update:
+            return None
+        options = tube["view"].options
+        wishes = (update.priority, update.delay_ms, update.ttl_ms, update.ttr_ms)
+        if tube["view"].kind is TubeKind.FIFO and any(wish is not None for wish in wishes):
+            return Reason.INVALID_FIELD
+        if (
+            update.priority is None
+            or options.priority_min <= update.priority <= options.priority_max
+        ):
+            return None
+        return Reason.INVALID_FIELD
