@@ -48,8 +48,8 @@ raft-traces: setup ## Replay Raft traces and name each file that differs (TRACES
 oracle: setup ## Replay traces of tarantool/queue through running nodes (TRACES=directory)
 	@$(RUN) -m tests.oracle $(or $(TRACES),../shared/oracle)
 
-sim: setup ## Simulate clusters with faults (SEEDS=20 STEPS=2000 SEED_BASE=1)
-	@$(RUN) -m tests.sim --seeds $(or $(SEEDS),20) --steps $(or $(STEPS),2000) --seed-base $(or $(SEED_BASE),1)
+sim: setup ## Simulate clusters with faults (SEEDS=200 STEPS=5000 SEED_BASE=1)
+	@$(RUN) -m tests.sim --seeds $(or $(SEEDS),200) --steps $(or $(STEPS),5000) --seed-base $(or $(SEED_BASE),1) $(ARGS)
 
 bench: setup load ## Measure one and three nodes through gRPC (ARGS="...")
 	@$(RUN) -m bench $(ARGS)

@@ -53,9 +53,10 @@ class StateMachine(Protocol):
 
     @property
     def snapshot_index(self) -> LogIndex:
-        """The last entry that a snapshot opened now is sure to hold; not below ``durable_index``.
+        """The last entry that a snapshot opened now is sure to hold. It may hold more.
 
-        It may hold more.
+        Not below ``durable_index``, nor below the last membership entry applied: whoever that adds
+        can begin only with a snapshot that names it.
         """
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[object]:

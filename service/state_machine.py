@@ -144,7 +144,9 @@ class QueueMachine:
     def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
         """Apply committed entries in order; an exception is a defect and stops the node."""
         done = [self._apply(entry) for entry in entries]
-        if self._collect_due():
+        # At once after a membership change: a newcomer takes no snapshot that does not name it, and
+        # until it has one no further entry may come.
+        if self._collect_due() or any(each.kind is not EntryKind.NORMAL for each in entries):
             self.collect()
         for listener in self._listeners:
             listener(self.queue.now_ms)

@@ -96,8 +96,11 @@ class GroupStorage:
         hard_state = metadata.hard_state()
         if hard_state.term < recovered.terms.term(last):
             raise LogDamaged(f"the log has entries after term {hard_state.term}, the last known")
-        commit = max(hard_state.commit, recovered.commit, applied, start.index)
         memberships = metadata.memberships()
+        # A membership is stored when its entry is applied, so that entry is committed. Nobody else
+        # may be left to tell: who was removed by it need not come back for this member's election.
+        stored_change = memberships[-1][0]
+        commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
         initial = (
             HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
             _membership_at(memberships, LogIndex(max(applied, start.index))),

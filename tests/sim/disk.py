@@ -75,6 +75,7 @@ class SimFile:
 
     def write(self, offset: int, data: bytes) -> None:
         self._disk.operate()
+        self._disk.need_room()
         self._inode.write(offset, data)
 
     def sync(self) -> None:
@@ -90,6 +91,7 @@ class SimFile:
 
     def allocate(self, size: int) -> None:
         self._disk.operate()
+        self._disk.need_room()
         if len(self._inode.current) < size:
             self._inode.resize(size)
 
@@ -104,12 +106,18 @@ class SimDisk:
         self._rng = rng
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
-        self._changes: dict[str, list[Callable[[dict[str, Inode]], None]]] = {}
+        self._changes: dict[str, list[Callable[[dict[str, Inode]], object]]] = {}
         self._directories: set[str] = {""}
         self.operations = 0
         self.crash_at: int | None = None
         """Number of the operation at which the process ends instead."""
         self.sync_fails = False
+        self.is_full = False
+
+    def need_room(self) -> None:
+        """Fail as a full disk does; part of what was written before may be there."""
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "the simulated disk is full")
 
     def operate(self) -> None:
         """Count an operation that changes something; the process may end here."""
@@ -130,11 +138,15 @@ class SimDisk:
     def recover(self) -> None:
         """Let a new process use the disk."""
         self.crash_at = None
-        self.sync_fails = False
+        self.sync_fails = self.is_full = False
 
     def flip_bit(self, suffix: str) -> str | None:
         """Flip a bit of the written part of a file whose name ends in ``suffix``."""
-        names = sorted(name for name in self._names if name.endswith(suffix))
+        names = sorted(
+            name
+            for name, inode in self._names.items()
+            if name.endswith(suffix) and any(inode.current)
+        )
         if not names:
             return None
         inode = self._names[self._rng.choice(names)]

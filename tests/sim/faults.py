@@ -1,90 +1,76 @@
-"""Let things break at random, and mend them."""
+"""Let things break as decided, and mend them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, ClassVar
 
 from replication.core.types import MemberId, RaftRole
+from tests.sim.storage_thread import SYNC_US
 
 if TYPE_CHECKING:
     from tests.sim.member import Member
     from tests.sim.world import World
 
+LEADER_SHARE = 0.4
+KINDS_SHARE = 0.4
+
 
 class Faults:
-    """Strikes now and then. A majority stays undamaged, else nothing could be demanded."""
+    """Everything that can go wrong. A majority stays undamaged, else nothing could be demanded."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, rng: Random) -> None:
+        """``rng`` decides which faults this run will see.
+
+        Runs with few kinds get deeper than runs in which every kind disturbs every other (Groce et
+        al., Swarm Testing, ISSTA 2012).
+        """
         self._world = world
-        self._rng = world.rng
-        self._is_over = False
-        self._is_bit_flipped = False
-        self._gap_us = self._rng.choice((200_000, 1_000_000, 4_000_000))
-        """Longest time between two faults: some runs are storms, others have long calms."""
-        self._kinds: tuple[Callable[[], None], ...] = (
-            self.kill,
-            self.kill,
-            self.lose_power,
-            self.lose_power_everywhere,
-            self.cut_off,
-            self.cut_one_way,
-            self.cut_pair,
-            self.mend_network,
-            self.mend_network,
-            self.lossy,
-            self.reset,
-            self.stall,
-            self.release,
-            self.pause,
-            self.slow_disk,
-            self.fail_sync,
-            self.crash_in_storage,
-            self.flip_bit,
-            self.other_clock,
-            self.transfer,
-            self.campaign,
-            self.flush,
-        )
+        kinds = [each for each in self._WEIGHTS if rng.random() < KINDS_SHARE]
+        self._kinds = [*kinds, *self._MENDING]
+        self._weights = [
+            *(self._WEIGHTS[each] * rng.choice((1, 1, 4)) for each in kinds),
+            *self._MENDING.values(),
+        ]
 
-    def plan(self) -> None:
-        """Let the next fault come."""
-        if not self._is_over:
-            self._world.schedule.after(
-                self._rng.randrange(1000, self._gap_us), "fault", self._strike
-            )
-
-    def _strike(self) -> None:
-        if self._is_over:
-            return
-        kind = self._rng.choice(self._kinds)
-        kind()
-        self.plan()
+    def strike(self, rng: Random) -> None:
+        """Let one of the faults happen, or end some of them."""
+        (kind,) = rng.choices(self._kinds, self._weights)
+        kind(self, rng)
 
     def _count(self, name: str) -> None:
-        self._world.counts[f"fault: {name}"] += 1
-        if self._world.trace is not None:
-            self._world.trace(f"{'':>10} *** {name}")
+        self._world.count(f"fault: {name}")
 
-    def _some(self) -> Member | None:
+    def _some(self, rng: Random) -> Member | None:
+        """Choose a member that runs, often the leader: there it hurts most."""
+        leader = self._world.leader
+        if leader is not None and rng.random() < LEADER_SHARE:
+            return leader
         running = self._world.running
-        return self._rng.choice(running) if running else None
+        return rng.choice(running) if running else None
 
-    def _link(self) -> tuple[MemberId, MemberId]:
-        one, other = self._rng.sample([*self._world.members], 2)
-        return one, other
+    def _any(self, rng: Random) -> Member:
+        """Choose a member, often the leader."""
+        leader = self._world.leader
+        if leader is not None and rng.random() < LEADER_SHARE:
+            return leader
+        return rng.choice([*self._world.members.values()])
+
+    def _link(self, rng: Random) -> tuple[MemberId, MemberId]:
+        one, other = self._any(rng).id, rng.choice([*self._world.members])
+        return rng.choice(((one, other), (other, one)))
 
     # Processes
 
-    def end_life(self, member: Member, name: str, *, power: bool) -> None:
+    def end_life(self, member: Member, name: str, *, power: bool, rng: Random) -> None:
         """End a process; start it again after a while."""
-        self._count(f"{name} {member.id}" if self._world.trace else name)
+        self._count(name)
+        self._world.note(f"{name} {member.id}")
         member.stop(power=power)
         self._world.network.forget(member.id)
         self._world.schedule.after(
-            self._rng.choice((1000, 100_000, 1_000_000)),
-            f"start {member.id}",
-            self._starter(member),
+            rng.choice((1000, 100_000, 1_000_000)), f"start {member.id}", self._starter(member)
         )
 
     def _starter(self, member: Member) -> Callable[[], None]:
@@ -96,28 +82,29 @@ class Faults:
 
     def ended(self, member: Member, why: str) -> None:
         """Take the news that a member stopped by itself, as it must when its disk fails."""
-        if member.is_damaged:
-            assert self._is_bit_flipped, f"{member.id} found damage where none was done: {why}"
-            self._count("damage found")
+        if not member.is_damaged:
+            rng = self._world.rng
+            self.end_life(member, "stopped by itself", power=rng.random() < 0.5, rng=rng)
             return
-        self.end_life(member, "stopped by itself", power=self._rng.random() < 0.5)
+        assert member.id in self._world.flipped, f"{member.id} found damage where none was: {why}"
+        self._count("damage found")
 
-    def kill(self) -> None:
-        member = self._some()
+    def kill(self, rng: Random) -> None:
+        member = self._some(rng)
         if member is not None:
-            self.end_life(member, "kill", power=False)
+            self.end_life(member, "kill", power=False, rng=rng)
 
-    def lose_power(self) -> None:
-        member = self._some()
+    def lose_power(self, rng: Random) -> None:
+        member = self._some(rng)
         if member is not None:
-            self.end_life(member, "power loss", power=True)
+            self.end_life(member, "power loss", power=True, rng=rng)
 
-    def lose_power_everywhere(self) -> None:
+    def lose_power_everywhere(self, rng: Random) -> None:
         for member in self._world.running:
-            self.end_life(member, "power loss of all", power=True)
+            self.end_life(member, "power loss of all", power=True, rng=rng)
 
-    def pause(self) -> None:
-        member = self._some()
+    def pause(self, rng: Random) -> None:
+        member = self._some(rng)
         if member is None:
             return
         self._count("pause")
@@ -126,94 +113,122 @@ class Faults:
         def resume() -> None:
             member.is_paused = False
 
-        self._world.schedule.after(self._rng.randrange(1_500_000), f"resume {member.id}", resume)
+        self._world.schedule.after(rng.randrange(1_500_000), f"resume {member.id}", resume)
 
     # Network
 
-    def cut_off(self) -> None:
+    def cut_off(self, rng: Random) -> None:
         self._count("cut off")
-        lonely = self._rng.choice([*self._world.members])
+        lonely = self._any(rng).id
         for other in self._world.members:
             self._world.network.cut |= {(lonely, other), (other, lonely)}
 
-    def cut_one_way(self) -> None:
-        self._count("one-way cut")
-        self._world.network.cut.add(self._link())
+    def cut_in_two(self, rng: Random) -> None:
+        self._count("cut in two")
+        members = [*self._world.members]
+        near = set(rng.sample(members, rng.randrange(len(members) + 1)))
+        self._world.network.cut |= {
+            (one, other) for one in members for other in members if (one in near) != (other in near)
+        }
 
-    def cut_pair(self) -> None:
+    def cut_one_way(self, rng: Random) -> None:
+        self._count("one-way cut")
+        self._world.network.cut.add(self._link(rng))
+
+    def cut_pair(self, rng: Random) -> None:
         self._count("cut between two")
-        one, other = self._link()
+        one, other = self._link(rng)
         self._world.network.cut |= {(one, other), (other, one)}
 
-    def mend_network(self) -> None:
+    def mend_network(self, _: Random) -> None:
         self._world.network.heal()
 
-    def lossy(self) -> None:
+    def lossy(self, rng: Random) -> None:
         self._count("bad network")
         network = self._world.network
-        network.drop = self._rng.choice((0.0, 0.02, 0.3))
-        network.double = self._rng.choice((0.0, 0.1))
-        network.reorder = self._rng.choice((0.0, 0.2))
-        network.delay_us = self._rng.choice(((200, 2000), (1000, 100_000), (100, 500_000)))
+        network.drop = rng.choice((0.0, 0.02, 0.3))
+        network.double = rng.choice((0.0, 0.1))
+        network.reorder = rng.choice((0.0, 0.2))
+        network.delay_us = rng.choice(((200, 2000), (1000, 100_000), (100, 500_000)))
 
-    def reset(self) -> None:
+    def reset(self, rng: Random) -> None:
         self._count("connection reset")
-        self._world.network.reset(self._link())
+        self._world.network.reset(self._link(rng))
 
-    def stall(self) -> None:
+    def stall(self, rng: Random) -> None:
         self._count("stalled link")
-        self._world.network.stall(self._link())
+        self._world.network.stall(self._link(rng))
 
-    def release(self) -> None:
+    def release(self, _: Random) -> None:
         self._world.network.release()
 
     # Disks and clocks
 
-    def slow_disk(self) -> None:
-        member = self._rng.choice([*self._world.members.values()])
+    def slow_disk(self, rng: Random) -> None:
         self._count("slow disk")
-        member.sync_us = self._rng.choice(((100, 3000), (20, 100), (50_000, 400_000)))
+        self._any(rng).storage_thread.sync_us = rng.choice((SYNC_US, (20, 100), (50_000, 400_000)))
 
-    def fail_sync(self) -> None:
-        member = self._some()
+    def fail_sync(self, rng: Random) -> None:
+        member = self._some(rng)
         if member is not None:
             self._count("failed sync")
             member.disk.sync_fails = True
 
-    def crash_in_storage(self) -> None:
-        member = self._some()
-        if member is not None and member.crash_in_work():
-            self.end_life(member, "crash inside a write", power=self._rng.random() < 0.7)
+    def fill_disk(self, rng: Random) -> None:
+        member = self._some(rng)
+        if member is not None:
+            self._count("full disk")
+            member.disk.is_full = True
 
-    def flip_bit(self) -> None:
-        """Damage one member's log for good, while it is down; only one, and only now and then."""
-        member = self._some()
-        if self._is_bit_flipped or member is None or self._rng.random() < 0.8:
-            return
-        self._is_bit_flipped = True
-        self.end_life(member, "bit flip", power=False)
-        member.disk.flip_bit(".log")
+    def crash_in_storage(self, rng: Random) -> None:
+        member = self._some(rng)
+        if member is not None:
+            member.storage_thread.crash_soon()
 
-    def other_clock(self) -> None:
+    def flip_bit(self, rng: Random) -> None:
+        """Damage a member's log for good; it finds out when it starts."""
+        member = self._some(rng)
+        if member is not None and self._world.can_lose(member):
+            self._world.flipped.add(member.id)
+            self.end_life(member, "bit flip", power=False, rng=rng)
+            member.disk.flip_bit(".log")
+
+    def wipe(self, rng: Random) -> None:
+        """Lose a member with all its data. Who takes its place is another member."""
+        member = self._some(rng)
+        if member is not None and self._world.can_lose(member):
+            self._count("wiped disk")
+            member.stop(power=True)
+            member.is_damaged = True
+            self._world.network.forget(member.id)
+
+    def other_clock(self, rng: Random) -> None:
         self._count("clock rate")
-        self._rng.choice([*self._world.members.values()]).rate = self._rng.uniform(0.5, 2.0)
+        self._any(rng).rate = rng.uniform(0.5, 2.0)
+
+    def jump_of_clock(self, rng: Random) -> None:
+        self._count("clock jump")
+        self._any(rng).clock_offset_ms += rng.randrange(-10_000, 10_000)
 
     # Operators
 
-    def transfer(self) -> None:
+    def reconfigure(self, rng: Random) -> None:
+        self._world.operator.act(rng)
+
+    def transfer(self, rng: Random) -> None:
         leader = self._world.leader
         if leader is not None:
             self._count("transfer")
-            leader.driver.transfer_leader(self._rng.choice([*self._world.members]))
+            leader.driver.transfer_leader(self._any(rng).id)
 
-    def campaign(self) -> None:
-        member = self._some()
+    def campaign(self, rng: Random) -> None:
+        member = self._some(rng)
         if member is not None and member.driver.core.role is not RaftRole.LEADER:
             self._count("campaign")
             member.driver.campaign()
 
-    def flush(self) -> None:
-        member = self._some()
+    def flush(self, rng: Random) -> None:
+        member = self._some(rng)
         if member is not None:
             self._count("flush")
             member.machine.flush_durably()
@@ -221,14 +236,40 @@ class Faults:
     # The end
 
     def end(self) -> None:
-        """Mend everything and break nothing any more."""
-        self._is_over = True
+        """Mend everything."""
         self._world.network.heal()
         for member in self._world.members.values():
             member.is_paused = False
             member.rate = 1.0
-            member.sync_us = (100, 3000)
+            member.storage_thread.mend()
             if member.is_running:
                 member.disk.recover()
             elif not member.is_damaged:
                 member.start()
+
+    _WEIGHTS: ClassVar[dict[Callable[[Faults, Random], None], int]] = {
+        kill: 4,
+        lose_power: 2,
+        lose_power_everywhere: 2,
+        pause: 2,
+        cut_off: 2,
+        cut_in_two: 2,
+        cut_one_way: 2,
+        cut_pair: 2,
+        lossy: 3,
+        reset: 3,
+        stall: 2,
+        slow_disk: 2,
+        fail_sync: 2,
+        fill_disk: 1,
+        crash_in_storage: 4,
+        flip_bit: 1,
+        wipe: 1,
+        other_clock: 2,
+        jump_of_clock: 2,
+        reconfigure: 20,
+        transfer: 3,
+        campaign: 2,
+        flush: 3,
+    }
+    _MENDING: ClassVar[dict[Callable[[Faults, Random], None], int]] = {mend_network: 6, release: 3}

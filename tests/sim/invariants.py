@@ -1,34 +1,33 @@
-"""Check after every step what must hold in every step (docs: Raft paper, figure 3, and more).
+"""Check after every step what must hold in every step: Raft paper, figure 3, and more.
 
-A breach raises ``Violation`` with a sentence that says what happened.
+Numbers in brackets are those of the list in docs/raft.md. A breach raises ``Violation`` with a
+sentence that says what happened.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from replication.core.quorum import VoteResult, joint_vote
 from replication.core.types import (
+    ConfState,
     Entry,
     LogIndex,
     MemberId,
-    Message,
-    MessageKind,
     RaftRole,
     SnapshotMeta,
     Term,
 )
+from tests.sim.history import History
+from tests.sim.machine import Applied, Stamped
+from tests.sim.promises import Promises
+from tests.sim.violation import demand
 
 if TYPE_CHECKING:
     from tests.sim.member import Member
 
-
-class Violation(AssertionError):
-    """Something that must never happen has happened."""
-
-
-def demand(holds: bool, message: str) -> None:
-    if not holds:
-        raise Violation(message)
+_Marks = tuple[int, int, int, int]
+"""Term, commit index, applied index and first index."""
 
 
 class Invariants:
@@ -36,128 +35,173 @@ class Invariants:
 
     def __init__(self, members: dict[MemberId, Member]) -> None:
         self._members = members
-        self._quorum = len(members) // 2 + 1
         self._leaders: dict[Term, MemberId] = {}
-        self._votes: dict[tuple[MemberId, Term], MemberId] = {}
         self._committed: dict[int, Term] = {}
         self._contents: dict[int, bytes] = {}
         self._digests: dict[int, bytes] = {}
-        self._indexes: dict[bytes, int] = {}
-        self._seen: dict[MemberId, tuple[int, int, int]] = {}
+        self._configurations: dict[int, ConfState] = {}
+        self._seen: dict[MemberId, _Marks] = {}
+        self._acted_by: dict[MemberId, ConfState] = {}
+        self._matches: dict[tuple[MemberId, Term], dict[MemberId, LogIndex]] = {}
+        self._lasts: dict[tuple[MemberId, Term], LogIndex] = {}
+        self.promises = Promises()
+        self.history = History()
         self.commit_max = LogIndex(1)
 
     # What members do
 
-    def sent(self, member: Member, message: Message) -> None:
-        """Check a message at the moment in which it leaves."""
-        hard_state = member.durable_hard_state()
-        is_pre_vote = message.kind in {MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY}
-        demand(
-            is_pre_vote or message.term <= hard_state.term,
-            f"{member.id} sent {message.kind.value} of term {message.term}, "
-            f"but only term {hard_state.term} is durable",
-        )
-        if message.kind is MessageKind.VOTE:
-            self._vote(member.id, message.term, member.id)
-        if message.kind is MessageKind.VOTE_REPLY and not message.reject:
-            self._vote(member.id, message.term, message.to)
-            durable = hard_state.term > message.term or hard_state.vote == message.to
-            demand(durable, f"{member.id} sent a vote that is not durable")
-        if message.kind is MessageKind.APPEND_REPLY and not message.reject:
-            synced = member.view.last_index()
-            superseded = hard_state.term > message.term
-            demand(
-                superseded or message.index <= synced,
-                f"{member.id} acknowledged {message.index}, but only {synced} is synced",
-            )
-
-    def _vote(self, voter: MemberId, term: Term, candidate: MemberId) -> None:
-        earlier = self._votes.setdefault((voter, term), candidate)
-        demand(
-            earlier == candidate,
-            f"{voter} voted for {earlier} and for {candidate} in term {term}",
-        )
-
-    def applied(self, member: Member, entry: Entry, digest: bytes) -> None:
-        """Check that everybody applies the same."""
+    def applied(
+        self, member: Member, entry: Entry, applied: Applied, content: Stamped | None
+    ) -> None:
+        """Check that everybody applies the same, and only what is committed. [2, 9]"""
         index = entry.index
+        committed = self._committed.get(index, entry.term)
+        demand(committed == entry.term, f"{member.id} applies what is not committed at {index}")
         demand(
-            self._digests.setdefault(index, digest) == digest,
+            self._contents.setdefault(index, entry.data) == entry.data,
+            f"two contents were applied at {index}",
+        )
+        demand(
+            self._digests.setdefault(index, applied.digest) == applied.digest,
             f"{member.id} has another state at {index} than others",
         )
-        self._indexes[digest] = index
-        self._contents.setdefault(index, entry.data)
-        demand(self._contents[index] == entry.data, f"two contents were applied at {index}")
+        self.history.record(applied, content)
 
     def installed(self, member: Member, index: LogIndex, digest: bytes) -> None:
-        """Check that a snapshot holds what others had at that index."""
+        """Check that a snapshot holds what others had at that index. [9]"""
         demand(
             self._digests.get(index) == digest,
             f"{member.id} installed a state at {index} that nobody had",
         )
 
-    def acknowledged(self, data: bytes, digest: bytes) -> None:
-        """Check that a client was told the truth: the digest names exactly one history."""
-        index = self._indexes.get(digest)
-        demand(
-            index is not None and self._contents[index] == data,
-            f"a client was told that {data[:20]!r} was applied; it was not",
-        )
-
     def read(self, asked_at: LogIndex, answer: LogIndex) -> None:
-        """Check that a linearizable read saw everything committed before it was asked for."""
+        """Check that a linearizable read saw everything committed before it was asked for. [7]"""
         demand(answer >= asked_at, f"a read was answered at {answer}, but {asked_at} was committed")
+
+    def check_installable(self, meta: SnapshotMeta) -> None:
+        """Check that a snapshot stands for committed entries, and for their configuration."""
+        demand(
+            self._committed.get(meta.index, meta.term) == meta.term,
+            f"a snapshot of {meta.index} names term {meta.term}",
+        )
+        demand(
+            self._configurations.get(meta.index, meta.conf_state) == meta.conf_state,
+            f"a snapshot of {meta.index} names another configuration than was in force",
+        )
 
     # What members are
 
     def check(self, member: Member) -> None:
         """Check a member after something happened to it."""
         core = member.driver.core
-        term, commit, applied = core.term, core.commit_index, member.machine.applied_index
-        before = self._seen.get(member.id, (0, 0, 0))
-        if (term, commit, applied) == before and core.role is not RaftRole.LEADER:
+        leads = core.role is RaftRole.LEADER
+        applied = member.machine.applied_index
+        marks = (core.term, core.commit_index, applied, member.view.first_index())
+        before = self._seen.get(member.id, (0, 0, 0, 0))
+        if marks == before and not leads:
             return
-        demand(term >= before[0], f"the term of {member.id} fell from {before[0]} to {term}")
-        demand(commit >= before[1], f"the commit index of {member.id} fell to {commit}")
-        demand(applied >= before[2], f"the applied index of {member.id} fell to {applied}")
-        demand(applied <= commit <= core.last_index, f"{member.id}: {applied} {commit}")
-        self._seen[member.id] = (term, commit, applied)
-        if core.role is RaftRole.LEADER:
+        self._check_marks(member, marks, before)
+        self._seen[member.id] = marks
+        if applied != before[2] and not member.is_installing:
+            self._check_configuration(member, applied)
+        if leads:
             self._check_leader(member)
-        for index in range(before[1] + 1, commit + 1):
+        for index in range(before[1] + 1, core.commit_index + 1):
             self._check_committed(member, LogIndex(index))
+        self._acted_by[member.id] = member.configuration
+
+    def _check_marks(self, member: Member, marks: _Marks, before: _Marks) -> None:
+        """Nothing falls, and the marks are in order. [4]"""
+        for name, now, then in zip(
+            ("term", "commit index", "applied index", "first index"), marks, before, strict=True
+        ):
+            demand(now >= then, f"the {name} of {member.id} fell from {then} to {now}")
+        _, commit, applied, first = marks
+        last = member.driver.core.last_index
+        demand(applied <= commit <= last, f"{member.id}: {applied}, {commit}, {last} in this order")
+        demand(first <= applied + 1, f"the log of {member.id} begins behind what is applied")
+
+    def _check_configuration(self, member: Member, applied: LogIndex) -> None:
+        """The same configuration is in force at the same index, for everybody. [6]"""
+        configuration = member.membership_at(applied)
+        known = self._configurations.setdefault(applied, configuration)
+        demand(
+            known == configuration,
+            f"{member.id} has {configuration} at {applied}, others {known}",
+        )
 
     def _check_leader(self, member: Member) -> None:
         core = member.driver.core
         known = self._leaders.get(core.term)
         if known is None:
             self._leaders[core.term] = member.id
-            # Everything committed in earlier terms is in the log of every later leader; since logs
-            # that agree at an index agree before it, the last one proves all.
-            last = self.commit_max
+            self._check_election(member)
+        else:
+            demand(known == member.id, f"term {core.term} has two leaders: {known}, {member.id}")
+        last = self._lasts.get((member.id, core.term), LogIndex(0))
+        demand(core.last_index >= last, f"{member.id} cut its log while it led")
+        if core.last_index > last:
+            self._lasts[(member.id, core.term)] = core.last_index
             demand(
-                core.last_index >= last and member.term_at(last) == self._committed.get(last, 1),
-                f"{member.id} leads term {core.term} without entry {last}, which is committed",
+                len(member.uncommitted_changes()) <= 1,
+                f"{member.id} leads with two membership changes that are not committed",
             )
-        demand(
-            known in {None, member.id},
-            f"term {core.term} has two leaders: {known} and {member.id}",
-        )
-        for peer, progress in core.status().progress.items():
-            demand(progress.next > progress.match, f"next <= match for {peer} at {member.id}")
-            self._check_match(member, self._members[peer], progress.match)
+        if member.machine.applied_index == core.last_index:
+            size = core._member.uncommitted_bytes
+            demand(not size, f"{member.id} counts {size} uncommitted bytes, but there are none")
+        self._check_progress(member)
 
-    def _check_match(self, leader: Member, peer: Member, match: LogIndex) -> None:
-        """Check that what a leader counts as stored somewhere is synced there, itself included."""
+    def _check_progress(self, member: Member) -> None:
+        """``next`` lies behind ``match``, and ``match`` does not fall in a leadership. [4]"""
+        core = member.driver.core
+        key = (member.id, core.term)
+        before = self._matches.get(key, {})
+        now: dict[MemberId, LogIndex] = {}
+        for peer, progress in core._member.members.progress.items():
+            match = now[peer] = progress.match
+            then = before.get(peer)
+            demand(progress.next > match, f"next <= match for {peer} at {member.id}")
+            if then != match:
+                demand(
+                    then is None or match > then,
+                    f"{member.id} knew {then} of {peer} in term {core.term}, now only {match}",
+                )
+                self._check_match(member, peer, match)
+        self._matches[key] = now
+
+    def _check_election(self, member: Member) -> None:
+        """Check a new leader's votes [1, 6], and that it has all that is committed [2]."""
+        core = member.driver.core
+        votes = {
+            voter: candidate == member.id
+            for voter, candidate in self.promises.votes_of(core.term).items()
+        }
+        vote = member.durable_hard_state()
+        votes[member.id] = vote.term == core.term and vote.vote == member.id
+        demand(
+            joint_vote(member.configuration, votes) is VoteResult.WON,
+            f"{member.id} leads term {core.term} with the votes {votes}",
+        )
+        # Logs that agree at an index agree before it, so the last entry proves all.
+        last = self.commit_max
+        demand(
+            core.last_index >= last and member.term_at(last) == self._committed.get(last, 1),
+            f"{member.id} leads term {core.term} without entry {last}, which is committed",
+        )
+
+    def _check_match(self, leader: Member, peer_id: MemberId, match: LogIndex) -> None:
+        """What a leader counts as stored somewhere is synced there, itself too. [3]"""
+        peer = self._members[peer_id]
         if peer.is_damaged or peer.durable_hard_state().term > leader.driver.core.term:
             return
-        term = leader.term_at(match)
+        at = leader.term_at(match)
         demand(
-            term is None or peer.has_synced(match, term),
-            f"{leader.id} counts {match} as stored by {peer.id}, which has not synced it",
+            at is None or peer.has_synced(match, at),
+            f"{leader.id} counts {match} as stored by {peer_id}, which has not synced it",
         )
 
     def _check_committed(self, member: Member, index: LogIndex) -> None:
+        """What is committed never changes [2] and is synced on a quorum [3]."""
         term = member.term_at(index)
         if term is None:  # A snapshot took its place.
             return
@@ -170,14 +214,16 @@ class Invariants:
             return
         self._committed[index] = term
         self.commit_max = max(self.commit_max, index)
-        holders = [each.id for each in self._members.values() if each.has_synced(index, term)]
+        holders = {each.id: each.has_synced(index, term) for each in self._members.values()}
+        # The change may have been applied in this same step.
+        in_force = (self._acted_by.get(member.id, member.configuration), member.configuration)
         demand(
-            len(holders) >= self._quorum,
+            any(joint_vote(each, holders) is VoteResult.WON for each in in_force),
             f"{member.id} commits {index}, which only {holders} have synced",
         )
 
     def began(self, member: Member, synced: tuple[LogIndex, Term] | None) -> None:
-        """Note a new life: commit and applied index may start lower, the term may not.
+        """Note a new life: commit and applied index may start lower, the term may not. [5]
 
         ``synced`` is the last entry that the life before had synced.
         """
@@ -186,14 +232,27 @@ class Invariants:
                 member.has_synced(*synced),
                 f"{member.id} forgot entry {synced[0]} of term {synced[1]}, which it had synced",
             )
-        before = self._seen.get(member.id)
-        if before is not None:
+        self._acted_by.pop(member.id, None)
+        if member.id in self._seen:
             # Only what was synced counts; a term that was never written may be forgotten.
-            self._seen[member.id] = (member.durable_hard_state().term, 0, 0)
+            self._seen[member.id] = (member.durable_hard_state().term, 0, 0, 0)
 
-    def check_installable(self, meta: SnapshotMeta) -> None:
-        """Check that a snapshot stands for committed entries."""
-        demand(
-            self._committed.get(meta.index, meta.term) == meta.term,
-            f"a snapshot of {meta.index} names term {meta.term}",
-        )
+    def compare_logs(self) -> None:
+        """Check that logs which agree somewhere agree everywhere before. [2]"""
+        whole = [each for each in self._members.values() if not each.is_damaged and each.has_lived]
+        for position, one in enumerate(whole):
+            for other in whole[position + 1 :]:
+                self._compare(one, other)
+
+    def _compare(self, one: Member, other: Member) -> None:
+        first = max(one.view.first_index() - 1, other.view.first_index() - 1)
+        last = min(one.view.last_index(), other.view.last_index())
+        have_met = False
+        for index in range(last, first - 1, -1):
+            at = LogIndex(index)
+            meet = one.view.term(at) == other.view.term(at)
+            demand(
+                meet or not have_met,
+                f"{one.id} and {other.id} differ at {index}, below where they agree",
+            )
+            have_met = have_met or meet

@@ -1,19 +1,64 @@
-"""A state machine whose whole state is a digest of what was applied, and where it stands."""
+"""The queue as a replicated state machine on a store that forgets what was not flushed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from random import Random
+from struct import Struct
 
-from replication.core.types import Entry, LogIndex
+from replication.core.types import Entry, EntryKind, LogIndex, Term
+from service.queue.commands import Command, Result
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from service.queue.values import value
+from tests.service.queue.memory_store import MemoryStore
+
+NO_DIGEST = bytes(16)
+DIGEST_PERIOD = 64
+"""Every so many entries the whole state is digested, which takes longer than to apply them."""
+
+_LENGTHS = Struct(">II")
 
 
-class FrozenDigest:
-    """A snapshot of a ``DigestMachine``, in several pieces."""
+@value
+class Stamped:
+    """The commands of an entry and the time that its leader gave it."""
 
-    def __init__(self, index: LogIndex, digest: bytes) -> None:
+    now_ms: int
+    commands: Sequence[Command]
+
+
+@value
+class Applied:
+    """What an entry did, and a digest of all that was applied up to it."""
+
+    index: LogIndex
+    digest: bytes
+    now_ms: int
+    results: Sequence[Result]
+
+
+@value
+class Durable:
+    """What survives the end of a process."""
+
+    index: LogIndex = LogIndex(0)
+    digest: bytes = NO_DIGEST
+    store: MemoryStore = MemoryStore()
+    """Never written to: a new process begins with a copy."""
+
+
+NOTHING = Durable()
+
+
+class FrozenState:
+    """A snapshot."""
+
+    def __init__(self, index: LogIndex, digest: bytes, pairs: Mapping[bytes, bytes]) -> None:
         self.index = index
-        self._content = digest
+        packed = [_LENGTHS.pack(len(k), len(v)) + k + v for k, v in sorted(pairs.items())]
+        self._content = digest + b"".join(packed)
 
     def read(self, offset: int, size: int) -> bytes:
         return self._content[offset : offset + size]
@@ -22,64 +67,113 @@ class FrozenDigest:
         pass
 
 
-class DigestMachine:
-    """Equal digests at equal indexes mean equal histories.
+class QueueMachine:
+    """Equal digests at equal indexes mean equal histories, and now and then equal queues.
 
-    Effects are durable only after ``flush_durably``, as with a RocksDB without its log.
+    What the entries say is looked up in ``contents``: their encoding has tests of its own. What may
+    differ between replicas differs: when changes are collected, and how much is kept in memory.
     """
 
-    def __init__(self, durable: tuple[LogIndex, bytes] = (LogIndex(0), bytes(16))) -> None:
-        self.applied_index, self.digest = durable
-        self.durable = durable
+    def __init__(
+        self, contents: Mapping[bytes, Stamped], rng: Random, durable: Durable = NOTHING
+    ) -> None:
+        self._contents = contents
+        self._pace = rng.choice((1, 4, 30))
+        self._limits = Limits(
+            head_entries_max=rng.choice((2, 5, 1000)),
+            resident_bytes_max=rng.choice((1, 1000, 1 << 20)),
+            feed_chunk_rows_max=rng.choice((1, 7, 100)),
+        )
+        self._durable = durable
+        self._open(durable.store.copy(), durable.index, durable.digest)
+
+    def _open(self, store: MemoryStore, index: LogIndex, digest: bytes) -> None:
+        self._store = store
+        self.queue = Queue(store, self._limits)
+        self.applied_index, self.digest = index, digest
+        self.applied_term = Term(0)
+        """The term of the last entry applied in this life; 0 after a start or a snapshot."""
+        self._written = (index, digest)
+        assert self.queue.applied_index == index
+
+    @property
+    def durable(self) -> Durable:
+        return self._durable
 
     @property
     def durable_index(self) -> LogIndex:
-        return self.durable[0]
+        return self._durable.index
 
-    def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
-        results: list[object] = []
-        for entry in entries:
-            assert entry.index == self.applied_index + 1
-            self.applied_index = entry.index
-            change = blake2b(self.digest, digest_size=16)
-            change.update(b"%d %d " % (entry.index, entry.term))
-            change.update(entry.data)
-            self.digest = change.digest()
-            results.append(self.digest)
-        return results
+    def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
+        done = [self._apply(entry) for entry in entries]
+        waiting = self.applied_index - self._written[0]
+        has_change = any(each.kind is not EntryKind.NORMAL for each in entries)
+        if not self._written[0] or waiting >= self._pace or has_change:
+            self.collect()
+        return done
+
+    def _apply(self, entry: Entry) -> Applied:
+        assert entry.index == self.applied_index + 1
+        content = self._contents.get(entry.data)
+        commands: Sequence[Command] = () if content is None else content.commands
+        now_ms = self.queue.now_ms if content is None else content.now_ms
+        results = self.queue.apply(entry.index, now_ms, commands)
+        self.applied_index, self.applied_term = entry.index, entry.term
+        chain = blake2b(self.digest, digest_size=16)
+        chain.update(b"%d %d " % (entry.index, entry.term))
+        chain.update(entry.data)
+        if entry.index % DIGEST_PERIOD == 0:
+            chain.update(self.queue.digest())
+        self.digest = chain.digest()
+        return Applied(entry.index, self.digest, now_ms, results)
+
+    def collect(self) -> None:
+        self._store.write(self.queue.collect_writes())
+        self._written = (self.applied_index, self.digest)
 
     def flush_durably(self) -> LogIndex:
-        self.durable = (self.applied_index, self.digest)
-        return self.applied_index
-
-    def open_snapshot(self) -> FrozenDigest:
-        return FrozenDigest(self.applied_index, self.digest)
+        self._durable = Durable(*self._written, self._store.copy())
+        return self._durable.index
 
     @property
     def snapshot_index(self) -> LogIndex:
-        return self.applied_index
+        return self._written[0]
 
-    def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedDigest:
-        return StagedDigest(self, index, b"".join(chunks))
+    def open_snapshot(self) -> FrozenState:
+        return FrozenState(*self._written, self._store.pairs)
 
-    def adopted(self) -> None:
-        """Notice that a snapshot took the place of the state."""
+    def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> StagedState:
+        content = b"".join(chunks)
+        pairs: dict[bytes, bytes] = {}
+        at = len(NO_DIGEST)
+        while at < len(content):
+            key_bytes, value_bytes = _LENGTHS.unpack_from(content, at)
+            middle = at + _LENGTHS.size + key_bytes
+            at = middle + value_bytes
+            pairs[content[middle - key_bytes : middle]] = content[middle:at]
+        return StagedState(self, Durable(index, content[: len(NO_DIGEST)], MemoryStore(pairs)))
+
+    def switched(self, state: Durable) -> None:
+        """Take note that a restart would find ``state``."""
+        self._durable = state
+
+    def adopted(self, state: Durable) -> None:
+        """Go on from ``state``."""
+        self._open(state.store.copy(), state.index, state.digest)
 
 
-class StagedDigest:
-    """A snapshot beside the state of a ``DigestMachine``."""
+class StagedState:
+    """A state beside the one of a ``QueueMachine``."""
 
-    def __init__(self, machine: DigestMachine, index: LogIndex, digest: bytes) -> None:
-        assert len(digest) == 16
+    def __init__(self, machine: QueueMachine, state: Durable) -> None:
         self._machine = machine
-        self._state = (index, digest)
+        self._state = state
 
     def switch(self) -> None:
-        self._machine.durable = self._state
+        self._machine.switched(self._state)
 
     def adopt(self) -> None:
-        self._machine.applied_index, self._machine.digest = self._state
-        self._machine.adopted()
+        self._machine.adopted(self._state)
 
     def discard(self) -> None:
         pass

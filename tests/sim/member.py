@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -10,6 +9,7 @@ from typing import Protocol, TypeVar
 
 import google_crc32c
 
+from replication.core.confchange import of_entry
 from replication.core.config import Config
 from replication.core.errors import Compacted, Unavailable
 from replication.core.types import (
@@ -19,6 +19,7 @@ from replication.core.types import (
     LogIndex,
     MemberId,
     Message,
+    RaftRole,
     Snapshot,
     SnapshotMeta,
     SoftState,
@@ -31,16 +32,18 @@ from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
 from replication.storage.stored_log import StoredLog
 from replication.trimmer import TrimPolicy
-from tests.sim.disk import Crashed, SimDisk
+from tests.sim.disk import SimDisk
 from tests.sim.invariants import Invariants
-from tests.sim.machine import DigestMachine
+from tests.sim.machine import Applied, Durable, QueueMachine
 from tests.sim.schedule import Event, Schedule
+from tests.sim.storage_thread import StorageThread
+from tests.sim.workload import Workload
 
 T = TypeVar("T")
 
 TICK_US = 50_000
 
-PIECE_BYTES = 5
+PIECE_BYTES = 1024
 """Snapshots travel in several pieces."""
 
 Piece = tuple[int, bytes, int]
@@ -63,6 +66,7 @@ class World(Protocol):
 
     schedule: Schedule
     invariants: Invariants
+    workload: Workload
 
     def send(self, message: Message, incarnation: int) -> None: ...
 
@@ -72,20 +76,23 @@ class World(Protocol):
 
     def ended(self, member: Member, why: str) -> None: ...
 
+    def crashed(self, member: Member) -> None: ...
 
-class CheckedMachine(DigestMachine):
+
+class CheckedMachine(QueueMachine):
     """Shows everything that it applies to the invariants."""
 
     member: Member
 
-    def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
+    def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
         results = super().apply(entries)
-        for entry, digest in zip(entries, results, strict=True):
-            assert isinstance(digest, bytes)
-            self.member.world.invariants.applied(self.member, entry, digest)
+        for entry, applied in zip(entries, results, strict=True):
+            content = self._contents.get(entry.data)
+            self.member.world.invariants.applied(self.member, entry, applied, content)
         return results
 
-    def adopted(self) -> None:
+    def adopted(self, state: Durable) -> None:
+        super().adopted(state)
         self.member.world.invariants.installed(self.member, self.applied_index, self.digest)
 
 
@@ -93,32 +100,37 @@ class Member:
     """A member through all its lives."""
 
     def __init__(
-        self, member: MemberId, world: World, config: Config, rng: Random, members: int
+        self, member: MemberId, world: World, config: Config, rng: Random, founders: ConfState
     ) -> None:
+        """``founders`` is empty for a member that joins a group that exists."""
         self.id = member
         self.world = world
+        self.config = config
         self.disk = SimDisk(rng)
+        self.storage_thread = StorageThread(self, self.disk, rng)
         self.is_running = False
+        self.has_lived = False
         self.is_damaged = False
+        """Its data is lost; it may never come back."""
         self.is_paused = False
-        self.is_whole = True
-        """No write of this life was broken off, which may have cut a suffix already."""
         self.rate = 1.0
         """How fast its clock runs."""
-        self.sync_us = (100, 3000)
-        self.machine = CheckedMachine()
-        self.machine.member = self
+        self.clock_offset_ms = rng.randrange(1000)
+        self.stamped_ms = 0
+        """The latest time that it has given to an entry in this life."""
+        self.machine = CheckedMachine(world.workload.contents, rng)
         self.incarnation = 0
         self.heard: dict[MemberId, int] = {}
         """Latest life of each peer that was heard of."""
         self.driver: Driver
         self.view: StoredLog
-        self._config = config
         self._rng = rng
-        self._founders = ConfState(voters=tuple(MemberId(each) for each in range(1, members + 1)))
+        self._founders = founders
         self._events: set[Event] = set()
         self._pump: Event | None = None
-        self._work: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+        self._pumps_at_once = False
+        self._is_in_event = False
+        self._started_up = Term(0)
         self._transfers: list[Callable[[bool], None]] = []
         """Who waits to hear that a snapshot was received."""
         self._synced: tuple[LogIndex, Term] | None = None
@@ -131,7 +143,8 @@ class Member:
     def start(self) -> None:
         """Begin a life with what the disk has."""
         self.disk.recover()
-        self.machine = CheckedMachine(self.machine.durable)
+        durable = self.machine.durable
+        self.machine = CheckedMachine(self.world.workload.contents, self._rng, durable)
         self.machine.member = self
         config = StorageConfig(
             Identity("sim", self.id, 0),
@@ -150,14 +163,17 @@ class Member:
         self.view = self._storage.view
         self.incarnation = self._storage.incarnation
         self.heard.clear()
-        self.is_running = self.is_whole = True
+        self.storage_thread.begin_life()
+        self.is_running = self.has_lived = True
         self.is_paused = False
+        self.stamped_ms = 0
+        self._started_up = Term(0)
         self.world.invariants.began(self, synced)
         policy = TrimPolicy(self._rng.choice((3000, 20_000)), self._rng.choice((0, 5, 50)))
         self.driver = build_driver(
-            self._config, self._rng.randrange, self._storage, self.machine, self, self, policy
+            self.config, self._rng.randrange, self._storage, self.machine, self, self, policy
         )
-        self._later(self._rng.randrange(TICK_US), f"tick {self.id}", self._tick)
+        self.later(self._rng.randrange(TICK_US), "tick", self._tick)
 
     def stop(self, *, power: bool) -> None:
         """End this life in the middle of whatever it did."""
@@ -166,11 +182,10 @@ class Member:
             event.cancel()
         self._events.clear()
         self._pump = None
-        if self.is_whole:
+        self._pumps_at_once = False
+        self._synced = None
+        if self.storage_thread.is_whole:
             self._synced = (self.view.last_index(), self.view.term(self.view.last_index()))
-        else:
-            self._synced = None
-        self._work.clear()
         transfers, self._transfers = self._transfers, []
         for done in transfers:
             done(False)
@@ -178,17 +193,34 @@ class Member:
             self.disk.lose_power()
         self.driver.fail_all(SnapshotBroken("the process ended"))
 
-    def crash_in_work(self) -> bool:
-        """Let the storage worker get stuck in the middle of its work; tell whether it had any."""
-        if not self._work:
-            return False
-        self.is_whole = False
-        self.disk.crash_at = self.disk.operations + self._rng.randrange(1, 8)
-        with contextlib.suppress(Crashed, OSError):
-            self._work[0][0]()
-        return True
+    def failed(self, error: OSError) -> None:
+        """End because the disk has failed."""
+        self.world.ended(self, f"failed: {error}")
 
-    # Facts for the invariants
+    def crashed(self) -> None:
+        """End in the middle of a write."""
+        self.world.crashed(self)
+
+    # Facts
+
+    @property
+    def serves(self) -> bool:
+        """Tell whether it leads and has applied an entry of its own term."""
+        core = self.driver.core
+        return core.role is RaftRole.LEADER and self.machine.applied_term == core.term
+
+    @property
+    def configuration(self) -> ConfState:
+        return self.driver.core._member.configuration
+
+    @property
+    def is_installing(self) -> bool:
+        """Tell whether the state is ahead of what the storage knows, since it was replaced."""
+        return self.driver._installer.current is not None
+
+    def clock_ms(self) -> int:
+        """Return what its own clock shows."""
+        return int(self.world.schedule.now_us * self.rate) // 1000 + self.clock_offset_ms
 
     def durable_hard_state(self) -> HardState:
         operations, found = self._hard_state
@@ -204,9 +236,22 @@ class Member:
             return None
 
     def has_synced(self, index: LogIndex, term: Term) -> bool:
+        if not self.has_lived:
+            return False
         if index < self.view.first_index() - 1:
             return True
         return index <= self.view.last_index() and self.view.term(index) == term
+
+    def membership_at(self, index: LogIndex) -> ConfState:
+        return self._storage.membership_at(index)
+
+    def uncommitted_changes(self) -> list[LogIndex]:
+        """Return where its log has membership changes that it does not know to be committed."""
+        log = self.driver.core._member.log
+        if log.commit_index == log.last_index:
+            return []
+        tail = log.entries(LogIndex(log.commit_index + 1), LogIndex(log.last_index + 1), 1 << 30)
+        return [entry.index for entry in tail if of_entry(entry) is not None]
 
     # Input
 
@@ -215,7 +260,7 @@ class Member:
             return
         self.heard[message.sender] = incarnation
         if self.is_paused:
-            self._later(
+            self.later(
                 self._rng.randrange(50_000), "late", lambda: self.receive(message, incarnation)
             )
         else:
@@ -239,6 +284,10 @@ class Member:
             incoming.detach(turn)
             done(False)
             return
+        except OSError as error:
+            done(False)
+            self.failed(error)
+            return
         incoming.complete(turn)
         self._transfers.append(done)
 
@@ -250,7 +299,7 @@ class Member:
         self.driver.receive_snapshot(replace(message, snapshot=reference), incoming, taken)
 
     def _tick(self) -> None:
-        self._later(int(TICK_US / self.rate), f"tick {self.id}", self._tick)
+        self.later(int(TICK_US / self.rate), "tick", self._tick)
         if not self.is_paused:
             self.driver.tick()
 
@@ -258,7 +307,7 @@ class Member:
 
     def send(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            self.world.invariants.sent(self, message)
+            self.world.invariants.promises.sent(self, message)
             self.world.send(message, self.incarnation)
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
@@ -271,54 +320,56 @@ class Member:
                 self.driver.snapshot_sent(message.to, ok=ok)
 
         self.world.send_snapshot(announcement, pieces_of(content), done)
-        content.close()
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        self._work.append((work, then))  # type: ignore[arg-type]  # the pair agrees on T
-        if len(self._work) == 1:
-            self._begin_work()
-
-    def _begin_work(self) -> None:
-        self._later(self._rng.randint(*self.sync_us), f"store {self.id}", self._end_work)
-
-    def _end_work(self) -> None:
-        work, then = self._work[0]
-        try:
-            result = work()
-        except OSError as error:
-            self.is_whole = False
-            self.world.ended(self, f"failed: {error}")
-            return
-        self._work.pop(0)
-        if self._work:
-            self._begin_work()
-        then(result)
-        if self.is_running:
-            self.pump()
+        self.storage_thread.store(work, then)
 
     def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        self._later(self._rng.randrange(1, 20_000), f"flush {self.id}", lambda: then(work()))
+        def happen() -> None:
+            try:
+                result = work()
+            except OSError as error:
+                self.failed(error)
+                return
+            then(result)
+
+        self.later(self._rng.randrange(1, 20_000), "flush", happen)
 
     def request_pump(self) -> None:
-        if self._pump is None:
-            self._pump = self._later(self._rng.randrange(1, 50), f"pump {self.id}", self.pump)
+        """Pump at the end of this event, as a node with nothing else to do; or a little later."""
+        if self._pump is None and not self._pumps_at_once:
+            if self._is_in_event and self._rng.random() < 0.7:
+                self._pumps_at_once = True
+            else:
+                self._pump = self.later(self._rng.randrange(1, 50), "pump", self.pump)
 
     def pump(self) -> None:
         if self._pump is not None:
             self._pump.cancel()
             self._pump = None
+        self._pumps_at_once = False
         self.driver.pump()
 
-    def _later(self, delay_us: int, name: str, run: Callable[[], None]) -> Event:
+    def later(self, delay_us: int, name: str, run: Callable[[], None]) -> Event:
+        """Let this process do something, if it lives then."""
+
         def happen() -> None:
             self._events.discard(event)
-            run()
-            if self.is_running:
-                self.world.invariants.check(self)
+            self.act(run)
 
-        event = self.world.schedule.after(delay_us, name, happen)
+        event = self.world.schedule.after(delay_us, f"{self.id} {name}", happen)
         self._events.add(event)
         return event
+
+    def act(self, run: Callable[[], None]) -> None:
+        """Do something as this process; then look whether all is well."""
+        self._is_in_event = True
+        run()
+        if self._pumps_at_once and self.is_running:
+            self.pump()
+        self._is_in_event = False
+        if self.is_running:
+            self.world.invariants.check(self)
 
     # Observer
 
@@ -326,7 +377,9 @@ class Member:
         pass
 
     def applied(self, index: LogIndex) -> None:
-        pass
+        if self.serves and self._started_up != self.driver.core.term:
+            self._started_up = self.driver.core.term
+            self.world.workload.startup(self)
 
     def synced(self, entries: int, log_bytes: int) -> None:
         pass

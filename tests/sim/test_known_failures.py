@@ -46,7 +46,7 @@ def test_a_repeated_range_does_not_shorten_an_acknowledged_log(seed):
     leader.driver.unreachable(near.id)
     world.until(lambda: all(each.done() for each in proposals))
     last = leader.machine.applied_index
-    world.faults.end_life(leader, "kill", power=True)
+    world.faults.end_life(leader, "kill", power=True, rng=world.rng)
     world.network.heal()
     world.until(lambda: min(near.machine.applied_index, far.machine.applied_index) >= last)
     world.settle()

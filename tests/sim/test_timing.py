@@ -11,7 +11,7 @@ from tests.sim.world import World
 
 def failover_ms(seed: int) -> int:
     """Kill the leader at some moment; return the time until another has committed an entry."""
-    world = World(seed, is_scripted=True)
+    world = World(seed, 3, is_scripted=True)
     leader = world.elect()
     world.elapse(world.rng.randrange(300))
     killed_at = world.schedule.now_us
@@ -38,11 +38,11 @@ def test_a_killed_leader_is_replaced_in_less_than_600_ms_in_the_median():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_disks_that_stall_for_200_ms_cost_no_election(seed):
-    world = World(seed, is_scripted=True)
+    world = World(seed, 3, is_scripted=True)
     leader = world.elect()
     term = leader.driver.core.term
     for member in world.members.values():
-        member.sync_us = (200_000, 200_000)
+        member.storage_thread.sync_us = (200_000, 200_000)
     for _ in range(10):
         proposals = world.propose(leader, 3)
         world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
@@ -52,7 +52,7 @@ def test_disks_that_stall_for_200_ms_cost_no_election(seed):
 
 
 def test_an_idle_group_keeps_its_leader_and_says_little():
-    world = World(1, is_scripted=True)
+    world = World(1, 3, is_scripted=True)
     leader = world.elect()
     world.elapse(100)
     before = world.network.messages

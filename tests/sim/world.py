@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 
 from replication.core.config import Config
-from replication.core.types import LogIndex, MemberId, Message, RaftRole
+from replication.core.quorum import VoteResult, joint_vote
+from replication.core.types import ConfState, LogIndex, MemberId, Message, RaftRole
+from service.queue.commands import TaskView
+from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults
-from tests.sim.invariants import Invariants, demand
+from tests.sim.invariants import Invariants
 from tests.sim.member import TICK_US, Member, Piece
 from tests.sim.network import Network
+from tests.sim.operator import Operator
 from tests.sim.schedule import Schedule
+from tests.sim.violation import demand
+from tests.sim.workload import TUBE, Answer, Call, Workload
 
 ELECTION_TICKS = 7
 QUIET_ELECTIONS = 12
 """Election timeouts without faults within which the group must make progress again."""
 
+SIZES = (3, 3, 3, 3, 5, 5, 4, 2, 1)
+"""How many members a run may begin with."""
 
-class Proposal:
-    """An ``Outcome`` of a client's proposal, checked when it comes."""
-
-    def __init__(self, world: World, data: bytes) -> None:
-        self._world = world
-        self._data = data
-        self._is_done = False
-        self.error: BaseException | None = None
-        """Why there is no result."""
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def set_result(self, result: object, /) -> None:
-        self._is_done = True
-        self._world.acknowledge(self._data, result)
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        self._is_done = True
-        self.error = exception
-        self._world.counts[f"client: {type(exception).__name__}"] += 1
+NEWCOMERS_MAX = 4
+COMPARE_PERIOD = 500
+"""Steps after which whole logs are compared."""
 
 
 class Read:
@@ -68,35 +58,62 @@ class Read:
 class World:
     """One run. ``step`` lets one thing happen; invariants are checked each time."""
 
-    def __init__(self, seed: int, members: int = 3, *, is_scripted: bool = False) -> None:
-        """Make the world; in a scripted one nothing breaks and nobody asks by itself."""
-        self.rng = Random(seed)
+    def __init__(
+        self,
+        seed: int,
+        members: int | None = None,
+        *,
+        is_scripted: bool = False,
+        chosen: Collection[int] | None = None,
+    ) -> None:
+        """Make the world; in a scripted one nothing breaks and nobody asks by itself.
+
+        ``chosen`` are the decisions to follow, all if it is None.
+        """
+        self.rng = Random(f"{seed} world")
         self.schedule = Schedule()
         self.counts: Counter[str] = Counter()
         self.steps = 0
+        self.decided = 0
+        """How many decisions were made, or left out."""
         self.trace: Callable[[str], None] | None = None
-        self.network = Network(self.schedule, self.rng, self._deliver, self._lost)
+        self.network = Network(self.schedule, Random(f"{seed} network"), self._deliver, self._lost)
         self.members: dict[MemberId, Member] = {}
+        self.flipped: set[MemberId] = set()
+        """Members whose data was damaged on purpose."""
         self.invariants = Invariants(self.members)
+        self.workload = Workload(self.counts, self.invariants)
+        self.faults = Faults(self, Random(f"{seed} faults"))
+        self.operator = Operator(self)
+        self._seed = seed
         self._data_count = 0
-        for number in range(1, members + 1):
-            member = MemberId(number)
-            config = Config(
-                member,
-                election_ticks=ELECTION_TICKS,
-                heartbeat_ticks=2,
-                message_bytes_max=self.rng.choice((100, 2000, 1 << 20)),
-                inflight_messages_max=self.rng.choice((2, 16, 256)),
-                committed_bytes_max=self.rng.choice((200, 1 << 20)),
-            )
-            self.members[member] = Member(member, self, config, Random(self.rng.random()), members)
-        for each in self.members.values():
-            each.start()
-        self.faults = Faults(self)
+        self._is_over = False
+        self._chosen = chosen
+        self._decisions = decisions_of(seed)
+        founders = self.rng.choice(SIZES) if members is None else members
+        self._newcomers_left = NEWCOMERS_MAX
+        ids = tuple(MemberId(number) for number in range(1, founders + 1))
+        for member in ids:
+            self._add(member, ConfState(voters=ids))
         self._is_scripted = is_scripted
         if not is_scripted:
-            self.faults.plan()
-            self._client()
+            self._decide()
+
+    def _add(self, member: MemberId, founders: ConfState) -> None:
+        config = Config(
+            member,
+            election_ticks=ELECTION_TICKS,
+            heartbeat_ticks=2,
+            message_bytes_max=self.rng.choice((100, 2000, 1 << 20)),
+            inflight_messages_max=self.rng.choice((2, 16, 256)),
+            committed_bytes_max=self.rng.choice((200, 1 << 20)),
+            uncommitted_bytes_max=self.rng.choice((1000, 1 << 20)),
+        )
+        rng = Random(f"{self._seed} member {member}")
+        self.members[member] = Member(member, self, config, rng, founders)
+        self.members[member].start()
+
+    # What is
 
     @property
     def running(self) -> list[Member]:
@@ -108,6 +125,46 @@ class World:
         leaders = [each for each in self.running if each.driver.core.role is RaftRole.LEADER]
         return max(leaders, key=lambda each: each.driver.core.term, default=None)
 
+    def has_majority(self, configuration: ConfState, but: Member | None = None) -> bool:
+        """Tell whether enough members of ``configuration`` have their data, also without one."""
+        whole = {each.id: not each.is_damaged and each is not but for each in self.members.values()}
+        return joint_vote(configuration, whole) is VoteResult.WON
+
+    def has_pending_changes(self) -> bool:
+        """Tell whether the membership may be about to change: not everybody knows where it is."""
+        whole = [each for each in self.members.values() if not each.is_damaged]
+        return any(
+            not each.is_running
+            or each.uncommitted_changes()
+            or each.machine.applied_index < each.driver.core.commit_index
+            for each in whole
+        )
+
+    def can_lose(self, member: Member) -> bool:
+        """Tell whether the group would outlive ``member``."""
+        return not self.has_pending_changes() and all(
+            self.has_majority(each.configuration, member) for each in self.running
+        )
+
+    # What happens
+
+    def count(self, name: str) -> None:
+        self.counts[name] += 1
+        self.note(name)
+
+    def note(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace(f"{'':>10} *** {text}")
+
+    def join(self) -> MemberId | None:
+        """Start a member that nobody has told the group of; None if there were enough of them."""
+        if not self._newcomers_left:
+            return None
+        self._newcomers_left -= 1
+        newcomer = MemberId(max(self.members) + 1)
+        self._add(newcomer, ConfState())
+        return newcomer
+
     def step(self) -> None:
         """Let the next event happen."""
         event = self.schedule.next()
@@ -115,6 +172,8 @@ class World:
         if self.trace is not None:
             self.trace(f"{self.schedule.now_us:>10} {event.name}")
         event.run()
+        if self.steps % COMPARE_PERIOD == 0:
+            self.invariants.compare_logs()
 
     def run(self, steps: int) -> None:
         """Run with faults, then without, and look whether the group recovers."""
@@ -122,31 +181,92 @@ class World:
             self.step()
         self.settle()
 
+    def _decide(self) -> None:
+        decision = next(self._decisions)
+
+        def happen() -> None:
+            if self._is_over:
+                return
+            self.decided = decision.number + 1
+            if self._chosen is None or decision.number in self._chosen:
+                self._follow(decision)
+            self._decide()
+
+        name = f"decision {decision.number}"
+        self.schedule.after(decision.gap_us, name, happen)
+
+    def _follow(self, decision: Decision) -> None:
+        rng = decision.rng
+        if decision.is_fault:
+            self.faults.strike(rng)
+            return
+        leader = self.leader
+        running = [each for each in self.running if not each.is_paused]
+        if not running:
+            return
+        if leader is not None and not leader.is_paused and rng.random() < 0.9:
+            member = leader
+        else:
+            member = rng.choice(running)
+        if rng.random() < 0.15:
+            member.driver.read_index(Read(self, member))
+        else:
+            self.workload.call(member, rng)
+
+    # The end
+
     def settle(self) -> None:
         """End all faults; demand a leader, a commit, and equal states within some elections."""
+        self.note("settle")
+        self._is_over = True
         self.faults.end()
-        if self._is_scripted:
-            self._client()
         before = self.invariants.commit_max
         deadline = self.schedule.now_us + QUIET_ELECTIONS * 2 * ELECTION_TICKS * TICK_US
+        asked_at = 0
         while not self._is_settled(before):
+            leader = self.leader
+            if leader is not None and self.schedule.now_us > asked_at:
+                asked_at = self.schedule.now_us + 10_000
+                self.workload.call(leader, self.rng)
             self.step()
             demand(
                 self.schedule.now_us < deadline,
                 f"no progress {QUIET_ELECTIONS} election timeouts after the last fault",
             )
+        self.invariants.compare_logs()
+        self._check_queues()
 
     def _is_settled(self, before: LogIndex) -> bool:
         leader = self.leader
         if leader is None or self.steps % 20:
             return False
-        whole = [each for each in self.members.values() if not each.is_damaged]
-        last = leader.driver.core.last_index
+        whole = self._reachable(leader)
         return (
-            last > before
+            leader.serves
+            and leader.machine.applied_index > before
             and all(each.is_running for each in whole)
-            and all(each.machine.applied_index >= before for each in whole)
             and len({each.machine.applied_index for each in whole}) == 1
+        )
+
+    def _reachable(self, leader: Member) -> list[Member]:
+        """Return those who get the leader's log."""
+        return [
+            self.members[peer]
+            for peer in leader.driver.core._member.members.progress
+            if not self.members[peer].is_damaged
+        ]
+
+    def _check_queues(self) -> None:
+        """Demand that nothing acknowledged is lost, and that all replicas are equal."""
+        leader = self.leader
+        assert leader is not None
+        queues = [each.machine.queue for each in self._reachable(leader)]
+        demand(len({each.digest() for each in queues}) == 1, "replicas differ in the end")
+        found: list[TaskView] = queues[0].list_tasks(TUBE, (), 0, 1 << 30)
+        history = self.invariants.history
+        demand(
+            {task.id: task.body for task in found} == history.tasks,
+            "the tasks are not those that were put and not finished",
         )
 
     # Scripts
@@ -171,46 +291,16 @@ class World:
         assert self.leader is not None
         return self.leader
 
-    def propose(self, member: Member, count: int) -> list[Proposal]:
+    def propose(self, member: Member, count: int) -> list[Answer]:
         """Propose ``count`` entries at ``member``, one at a time."""
         proposals = []
         for _ in range(count):
             self._data_count += 1
-            proposals.append(Proposal(self, b"%d" % self._data_count))
-            member.driver.propose(b"%d" % self._data_count, proposals[-1])
+            committed = self.invariants.commit_max
+            proposals.append(Answer(self.workload, Call(()), committed))
+            member.driver.propose(b"script %d" % self._data_count, proposals[-1])
             member.driver.pump()
         return proposals
-
-    # Clients
-
-    def _client(self) -> None:
-        """Propose or read somewhere, mostly at the leader."""
-        self.schedule.after(self.rng.randrange(500, 20_000), "client", self._client)
-        running = self.running
-        if not running:
-            return
-        leader = self.leader
-        member = (
-            leader if leader is not None and self.rng.random() < 0.9 else self.rng.choice(running)
-        )
-        if member.is_paused:
-            return
-        if self.rng.random() < 0.15:
-            member.driver.read_index(Read(self, member))
-            return
-        for _ in range(self.rng.choice((1, 1, 1, 5, 20))):
-            self._data_count += 1
-            data = b"%d" % self._data_count
-            if self.rng.random() < 0.1:
-                data += bytes(self.rng.randrange(600))
-            self.counts["client: proposals"] += 1
-            member.driver.propose(data, Proposal(self, data))
-
-    def acknowledge(self, data: bytes, digest: object) -> None:
-        """Take the news that an entry was applied."""
-        assert isinstance(digest, bytes)
-        self.counts["client: acknowledged"] += 1
-        self.invariants.acknowledged(data, digest)
 
     # What members need
 
@@ -219,9 +309,8 @@ class World:
 
     def _deliver(self, message: Message, incarnation: int) -> None:
         member = self.members[message.to]
-        member.receive(message, incarnation)
         if member.is_running:
-            self.invariants.check(member)
+            member.act(lambda: member.receive(message, incarnation))
 
     def _lost(self, sender: MemberId, to: MemberId) -> None:
         """Tell a sender later that something was lost, as a stream does that breaks."""
@@ -250,8 +339,14 @@ class World:
                     pieces[0] = (offset, data[:-1] + b"?", crc)
                 member.receive_snapshot(message, pieces, done)
 
-        self.schedule.after(self.rng.randrange(1000, 50_000), f"snapshot to {message.to}", arrive)
+        delay_us = self.rng.randrange(1000, self.rng.choice((50_000, 50_000, 4_000_000)))
+        self.schedule.after(delay_us, f"snapshot to {message.to}", arrive)
 
     def ended(self, member: Member, why: str) -> None:
         """Take the news that a member ended by itself."""
         self.faults.ended(member, why)
+
+    def crashed(self, member: Member) -> None:
+        """Take the news that a member ended in the middle of a write, as it was told to."""
+        power = self.rng.random() < 0.7
+        self.faults.end_life(member, "crash inside a write", power=power, rng=self.rng)

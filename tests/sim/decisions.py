@@ -1,0 +1,67 @@
+"""Decide from the seed what the world does to its members, and when: a list that can be cut down.
+
+Each decision has a number and a seed of its own. So any of them can be left out, and the others
+stay what they are: that is what shrinking rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+
+GAPS_US = ((100, 5000), (1000, 80_000), (20_000, 200_000))
+"""Calls come in bursts and in calms."""
+
+FAULT_SHARES = (0.5, 0.3, 0.15, 0.08)
+"""Some runs are storms, others have long calms."""
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    """Let something happen a while after the decision before."""
+
+    number: int
+    gap_us: int
+    is_fault: bool
+    seed: str
+
+    @property
+    def rng(self) -> Random:
+        """A source of random numbers that belongs to this decision alone."""
+        return Random(self.seed)
+
+
+def decisions_of(seed: int) -> Iterator[Decision]:
+    """Yield the decisions of a run, without end."""
+    rng = Random(f"{seed} decisions")
+    fault_share = rng.choice(FAULT_SHARES)
+    for number in count():
+        gap_us = rng.randrange(*rng.choice(GAPS_US))
+        yield Decision(number, gap_us, rng.random() < fault_share, f"{seed} {number}")
+
+
+def parse_numbers(text: str) -> frozenset[int]:
+    """Read ``3,17,40-52``."""
+    if text == "none":
+        return frozenset()
+    numbers: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
+
+
+def format_numbers(numbers: Collection[int]) -> str:
+    """Write what ``parse_numbers`` reads."""
+    parts: list[str] = []
+    ordered = sorted(numbers)
+    begin = 0
+    for end in range(1, len(ordered) + 1):
+        if end < len(ordered) and ordered[end] == ordered[end - 1] + 1:
+            continue
+        first, last = ordered[begin], ordered[end - 1]
+        parts.append(f"{first}" if first == last else f"{first}-{last}")
+        begin = end
+    return ",".join(parts)

@@ -1,0 +1,181 @@
+"""Judge what the log did to the queue, and what clients were told, by a simple model of our own.
+
+Entries are looked at in the order of the log, each once, when the first member applies it: what the
+others make of it must be equal. The model knows tasks and who holds them, nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from replication.core.types import LogIndex
+from service.queue.commands import (
+    Ack,
+    BuryTaken,
+    CloseSession,
+    Command,
+    CountResult,
+    Delete,
+    Put,
+    PutResult,
+    Refusal,
+    Release,
+    Result,
+    Settle,
+    SettleResult,
+    Take,
+    TakeResult,
+    TaskView,
+    Touch,
+)
+from tests.sim.machine import Applied, Stamped
+from tests.sim.violation import Violation, demand
+
+Effect = PutResult | SettleResult | CountResult
+
+
+@dataclass(slots=True)
+class Holding:
+    """A lease as the model sees it."""
+
+    token: int
+    session_id: str
+    until_ms: int
+
+
+@dataclass(slots=True)
+class History:
+    """All entries so far, the tasks that must exist, and who holds them."""
+
+    applied: dict[LogIndex, Applied] = field(default_factory=dict)
+    tasks: dict[int, bytes] = field(default_factory=dict)
+    """Payload by id of each task that was put and not finished."""
+    payloads: set[bytes] = field(default_factory=set)
+    """Everything that was ever put."""
+    holdings: dict[int, Holding] = field(default_factory=dict)
+    token_max: int = 0
+    effects: dict[str, Effect] = field(default_factory=dict)
+    """What each request id was answered when it had an effect."""
+
+    def record(self, applied: Applied, content: Stamped | None) -> None:
+        """Take in an entry, as a member has applied it."""
+        known = self.applied.get(applied.index)
+        if known is not None:
+            demand(known == applied, f"two members did not do the same at {applied.index}")
+            return
+        self.applied[applied.index] = applied
+        if content is None:
+            return
+        self._expire(applied.now_ms)
+        for command, result in zip(content.commands, applied.results, strict=True):
+            self._judge(command, result)
+
+    def told(self, applied: Applied) -> None:
+        """Check that a client was told what happened."""
+        truth = self.applied.get(applied.index)
+        demand(truth == applied, f"a client was told of {applied.index} what did not happen")
+
+    def living(self) -> list[int]:
+        """Return the ids of the tasks that must exist."""
+        return sorted(self.tasks)
+
+    def _expire(self, now_ms: int) -> None:
+        for task_id, holding in list(self.holdings.items()):
+            if 0 < holding.until_ms <= now_ms:
+                del self.holdings[task_id]
+
+    def _judge(self, command: Command, result: Result) -> None:
+        if isinstance(result, Refusal) or self._is_repeated(command, result):
+            return
+        match command, result:
+            case Put(), PutResult():
+                self._put(command, result)
+            case Take(), TakeResult():
+                for task in result.tasks:
+                    self._take(task)
+            case Settle(), SettleResult():
+                self._settle(command, result)
+            case Delete(), CountResult():
+                refused = {each.item for each in result.refused}
+                for item, task_id in enumerate(command.ids):
+                    if item not in refused:
+                        self._finish(task_id)
+            case CloseSession(), CountResult():
+                self._end_session(command.session_id)
+            case _:
+                pass  # nothing that the model knows of
+
+    def _is_repeated(self, command: Command, result: Result) -> bool:
+        """Tell whether a request id had its effect before; then the answer is the same."""
+        request_id = getattr(command, "request_id", "")
+        if not request_id or not isinstance(result, Effect):
+            return False
+        before = self.effects.setdefault(request_id, result)
+        if _facts(before) != _facts(result):
+            raise Violation(f"{request_id} was answered {before}, then {result}")
+        return before is not result
+
+    def _put(self, command: Put, result: PutResult) -> None:
+        for task, task_id in zip(command.tasks, result.ids, strict=True):
+            if not task_id:
+                continue
+            demand(task.body not in self.payloads, f"{task.body!r} was put twice")
+            demand(task_id not in self.tasks, f"id {task_id} was given twice")
+            self.payloads.add(task.body)
+            self.tasks[task_id] = task.body
+
+    def _take(self, task: TaskView) -> None:
+        holding = self.holdings.get(task.id)
+        if holding is not None and holding.token == task.token:
+            return  # told again
+        demand(holding is None, f"task {task.id} has two holders")
+        demand(self.tasks.get(task.id) == task.body, f"task {task.id} is not what was put")
+        demand(task.token > self.token_max, f"token {task.token} is not new")
+        self.token_max = task.token
+        self.holdings[task.id] = Holding(task.token, task.session_id, task.lease_until_ms)
+
+    def _settle(self, command: Settle, result: SettleResult) -> None:
+        refused = {each.item for each in result.refused}
+        until_ms = {each.token: each.lease_until_ms for each in result.touched}
+        item = 0
+        for settlement in command.settlements:
+            for token in settlement.tokens:
+                if item not in refused:
+                    self._settle_one(settlement, token, until_ms)
+                item += 1
+
+    def _settle_one(
+        self, settlement: Ack | Release | BuryTaken | Touch, token: int, until_ms: dict[int, int]
+    ) -> None:
+        holders = [each for each, held in self.holdings.items() if held.token == token]
+        demand(bool(holders), f"the lease {token} was settled, but nobody holds it")
+        (task_id,) = holders
+        match settlement:
+            case Ack():
+                self._finish(task_id)
+            case Touch():
+                self.holdings[task_id].until_ms = until_ms[token]
+            case Release() | BuryTaken():
+                del self.holdings[task_id]
+
+    def _finish(self, task_id: int) -> None:
+        demand(task_id in self.tasks, f"task {task_id} was finished twice")
+        del self.tasks[task_id]
+        self.holdings.pop(task_id, None)
+
+    def _end_session(self, session_id: str) -> None:
+        for task_id, holding in list(self.holdings.items()):
+            if holding.session_id == session_id:
+                del self.holdings[task_id]
+
+
+def _facts(effect: Effect) -> tuple[object, ...]:
+    """Return what must be the same when an effect is told again."""
+    refused = [(each.item, each.refusal.reason) for each in effect.refused]
+    match effect:
+        case PutResult():
+            return ([*effect.ids], refused)
+        case SettleResult():
+            return ([(each.token, each.lease_until_ms) for each in effect.touched], refused)
+        case CountResult():
+            return (effect.count, refused)

@@ -1,0 +1,105 @@
+"""Change the membership as an operator might: sensible steps, senseless ones, at bad moments."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from replication.core import membership
+from replication.core.confchange import (
+    LEAVE_JOINT,
+    ConfChange,
+    MemberChange,
+    MemberChangeKind,
+    Transition,
+)
+from replication.core.errors import ConfChangeInvalid, ProposalDropped
+from replication.core.types import ConfState, MemberId
+
+if TYPE_CHECKING:
+    from tests.sim.member import Member
+    from tests.sim.world import World
+
+_VOTERS_MAX = 5
+
+
+class Operator:
+    """Proposes changes at the leader; never one that would leave the group without a majority."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def act(self, rng: Random) -> None:
+        """Propose a change, or take away a member that was removed."""
+        leader = self._world.leader
+        if leader is None:
+            return
+        if rng.random() < 0.2:
+            self._take_away(leader, rng)
+            return
+        wanted = self._wanted(leader.configuration, rng)
+        if wanted is not None and self._is_survivable(leader.configuration, wanted):
+            self._propose(leader, wanted)
+
+    def _propose(self, leader: Member, wanted: ConfChange) -> None:
+        self._world.note(f"{leader.id} is asked for {wanted}")
+        try:
+            fault = leader.driver.core.propose_conf_change(wanted)
+        except ProposalDropped:
+            return
+        self._world.count("fault: membership change" if fault is None else f"refused: {fault.name}")
+        leader.request_pump()
+
+    def _wanted(self, configuration: ConfState, rng: Random) -> ConfChange | None:
+        if configuration.voters_outgoing and rng.random() < 0.8:
+            return LEAVE_JOINT
+        count = rng.choice((1, 1, 1, 2, 3))
+        changes = tuple(
+            each for _ in range(count) if (each := self._step(configuration, rng)) is not None
+        )
+        if not changes:
+            return None
+        return ConfChange(changes, rng.choice((Transition.AUTO, Transition.AUTO, *Transition)))
+
+    def _step(self, configuration: ConfState, rng: Random) -> MemberChange | None:
+        members = membership.members(configuration)
+        lost = [each for each in members if self._world.members[each].is_damaged]
+        if lost and rng.random() < 0.5:
+            return MemberChange(MemberChangeKind.REMOVE, rng.choice(lost))
+        if configuration.learners and rng.random() < 0.5:
+            return MemberChange(MemberChangeKind.ADD_VOTER, rng.choice(configuration.learners))
+        if rng.random() < 0.4 and len(configuration.voters) < _VOTERS_MAX:
+            newcomer = self._world.join()
+            if newcomer is None:
+                return None
+            kind = rng.choice((MemberChangeKind.ADD_LEARNER, MemberChangeKind.ADD_VOTER))
+            return MemberChange(kind, newcomer)
+        if len(configuration.voters) == 1:
+            return None
+        kinds = (MemberChangeKind.REMOVE, MemberChangeKind.ADD_LEARNER, MemberChangeKind.UPDATE)
+        return MemberChange(rng.choice(kinds), rng.choice(members))
+
+    def _is_survivable(self, configuration: ConfState, wanted: ConfChange) -> bool:
+        try:
+            after = membership.change(configuration, wanted)
+        except ConfChangeInvalid:
+            return True  # the leader will refuse it
+        return self._world.has_majority(after)
+
+    def _take_away(self, leader: Member, rng: Random) -> None:
+        """End a member that is in nobody's configuration any more, for ever."""
+        in_use: set[MemberId] = set()
+        for each in self._world.running:
+            in_use.update(membership.members(each.configuration))
+        removed = [
+            each
+            for each in self._world.running
+            if each.id not in in_use
+            or (each.id not in membership.members(leader.configuration) and rng.random() < 0.3)
+        ]
+        if removed and leader.serves and not self._world.has_pending_changes():
+            member = rng.choice(removed)
+            self._world.count("removed member taken away")
+            member.stop(power=True)
+            member.is_damaged = True
+            self._world.network.forget(member.id)

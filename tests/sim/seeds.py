@@ -1,0 +1,94 @@
+"""Run seeds, and say of each failure how to repeat it with as little as possible."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from tests.sim.decisions import format_numbers
+from tests.sim.shrink import RUNS_MAX, shrink
+from tests.sim.world import World
+
+Trace = Callable[[str], None]
+
+
+@dataclass(slots=True, frozen=True)
+class Run:
+    """How one run went; ``failure`` is empty if it went well."""
+
+    seed: int
+    steps: int
+    decided: int
+    counts: Counter[str]
+    failure: str = ""
+
+
+def run_seed(
+    seed: int, steps: int, chosen: Collection[int] | None = None, trace: Trace | None = None
+) -> Run:
+    """Run a seed, following the ``chosen`` decisions, or all."""
+    world = World(seed, chosen=chosen)
+    world.trace = trace
+    failure = ""
+    try:
+        world.run(steps)
+    except Exception as error:  # noqa: BLE001 - an assertion of the product is a finding too
+        place = _place_of(error)
+        failure = f"{type(error).__name__}: {error}{place}"
+    return Run(seed, world.steps, world.decided, world.counts, failure)
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """A failure, cut down."""
+
+    run: Run
+    smallest: Run
+    decisions: Sequence[int]
+    steps: int
+
+    @property
+    def command(self) -> str:
+        """What repeats the smallest run that fails."""
+        return (
+            f"make sim SEEDS=1 SEED_BASE={self.run.seed} STEPS={self.steps} "
+            f'ARGS="--decisions {format_numbers(self.decisions) or "none"} --trace"'
+        )
+
+    def __str__(self) -> str:
+        """Say what failed, and how to see it again."""
+        return (
+            f"seed {self.run.seed}, step {self.run.steps}: {self.run.failure}\n"
+            f"  shrunk from {self.run.decided} decisions to {len(self.decisions)}, "
+            f"step {self.smallest.steps}: {self.smallest.failure}\n"
+            f"  repeat: {self.command}"
+        )
+
+
+def shrink_run(run: Run, steps: int, runs_max: int = RUNS_MAX) -> Finding:
+    """Cut down a run that failed within ``steps``; any failure will do."""
+    # A run that failed before its end needs no more steps; later ones may need as many.
+    steps = min(steps, run.steps)
+    smallest = run
+
+    def fails(chosen: Sequence[int]) -> bool:
+        nonlocal smallest
+        again = run_seed(run.seed, steps, frozenset(chosen))
+        if again.failure:
+            smallest = again
+        return bool(again.failure)
+
+    decisions = shrink(range(run.decided), fails, runs_max)
+    return Finding(run, smallest, decisions, steps)
+
+
+def _place_of(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    code = trace.tb_frame.f_code
+    return f" ({code.co_filename.removeprefix(sys.path[0] + '/')}:{trace.tb_lineno})"

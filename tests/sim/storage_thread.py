@@ -1,0 +1,96 @@
+"""Do a member's storage work in virtual time, in order, one piece at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Protocol, TypeVar
+
+from tests.sim.disk import Crashed, SimDisk
+from tests.sim.schedule import Event
+
+T = TypeVar("T")
+
+SYNC_US = (100, 3000)
+
+_Work = tuple[Callable[[], object], Callable[[object], None]]
+
+
+class Process(Protocol):
+    """The member, as its storage thread sees it."""
+
+    is_running: bool
+
+    def later(self, delay_us: int, name: str, run: Callable[[], None]) -> Event: ...
+
+    def failed(self, error: OSError) -> None: ...
+
+    def crashed(self) -> None: ...
+
+    def pump(self) -> None: ...
+
+
+class StorageThread:
+    """What ``replication.storage_worker`` does on a thread."""
+
+    def __init__(self, process: Process, disk: SimDisk, rng: Random) -> None:
+        self.sync_us = SYNC_US
+        """How long a piece of work takes."""
+        self.is_whole = True
+        """No write of this life was broken off, which may have cut a suffix already."""
+        self._process = process
+        self._disk = disk
+        self._rng = rng
+        self._work: deque[_Work] = deque()
+        self._crash_within = 0
+        """Number of disk operations after which the process ends; 0: it goes on."""
+
+    def begin_life(self) -> None:
+        self._work.clear()
+        self._crash_within = 0
+        self.is_whole = True
+
+    def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._work.append((work, then))  # type: ignore[arg-type]  # the pair agrees on T
+        if len(self._work) == 1:
+            self._begin()
+
+    def crash_soon(self) -> None:
+        """End the process in the middle of the next piece of work, or right behind it."""
+        self._crash_within = self._rng.randrange(1, 8)
+
+    def mend(self) -> None:
+        """Work well from now on."""
+        self.sync_us = SYNC_US
+        self._crash_within = 0
+
+    def _begin(self) -> None:
+        self._process.later(self._rng.randint(*self.sync_us), "store", self._end)
+
+    def _end(self) -> None:
+        work, then = self._work[0]
+        if self._crash_within:
+            self._crash(work)
+            return
+        try:
+            result = work()
+        except OSError as error:
+            self.is_whole = False
+            self._process.failed(error)
+            return
+        self._work.popleft()
+        if self._work:
+            self._begin()
+        then(result)
+        if self._process.is_running:
+            self._process.pump()
+
+    def _crash(self, work: Callable[[], object]) -> None:
+        """Do some of the work; what is durable then is told to nobody."""
+        self.is_whole = False
+        self._disk.crash_at = self._disk.operations + self._crash_within
+        with contextlib.suppress(Crashed, OSError):
+            work()
+        self._process.crashed()

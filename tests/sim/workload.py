@@ -1,0 +1,221 @@
+"""Clients that put, take and settle tasks, lose answers, and ask again with the same request id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from replication.core.types import LogIndex, RaftRole
+from service.queue.commands import (
+    FOREVER_MS,
+    Ack,
+    BuryTaken,
+    CloseSession,
+    Command,
+    CreateTube,
+    Delete,
+    Kick,
+    NewTask,
+    OpenSession,
+    Put,
+    Release,
+    Result,
+    Settle,
+    Settlement,
+    Startup,
+    Take,
+    TakeResult,
+    Touch,
+    TrimFeed,
+    TubeKind,
+    TubeOptions,
+)
+from tests.sim.machine import Applied, Stamped
+from tests.sim.violation import demand
+
+if TYPE_CHECKING:
+    from tests.sim.invariants import Invariants
+    from tests.sim.member import Member
+
+TUBE = "t"
+SESSIONS = ("", "s1", "s2", "s3")
+OPENING: tuple[Command, ...] = (
+    CreateTube(TUBE, TubeKind.FIFOTTL, TubeOptions(), if_not_exists=True),
+    *(OpenSession(each, ttr_ms=FOREVER_MS) for each in SESSIONS[1:]),
+)
+"""Sessions end only when they are closed, so that the model can tell who holds what."""
+
+TRIES_MAX = 4
+TAKE_TTR_MS = (20, 400, 5000)
+EVENTS_KEPT = 20
+
+
+@dataclass(slots=True)
+class Call:
+    """Commands that a client wants done together, and how often it has asked."""
+
+    commands: tuple[Command, ...]
+    tries: int = 0
+    results: tuple[Result, ...] | None = None
+
+
+@dataclass(slots=True)
+class Answer:
+    """An ``Outcome`` of one try of a call, checked when it comes."""
+
+    workload: Workload
+    call: Call
+    committed_before: LogIndex
+    """What was committed when the client asked: the effect must come later in the log."""
+    _is_done: bool = False
+    error: BaseException | None = None
+    """Why there is no result."""
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: object, /) -> None:
+        assert isinstance(result, Applied)
+        self._is_done = True
+        self.workload.answered(self, result)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._is_done = True
+        self.error = exception
+        self.workload.counts[f"client: {type(exception).__name__}"] += 1
+
+
+@dataclass(slots=True)
+class Workload:
+    """All clients. What they know of their leases comes from answers alone."""
+
+    counts: Counter[str]
+    invariants: Invariants
+    contents: dict[bytes, Stamped] = field(default_factory=dict)
+    """What each entry says, by its data."""
+    _unanswered: list[Call] = field(default_factory=list)
+    _tokens: list[int] = field(default_factory=list)
+    """Leases that somebody was told of."""
+    _number: int = 0
+    _stamped_ms: int = 0
+
+    def call(self, member: Member, rng: Random) -> None:
+        """Ask ``member`` for something new, or for something that was not answered, again."""
+        if member.driver.core.role is RaftRole.LEADER and not member.serves:
+            self.counts["client: leader does not serve yet"] += 1
+            return
+        if self._unanswered and rng.random() < 0.3:
+            call = self._unanswered.pop(rng.randrange(len(self._unanswered)))
+        else:
+            call = Call(self._commands(member, rng))
+        self._ask(member, call, rng)
+
+    def startup(self, member: Member) -> None:
+        """Let a new leader begin to serve."""
+        command = Startup(member.id, FOREVER_MS, "feed", 1)
+        self._propose(member, Call((command, *OPENING), TRIES_MAX))
+
+    def answered(self, answer: Answer, applied: Applied) -> None:
+        """Take the news that a call was done."""
+        self.counts["client: acknowledged"] += 1
+        demand(
+            applied.index > answer.committed_before,
+            f"an effect at {applied.index} is older than its request",
+        )
+        self.invariants.history.told(applied)
+        answer.call.results = tuple(applied.results)
+        for result in applied.results:
+            if isinstance(result, TakeResult):
+                self._tokens += [task.token for task in result.tasks]
+
+    def _ask(self, member: Member, call: Call, rng: Random) -> None:
+        call.tries += 1
+        if call.tries < TRIES_MAX and rng.random() < 0.5:
+            # Also asked again while the first try may still come: the answer gets lost.
+            self._unanswered.append(call)
+            del self._unanswered[:-50]
+        self._propose(member, call, bytes(rng.randrange(600)) if rng.random() < 0.1 else b"")
+
+    def _propose(self, member: Member, call: Call, padding: bytes = b"") -> None:
+        self._number += 1
+        data = b"%d:%d %s" % (self._number, member.id, padding)
+        # As the leader does: its own clock, but never before what it has applied or proposed.
+        member.stamped_ms = max(member.clock_ms(), member.stamped_ms, member.machine.queue.now_ms)
+        self.contents[data] = Stamped(member.stamped_ms, call.commands)
+        self.counts["client: proposals"] += 1
+        member.driver.propose(data, Answer(self, call, self.invariants.commit_max))
+
+    def _commands(self, member: Member, rng: Random) -> tuple[Command, ...]:
+        kinds = rng.choices(self._KINDS, self._WEIGHTS, k=rng.choice((1, 1, 2, 4)))
+        return tuple(kind(self, member, rng) for kind in kinds)
+
+    def _request_id(self) -> str:
+        self._number += 1
+        return f"r{self._number}"
+
+    def _put(self, _: Member, rng: Random) -> Command:
+        request_id = self._request_id()
+        tasks = [
+            NewTask(
+                b"%s.%d" % (request_id.encode(), item),
+                payload_bytes=8,
+                priority=rng.randrange(3),
+                delay_ms=rng.choice((0, 0, 0, 100)),
+            )
+            for item in range(rng.choice((1, 1, 3)))
+        ]
+        return Put(TUBE, tasks, request_id=request_id)
+
+    def _take(self, _: Member, rng: Random) -> Command:
+        return Take(
+            (TUBE,),
+            session_id=rng.choice(SESSIONS),
+            tasks_max=rng.choice((1, 3)),
+            ttr_ms=rng.choice(TAKE_TTR_MS),
+            request_id=self._request_id(),
+        )
+
+    def _settle(self, _: Member, rng: Random) -> Command:
+        settlements: list[Settlement] = []
+        for _each in range(min(len(self._tokens), rng.choice((1, 3)))):
+            token = self._tokens.pop(rng.randrange(len(self._tokens)))
+            settlements.append(
+                rng.choice(
+                    (
+                        Ack((token,)),
+                        Ack((token,)),
+                        Release((token,), delay_ms=rng.choice((0, 50))),
+                        BuryTaken((token,)),
+                    )
+                )
+            )
+        return Settle(settlements, request_id=self._request_id())
+
+    def _touch(self, _: Member, rng: Random) -> Command:
+        tokens = rng.sample(self._tokens, min(len(self._tokens), 2))
+        return Settle([Touch(tokens, increment_ms=100)], request_id=self._request_id())
+
+    def _tidy(self, member: Member, rng: Random) -> Command:
+        """Kick, delete, close a session, or forget events."""
+        choice = rng.randrange(4)
+        if choice == 0:
+            return Kick(TUBE, count=5, request_id=self._request_id())
+        if choice == 1:
+            ids = sorted(self.invariants.history.tasks)[: rng.randrange(4)]
+            return Delete(TUBE, ids, request_id=self._request_id())
+        if choice == 2:
+            return CloseSession(rng.choice(SESSIONS[1:]), request_id=self._request_id())
+        views = member.machine.queue.feed.views()
+        return TrimFeed({0: max(views[0].high_seq - EVENTS_KEPT, 0)} if views else {})
+
+    def _reopen(self, _: Member, rng: Random) -> Command:
+        return OpenSession(rng.choice(SESSIONS[1:]), ttr_ms=FOREVER_MS)
+
+    _KINDS = (_put, _take, _settle, _touch, _tidy, _reopen)
+    _WEIGHTS = (8, 8, 10, 1, 2, 1)
+
+
+Kind = Callable[[Workload, "Member", Random], Command]
