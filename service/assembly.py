@@ -27,6 +27,7 @@ from service.api.endpoint import Surface
 from service.api.feed import FeedApi
 from service.api.forward import Forwarder
 from service.api.mutations import Mutations
+from service.api.outcomes import OutcomeApi
 from service.api.reading import Reading
 from service.api.schedules import ScheduleApi
 from service.api.server import Health, build_server, listen
@@ -41,6 +42,7 @@ from service.config import Config, host_of, port_of
 from service.disk import DiskWatch
 from service.leader import Leader, LeaderSettings
 from service.leadership import Leadership
+from service.outcomes import Outcomes
 from service.probes import Answer, ProbeServer, said
 from service.proposer import Proposer, ProposerLimits
 from service.queue.limits import Limits
@@ -183,7 +185,10 @@ class Server:
             config.feed_retention_ms,
             config.feed_bytes_max,
         )
-        self.leader = Leader(settings, self.proposer, machine, self.waiters, self.streams)
+        self.outcomes = Outcomes(lambda: machine.queue)
+        self.leader = Leader(
+            settings, self.proposer, machine, self.waiters, self.outcomes, self.streams
+        )
         self.leadership = Leadership(self.roles, member_id, members, self.leader)
         # A timeout is drawn up to double the shortest.
         self.forwarder = Forwarder(self.leadership, 2 * config.election_timeout_ms)
@@ -192,6 +197,7 @@ class Server:
         machine.listen(self._observe_stamp)
         machine.listen(self._applications.applied)
         machine.listen(self.scheduler.applied)
+        machine.listen(self.outcomes.applied)
         self.roles.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
         self.roles.listen(self.scheduler.phase_changed)
         self.roles.listen(lambda _phase: self._say_health())
@@ -219,7 +225,8 @@ class Server:
             mutations, reading, known, self.waiters, self.streams, self.forwarder
         )
         settings = TaskSettings(config.payload_bytes_max, config.auto_create_tubes)
-        tasks = TaskApi(mutations, reading, known, self.waiters, self.disk, settings)
+        outcomes = OutcomeApi(reading, self.outcomes, self.forwarder)
+        tasks = TaskApi(mutations, reading, known, self.waiters, self.disk, outcomes, settings)
         feed = FeedApi(reading, self._applications, config.members, self._leader_name)
         cluster = ClusterApi(config, self.node, self.roles, self.leadership, reading)
         servicers = (

@@ -16,6 +16,7 @@ from service.api.waiting import WaitingTake
 from service.codec import record_own
 from service.leadership import Leadership
 from service.outcome import NotProposed, OutcomeUnknown, Overloaded
+from service.outcomes import Outcomes
 from service.proposer import Proposer
 from service.roles import Phase
 from service.state_machine import QueueMachine
@@ -48,12 +49,14 @@ class Leader:
         proposer: Proposer,
         machine: QueueMachine,
         waiters: Waiters,
+        outcomes: Outcomes,
         streams: Streams,
     ) -> None:
         self._settings = settings
         self._proposer = proposer
         self._machine = machine
         self._waiters = waiters
+        self._outcomes = outcomes
         self._streams = streams
 
     async def begin(self) -> None:
@@ -76,6 +79,7 @@ class Leader:
         for consumer in self._waiters:
             if isinstance(consumer, WaitingTake):
                 consumer.end()
+        self._outcomes.end()
         address = "" if leadership.leads_here else leadership.address
         reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
         self._streams.depart(reason, "this node leads no more", address)

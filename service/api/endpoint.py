@@ -73,6 +73,8 @@ class Unary(Generic[M]):
     answer: Callable[[Call[M]], Awaitable[Message | bytes]]
     local: Callable[[M], bool] = lambda _request: False
     """With FRESH: tells whether a request may be answered from this node's own state."""
+    reads: bool = False
+    """With LEADER: changes nothing, so that a second try has no effect."""
 
     async def serve(self, raw: bytes, deadline: float | None) -> bytes:
         """Parse the request, answer it, and write the answer.
@@ -92,7 +94,9 @@ class Unary(Generic[M]):
     def is_repeatable(self, raw: bytes) -> bool:
         """Tell whether a second try has no second effect."""
         request = parse(self.request, raw)
-        return self.route is not Route.LEADER or bool(getattr(request, "request_id", ""))
+        return (
+            self.reads or self.route is not Route.LEADER or bool(getattr(request, "request_id", ""))
+        )
 
 
 class AnyUnary(Protocol):

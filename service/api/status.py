@@ -170,3 +170,18 @@ def item_errors(refused_items: Sequence[ItemRefusal]) -> list[error_pb2.ItemErro
         error_pb2.ItemError(item=one.item, error=error_message(one.refusal))
         for one in refused_items
     ]
+
+
+def tube_not_found(name: str) -> Refused:
+    """Return the refusal of a call that names a tube which does not exist."""
+    return Refused(_Reason.TUBE_NOT_FOUND, f'there is no tube "{name}"', {"tube": name})
+
+
+def task_not_found(item: int, task_id: int) -> error_pb2.ItemError:
+    """Say that an item of a list names a task which does not exist, or not any more."""
+    error = error_pb2.Error(
+        reason=_Reason.TASK_NOT_FOUND,
+        message=f"there is no task {task_id}",
+        metadata={"task_id": str(task_id)},
+    )
+    return error_pb2.ItemError(item=item, error=error)

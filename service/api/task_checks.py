@@ -25,7 +25,10 @@ def check_put(
     specs = bodies(raw)
     wrong.some("tasks", specs, limits.PUT_TASKS_MAX)
     wrong.not_yet("room_wait_ms", asked=request.room_wait_ms != 0)
-    wrong.not_yet("outcome_wait_ms", asked=request.outcome_wait_ms != 0)
+    wrong.not_negative("outcome_wait_ms", request.outcome_wait_ms)
+    if request.outcome_wait_ms > 0 and len(specs) > limits.SELECTOR_IDS_MAX:
+        text = f"{len(specs)} items to wait for, more than {limits.SELECTOR_IDS_MAX}"
+        wrong.add("tasks", text)
     for item, body in enumerate(specs):
         payload_bytes = plain_payload_bytes(body)
         if payload_bytes is None:
@@ -152,6 +155,17 @@ def check_get(request: task_service_pb2.GetTasksRequest) -> None:
     """Refuse a read of chosen tasks that breaks a limit."""
     wrong = Violations()
     wrong.tube("tube", request.tube)
+    _check_selector(wrong, request.selector, limits.SELECTOR_IDS_MAX)
+    wrong.raise_any()
+
+
+def check_wait(request: task_service_pb2.WaitTasksRequest) -> None:
+    """Refuse a wait that breaks a limit."""
+    wrong = Violations()
+    wrong.tube("tube", request.tube)
+    wrong.not_negative("wait_ms", request.wait_ms)
+    if request.until not in type(request).Until.values():
+        wrong.add("until", f"{request.until} is unknown")
     _check_selector(wrong, request.selector, limits.SELECTOR_IDS_MAX)
     wrong.raise_any()
 

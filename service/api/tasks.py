@@ -13,15 +13,16 @@ from service.api.answers import encode_tasks
 from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
 from service.api.giving_back import GivingBack
 from service.api.mutations import Mutations, hash_if_named, result_of
+from service.api.outcomes import OutcomeApi
 from service.api.paging import key_of, malformed_token, token_after
 from service.api.reading import Reading
 from service.api.settle_checks import check_settle
-from service.api.status import Refused, item_errors
+from service.api.status import Refused, item_errors, task_not_found, tube_not_found
 from service.api.task_filter import states_of
-from service.api.waiting import WaitingTake
+from service.api.waiting import WaitingTake, wait_seconds
 from service.codec import Recorded, record_own
 from service.disk import DiskWatch
-from service.limits import DEADLINE_MARGIN_MS, TASKS_PAGE_SIZE_DEFAULT, WAIT_MAX_MS
+from service.limits import TASKS_PAGE_SIZE_DEFAULT
 from service.outcome import Outcome
 from service.queue.commands import CountResult, PutResult, SettleResult, TakeResult, TaskView
 from service.waiters import Waiters, is_pattern, matcher
@@ -81,11 +82,6 @@ class KnownOnLeader:
                 raise Refused(error_pb2.Error.SESSION_NOT_FOUND, "there is no such session", {})
 
 
-def tube_not_found(name: str) -> Refused:
-    """Return the refusal of a call that names a tube which does not exist."""
-    return Refused(error_pb2.Error.TUBE_NOT_FOUND, f'there is no tube "{name}"', {"tube": name})
-
-
 def take_answer(outcome: Outcome, *, payload_omit: bool) -> bytes:
     """Return a TakeTasksResponse."""
     tasks = result_of(outcome, TakeResult).tasks
@@ -104,6 +100,7 @@ class TaskApi:
         known: Known,
         waiters: Waiters,
         disk: DiskWatch,
+        outcomes: OutcomeApi,
         settings: TaskSettings,
     ) -> None:
         self._mutations = mutations
@@ -112,6 +109,7 @@ class TaskApi:
         self._waiters = waiters
         self._proposer = mutations.proposer
         self._disk = disk
+        self._outcomes = outcomes
         self._settings = settings
         self._give_back = GivingBack(mutations.proposer)
 
@@ -121,6 +119,7 @@ class TaskApi:
             SERVICE,
             (
                 Unary("PutTasks", pb.PutTasksRequest, Route.LEADER, self.put_tasks),
+                self._outcomes.wait_tasks_method(),
                 Unary("TakeTasks", pb.TakeTasksRequest, Route.LEADER, self.take_tasks),
                 Unary("SettleTasks", pb.SettleTasksRequest, Route.LEADER, self.settle_tasks),
                 Unary("KickTasks", pb.KickTasksRequest, Route.LEADER, self.kick_tasks),
@@ -147,9 +146,15 @@ class TaskApi:
 
     # ------------------------------------------------------------------------------ put
 
-    async def put_tasks(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse:
-        """Put tasks; with automatic creation, make their tube first, in the same entry."""
+    async def put_tasks(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
+        """Put tasks, and wait for their outcomes if that is asked for."""
         task_checks.check_put(call.request, call.raw, self._settings.payload_bytes_max)
+        if call.request.outcome_wait_ms:
+            return await self._outcomes.put_and_wait(call, self._put)
+        return await self._put(call)
+
+    async def _put(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse:
+        """Put tasks; with automatic creation, make their tube first, in the same entry."""
         if self._disk.is_low:
             raise Refused(
                 error_pb2.Error.DISK_LOW,
@@ -181,20 +186,12 @@ class TaskApi:
         await self._known.session(request.session_id)
         hash_of_request = hash_if_named(request, call.raw, request.request_id)
         taker = WaitingTake(request, hash_of_request, self._give_back)
-        wait = self._wait_seconds(call)
+        wait_ms = request.wait_ms if request.HasField("wait_ms") else None
+        wait = wait_seconds(wait_ms, call.deadline)
         outcome = await self._take_at_once(call, taker, wait)
         if outcome is None:
             outcome = await self._wait(taker, wait)
         return take_answer(outcome, payload_omit=request.payload_omit)
-
-    def _wait_seconds(self, call: Call[pb.TakeTasksRequest]) -> float:
-        """Return how long the call may wait: it ends shortly before the caller gives up."""
-        wait_ms = call.request.wait_ms if call.request.HasField("wait_ms") else WAIT_MAX_MS
-        wait = min(wait_ms, WAIT_MAX_MS) / 1000
-        if call.deadline is not None:
-            left = call.deadline - asyncio.get_running_loop().time()
-            wait = min(wait, left - DEADLINE_MARGIN_MS / 1000)
-        return max(wait, 0.0)
 
     async def _take_at_once(
         self, call: Call[pb.TakeTasksRequest], taker: WaitingTake, wait: float
@@ -307,10 +304,7 @@ class TaskApi:
         answer = pb.GetTasksResponse(revision=queue.applied_index)
         for item, view in enumerate(views):
             if view is None:
-                error = answer.errors.add(item=item).error
-                error.reason = error_pb2.Error.TASK_NOT_FOUND
-                error.message = f"there is no task {ids[item]}"
-                error.metadata["task_id"] = str(ids[item])
+                answer.errors.append(task_not_found(item, ids[item]))
         shown = [view for view in views if view is not None]
         return answer.SerializeToString() + _show(shown, payload_omit=request.payload_omit)
 

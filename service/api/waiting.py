@@ -8,10 +8,25 @@ from collections.abc import Callable, Sequence
 from service import forms
 from service.api.status import refused
 from service.codec import Recorded, record_own
+from service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 from service.outcome import Failure, NotProposed, Outcome
 from service.queue.commands import Refusal, TakeResult, TaskView
 from service.waiters import Claim
 from taskraft.v1 import task_service_pb2 as pb
+
+
+def wait_seconds(wait_ms: int | None, deadline: float | None) -> float:
+    """Return how long a call may wait: it ends shortly before the caller gives up.
+
+    Args:
+        wait_ms: what the caller asks for; None: until shortly before the deadline.
+        deadline: of the call, as a time of the loop; None: it has none.
+    """
+    wait = min(WAIT_MAX_MS if wait_ms is None else wait_ms, WAIT_MAX_MS) / 1000
+    if deadline is not None:
+        left = deadline - asyncio.get_running_loop().time()
+        wait = min(wait, left - DEADLINE_MARGIN_MS / 1000)
+    return max(wait, 0.0)
 
 
 class WaitingTake:

@@ -105,7 +105,7 @@ def acknowledge(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRe
         state = _state_after(tube, settlement)
         if (
             state is GONE
-            and ledger.watcher is None
+            and tube.number not in ledger.watch.tubes
             and all(task.extras is NO_EXTRAS for task in finished)
         ):
             _finish(ledger, tube, finished)

@@ -20,6 +20,7 @@ from service.queue.ordered_index import OrderedIndex
 from service.queue.requests import Requests
 from service.queue.schedule import Schedules
 from service.queue.task import Task, read_task
+from service.queue.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,9 +74,15 @@ class Ledger:
         self.dirty_sessions: list[Session] = []
         self.ended_sessions: list[Session] = []
         self.ended_tubes: list[int] = []
-        self.watcher: Callable[[Task, Outcome], None] | None = None
-        """Told of each task before it ends or is buried, and (NONE) of progress; has no effect on
-        the replicated state."""
+        self.watch = Watch(self.body)
+
+    @property
+    def watcher(self) -> Callable[[Task, Outcome], None] | None:
+        """Return who is told of each task before it ends or is buried, and (NONE) of progress.
+
+        None: nobody waits. It has no effect on the replicated state.
+        """
+        return self.watch.tell if self.watch.tubes else None
 
     # ------------------------------------------------------------------------------------ finding
 

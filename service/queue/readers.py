@@ -17,6 +17,7 @@ from service.queue.commands import (
     Settle,
 )
 from service.queue.feed import low_and_high
+from service.queue.shell_readers import ShellReaders
 from service.queue.statistics import statistics_of, total_statistics
 from service.queue.take import matches
 from service.queue.task import SESSION_TIMER
@@ -24,7 +25,7 @@ from service.queue.task import SESSION_TIMER
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from service.queue.commands import Command, ScheduleView, SessionView, State, TaskView, TubeView
+    from service.queue.commands import Command, SessionView, State, TaskView, TubeView
     from service.queue.feed import Feed
     from service.queue.ledger import Ledger
     from service.queue.statistics import TubeStatistics
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from service.queue.tube import Tube
 
 
-class Readers:
+class Readers(ShellReaders):
     """What can be asked of a queue. Answers are values, valid as of the last applied entry."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -136,23 +137,6 @@ class Readers:
         if session is None:
             return []
         return [self._view(task) for task in session.held.values()]
-
-    # ----------------------------------------------------------------------------------- schedules
-
-    def schedules(self) -> list[ScheduleView]:
-        """Return all schedules in order of their names."""
-        return [schedule.view() for schedule in self._ledger.schedules]
-
-    def schedule(self, name: str) -> ScheduleView | None:
-        """Return a schedule, or None."""
-        schedule = self._ledger.schedules.get(name)
-        return schedule.view() if schedule is not None else None
-
-    def changed_schedules(self) -> Iterable[str]:
-        """Return the names of the schedules that changed since the last call."""
-        schedules = self._ledger.schedules
-        changed, schedules.changed = schedules.changed, {}
-        return changed
 
     # ----------------------------------------------------------------------------------- readiness
 

@@ -113,6 +113,7 @@ def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusa
 
 def _retire(ledger: Ledger, tube: Tube) -> None:
     """Take a tube and its leases out of reach; its content is cleared away from now on."""
+    ledger.watch.tell_emptied(tube, ledger.find)
     ledger.remove_tube(tube)
     taken = [task for task in ledger.leases.values() if task.tube is tube]
     for task in taken:

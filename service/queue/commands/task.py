@@ -31,6 +31,8 @@ class Outcome(IntEnum):
     BURIED_OUT = 3
     EXPIRED = 4
     DELETED = 5
+    TIMEOUT = 6
+    """Told to those who waited in vain; no task has it."""
 
 
 @value

@@ -1,10 +1,17 @@
-"""What is wrong with calls about schedules: method, request, reason."""
+"""What is wrong with calls about what is above single tasks: method, request, reason."""
 
 from taskraft.v1 import schedule_service_pb2, task_pb2
+from taskraft.v1 import task_service_pb2 as pb
 
 INVALID = "INVALID_FIELD"
 SERVICES = (schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],)
-IMPLEMENTED = {"CreateSchedule", "UpdateSchedule", "DeleteSchedule", "ListSchedules"}
+IMPLEMENTED = {
+    "CreateSchedule",
+    "UpdateSchedule",
+    "DeleteSchedule",
+    "ListSchedules",
+    "WaitTasks",
+}
 
 
 def schedule(**fields):
@@ -16,7 +23,24 @@ def create(**fields):
     return schedule_service_pb2.CreateScheduleRequest(schedule=schedule(**fields))
 
 
+def wait(*ids, tube="emails", **fields):
+    return pb.WaitTasksRequest(tube=tube, selector=task_pb2.TaskSelector(ids=ids), **fields)
+
+
+def put(tasks=1, **fields):
+    return pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec()] * tasks, **fields)
+
+
 CASES = [
+    ("WaitTasks", wait(1, tube="a b"), INVALID),
+    ("WaitTasks", wait(1, tube="nowhere"), "TUBE_NOT_FOUND"),
+    ("WaitTasks", wait(), INVALID),
+    ("WaitTasks", wait(0), INVALID),
+    ("WaitTasks", wait(*range(1, 1_002)), INVALID),
+    ("WaitTasks", wait(1, wait_ms=-1), INVALID),
+    ("WaitTasks", wait(1, until=9), INVALID),
+    ("PutTasks", put(outcome_wait_ms=-1), INVALID),
+    ("PutTasks", put(1_001, outcome_wait_ms=1), INVALID),
     ("CreateSchedule", create(name=""), INVALID),
     ("CreateSchedule", create(name="x" * 129), INVALID),
     ("CreateSchedule", create(tube="a b"), INVALID),

@@ -42,7 +42,9 @@ class PutTasksRequest(_message.Message):
     room_wait_ms: _builtins.int
     """In a tube with a capacity: wait so long for room. 0: do not wait."""
     outcome_wait_ms: _builtins.int
-    """Answer only when all tasks have ended, or after this long. 0: do not wait."""
+    """Answer only when all tasks have ended or are buried, or after this long, 60 s at most. 0: do not
+    wait. At most 1 000 tasks then.
+    """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskSpec]:
         """1 to 10 000 tasks, in order."""
@@ -92,7 +94,9 @@ class PutTasksResponse(_message.Message):
 
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """With outcome_wait_ms: the tasks as they ended, in order of the request."""
+        """With outcome_wait_ms: one for each item, in order of the request. The task as it ended, with the
+        outcome TIMEOUT as it is; without state and outcome where it was refused or is not known any more.
+        """
 
     def __init__(
         self,
@@ -1722,7 +1726,9 @@ class WaitTasksResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """The tasks in order of the request; outcome TIMEOUT where the time was over first."""
+        """The known tasks in order of the request; outcome TIMEOUT where the time was over first. A task
+        that was moved is followed and shown as it is now.
+        """
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:

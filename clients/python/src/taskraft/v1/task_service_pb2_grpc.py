@@ -228,7 +228,8 @@ class TaskServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WaitTasks(self, request, context):
-        """Waits until tasks have ended.
+        """Waits until tasks have ended. A call outlives a change of leader; a task that has ended and is not
+        kept is not known any more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

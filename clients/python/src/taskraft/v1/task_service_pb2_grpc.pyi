@@ -67,7 +67,9 @@ class TaskServiceStub:
     CancelTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CancelTasksRequest, _task_service_pb2.CancelTasksResponse]
     """Asks the holders of tasks to stop; tasks that nobody holds are removed."""
     WaitTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.WaitTasksRequest, _task_service_pb2.WaitTasksResponse]
-    """Waits until tasks have ended."""
+    """Waits until tasks have ended. A call outlives a change of leader; a task that has ended and is not
+    kept is not known any more.
+    """
     ExecuteBatch: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ExecuteBatchRequest, _task_service_pb2.ExecuteBatchResponse]
     """Does several operations that succeed or fail together."""
 
@@ -110,7 +112,9 @@ class TaskServiceAsyncStub(TaskServiceStub):
     CancelTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CancelTasksRequest, _task_service_pb2.CancelTasksResponse]  # type: ignore[assignment]
     """Asks the holders of tasks to stop; tasks that nobody holds are removed."""
     WaitTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.WaitTasksRequest, _task_service_pb2.WaitTasksResponse]  # type: ignore[assignment]
-    """Waits until tasks have ended."""
+    """Waits until tasks have ended. A call outlives a change of leader; a task that has ended and is not
+    kept is not known any more.
+    """
     ExecuteBatch: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ExecuteBatchRequest, _task_service_pb2.ExecuteBatchResponse]  # type: ignore[assignment]
     """Does several operations that succeed or fail together."""
 
@@ -240,7 +244,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.WaitTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.WaitTasksResponse, _abc.Awaitable[_task_service_pb2.WaitTasksResponse]]:
-        """Waits until tasks have ended."""
+        """Waits until tasks have ended. A call outlives a change of leader; a task that has ended and is not
+        kept is not known any more.
+        """
 
     @_abc_1.abstractmethod
     def ExecuteBatch(

@@ -1,0 +1,156 @@
+"""Serve WaitTasks, and puts that wait for what becomes of their tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import grpc.aio
+
+from service import wire
+from service.api import task_checks
+from service.api.answers import encode_tasks
+from service.api.endpoint import Call, Route, Unary
+from service.api.forward import Forwarder, ServeHere
+from service.api.reading import Reading
+from service.api.status import Refused, task_not_found, tube_not_found
+from service.api.waiting import wait_seconds
+from service.outcome import NotProposed
+from service.outcomes import Outcomes, Wait, Wish
+from service.queue.commands import TaskView
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+_WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
+_WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER
+_OUTCOMES: Final = pb.PutTasksResponse.OUTCOMES_FIELD_NUMBER
+
+
+class OutcomeApi:
+    """The handlers that wait for the ends of tasks.
+
+    Args:
+        reading: has the queue.
+        outcomes: the calls of this node that wait.
+        forwarder: finds the next leader for a put that was done here.
+    """
+
+    def __init__(self, reading: Reading, outcomes: Outcomes, forwarder: Forwarder) -> None:
+        self._reading = reading
+        self._outcomes = outcomes
+        self._forwarder = forwarder
+
+    def wait_tasks_method(self) -> Unary[pb.WaitTasksRequest]:
+        """Return the method WaitTasks; only the leader knows at once when a task ends."""
+        return Unary("WaitTasks", pb.WaitTasksRequest, Route.LEADER, self.wait_tasks, reads=True)
+
+    async def wait_tasks(self, call: Call[pb.WaitTasksRequest]) -> bytes:
+        """Wait until tasks have ended; when leadership is lost, the next leader waits on."""
+        request = call.request
+        task_checks.check_wait(request)
+        await self._reading.barrier()
+        if self._reading.applied.tube(request.tube) is None:
+            raise tube_not_found(request.tube)
+        ids = list(request.selector.ids)
+        self._outcomes.check_room(len(ids))
+        wish = Wish(request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS)
+        wait = self._outcomes.begin(wish)
+        wait_ms = request.wait_ms if request.HasField("wait_ms") else None
+        views = await self._outcomes.finish(wait, wait_seconds(wait_ms, call.deadline))
+        answer = pb.WaitTasksResponse()
+        for item, view in enumerate(views):
+            if view is None:
+                answer.errors.append(task_not_found(item, ids[item]))
+        known = [view for view in views if view is not None]
+        return answer.SerializeToString() + b"".join(encode_tasks(known, _WAITED, secret=True))
+
+    async def put_and_wait(
+        self,
+        call: Call[pb.PutTasksRequest],
+        put: Callable[[Call[pb.PutTasksRequest]], Awaitable[pb.PutTasksResponse]],
+    ) -> bytes:
+        """Put tasks and wait until all of them have ended.
+
+        When leadership is lost meanwhile, a request with a request_id is repeated at the next
+        leader, which knows it and waits on. Without one it must not be repeated: this node asks the
+        next leader for the outcomes.
+        """
+        request = call.request
+        self._outcomes.check_room(len(request.tasks))
+        until = asyncio.get_running_loop().time() + wait_seconds(
+            request.outcome_wait_ms, call.deadline
+        )
+        with self._outcomes.expecting(request.tube) as expectation:
+            answer = await put(call)
+            ids = [task_id for task_id in answer.task_ids if task_id]
+            wait = self._outcomes.begin(Wish(request.tube, ids), expectation)
+        try:
+            encoded = await self._finish(wait, until)
+        except NotProposed:
+            if request.request_id:
+                raise
+            encoded = await self._finish_elsewhere(request.tube, ids, until)
+        parts = iter(encoded)
+        unknown = element(_OUTCOMES, task_pb2.Task(tube=request.tube))
+        outcomes = [next(parts) if task_id else unknown for task_id in answer.task_ids]
+        return answer.SerializeToString() + b"".join(outcomes)
+
+    async def _finish(self, wait: Wait, until: float) -> list[bytes]:
+        """Wait here; return one outcome for each id."""
+        left = max(until - asyncio.get_running_loop().time(), 0.0)
+        views: list[TaskView | None] = await self._outcomes.finish(wait, left)
+        return [
+            encode_tasks([view], _OUTCOMES, secret=True)[0]
+            if view is not None
+            else element(_OUTCOMES, task_pb2.Task(tube=wait.wish.tube, id=task_id))
+            for task_id, view in zip(wait.wish.ids, views, strict=True)
+        ]
+
+    async def _finish_elsewhere(self, tube: str, ids: Sequence[int], until: float) -> list[bytes]:
+        """Ask the next leader; what it does not know, or if there is none in time, stays open.
+
+        The put is done: an error would make the caller put a second time.
+        """
+        try:
+            answer = await self._ask_leader(tube, ids, until)
+        except (Refused, grpc.aio.AioRpcError):
+            answer = pb.WaitTasksResponse()
+            answer.errors.extend(task_not_found(item, ids[item]) for item in range(len(ids)))
+        unknown = {error.item for error in answer.errors}
+        found = iter(answer.tasks)
+        return [
+            element(
+                _OUTCOMES,
+                task_pb2.Task(tube=tube, id=task_id) if item in unknown else next(found),
+            )
+            for item, task_id in enumerate(ids)
+        ]
+
+    async def _ask_leader(
+        self, tube: str, ids: Sequence[int], until: float
+    ) -> pb.WaitTasksResponse:
+        """Wait at the next leader, which may be this node again.
+
+        Raises:
+            Refused, AioRpcError: no leader answered in time.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            left = max(until - loop.time(), 0.0)
+            selector = task_pb2.TaskSelector(ids=ids)
+            request = pb.WaitTasksRequest(tube=tube, selector=selector, wait_ms=int(left * 1000))
+            raw = request.SerializeToString()
+            try:
+                found = await self._forwarder.unary(_WAIT_METHOD, raw, None, repeatable=True)
+            except ServeHere:
+                try:
+                    found = await self.wait_tasks(Call(request, raw, None))
+                except NotProposed:
+                    continue
+            return pb.WaitTasksResponse.FromString(found)
+
+
+def element(field: int, task: task_pb2.Task) -> bytes:
+    """Return a task as an element of the repeated field ``field`` of an answer."""
+    return wire.length_delimited(field, task.SerializeToString())

@@ -1,0 +1,57 @@
+"""Read what the leader's own machinery needs: the schedules, and what becomes of awaited tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from service.queue.commands import ScheduleView
+    from service.queue.ledger import Ledger
+    from service.queue.watch import Watch
+
+
+class ShellReaders:
+    """What schedulers and waiting calls ask of a queue."""
+
+    _ledger: Ledger
+
+    # ----------------------------------------------------------------------------------- schedules
+
+    def schedules(self) -> list[ScheduleView]:
+        """Return all schedules in order of their names."""
+        return [schedule.view() for schedule in self._ledger.schedules]
+
+    def schedule(self, name: str) -> ScheduleView | None:
+        """Return a schedule, or None."""
+        schedule = self._ledger.schedules.get(name)
+        return schedule.view() if schedule is not None else None
+
+    def changed_schedules(self) -> Iterable[str]:
+        """Return the names of the schedules that changed since the last call."""
+        schedules = self._ledger.schedules
+        changed, schedules.changed = schedules.changed, {}
+        return changed
+
+    # ------------------------------------------------------------------------------- awaited tasks
+
+    @property
+    def watch(self) -> Watch:
+        """Return who notes what becomes of chosen tasks."""
+        return self._ledger.watch
+
+    def tube_number(self, name: str) -> int | None:
+        """Return the number of a tube, another one after it was emptied; None: no such tube."""
+        tube = self._ledger.tubes.get(name)
+        return tube.number if tube is not None else None
+
+    def tube_name(self, number: int) -> str | None:
+        """Return the name of the tube that has a number, or None."""
+        tube = self._ledger.tubes_by_number.get(number)
+        return tube.name if tube is not None else None
+
+    def next_place(self, name: str) -> tuple[int, int] | None:
+        """Return the number of a tube and the id of its next task; None: no such tube."""
+        tube = self._ledger.tubes.get(name)
+        return (tube.number, tube.next_id) if tube is not None else None
