@@ -41,8 +41,11 @@ def move_to(
     assert target is not task.tube
     source = task.tube
     moved = _arrived(ledger, task, target, delay_ms, position, is_new=outcome is not Outcome.NONE)
-    if outcome is not Outcome.NONE and ledger.watcher is not None:
-        ledger.watcher(task, outcome)
+    if ledger.watcher is not None:
+        if outcome is Outcome.NONE:
+            ledger.watch.tell_moved(task, target.name, moved.id)
+        else:
+            ledger.watcher(task, outcome)
     place = f"{source.name}/{task.id}"
     ledger.move(task, EventKind.MOVE, GONE, f"{target.name}/{moved.id}")
     ledger.welcome(moved, EventKind.MOVE, place)

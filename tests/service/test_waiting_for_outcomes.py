@@ -132,6 +132,41 @@ async def test_a_wait_in_vain_shows_the_tasks_as_they_are(node):
     assert not node.queue.watch.tubes
 
 
+async def test_progress_is_enough_where_that_is_asked_for(node):
+    await create(node)
+    await put(node, b"x")
+    (taken,) = (await take(node)).tasks
+    end, progress = wait(node, 1), wait(node, 1, until=pb.WaitTasksRequest.PROGRESS)
+    await waited(node, 2)
+    await settle(node, [taken], touch=pb.Settlement.Touch(restart=True))
+    touch = pb.Settlement.Touch(progress=task_pb2.Progress(basis_points=5_000, note="half"))
+    await settle(node, [taken], touch=touch)
+    (task,) = (await progress).tasks
+    assert (task.outcome, task.state) == (Task.OUTCOME_UNSPECIFIED, Task.TAKEN)
+    assert (task.progress.basis_points, task.progress.note) == (5_000, "half")
+    assert not end.done()
+    await settle(node, [taken], ack=pb.Settlement.Ack())
+    assert outcomes(await end) == [(1, "PROCESSED")]
+
+
+async def test_a_task_that_is_moved_is_followed(node):
+    await create(node)
+    await create(node, name="other")
+    await put(node, b"x", tube="other")
+    await put(node, b"y")
+    waiting = wait(node, 1)
+    await waited(node, 1)
+    release = pb.Settlement.Release(move_to="other")
+    await settle(node, (await take(node)).tasks, release=release)
+    taken = (await take(node, tube="other")).tasks
+    assert [task.id for task in taken] == [1, 2]
+    await ack(node, taken[:1])
+    assert not waiting.done()
+    await ack(node, taken[1:])
+    (task,) = (await waiting).tasks
+    assert (task.tube, task.id, task.outcome) == ("other", 2, Task.PROCESSED)
+
+
 async def test_a_caller_who_goes_leaves_nothing_behind(node):
     await create(node)
     await put(node, b"x")
