@@ -12,12 +12,21 @@ import asyncio
 import resource
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from replication.core.types import Entry, LogIndex, MemberId, Message, RaftRole, SnapshotMeta
+from replication.core.types import (
+    Entry,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Message,
+    RaftRole,
+    Roster,
+    SnapshotMeta,
+)
 from replication.machine import SnapshotReader, StagedState
 from replication.node import Node
 from replication.node_config import NodeConfig
@@ -76,12 +85,15 @@ class DirectTransport:
 
     def __init__(self) -> None:
         self._receivers: dict[MemberId, Receiver] = {}
+        self._directories: dict[MemberId, str] = {}
 
-    def join(
-        self, membership: Membership, addresses: Mapping[MemberId, str], receiver: Receiver
-    ) -> DirectTransport:
+    def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> DirectTransport:
         """See ``Transport``; serves as the ``Peers`` of all members."""
+        for member, other in self._receivers.items():
+            receiver.met(member, self._directories[member])
+            other.met(membership.member_id, membership.directory_id)
         self._receivers[membership.member_id] = receiver
+        self._directories[membership.member_id] = membership.directory_id
         return self
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -96,7 +108,7 @@ class DirectTransport:
         """See ``Peers``; not needed here."""
         content.close()
 
-    def set_addresses(self, addresses: Mapping[MemberId, str]) -> None:
+    def set_roster(self, roster: Roster) -> None:
         """See ``Peers``."""
 
     async def close(self) -> None:
@@ -125,10 +137,13 @@ async def open_nodes(path: Path, workload: Workload) -> tuple[list[Node], list[G
     direct = DirectTransport()
     transports = [] if workload.is_direct else [GrpcTransport() for _ in ids]
     ports = [await transport.start("127.0.0.1:0") for transport in transports] or [0] * len(ids)
-    addresses = {member: f"127.0.0.1:{port}" for member, port in zip(ids, ports, strict=True)}
+    members = {
+        member: MemberInfo(member, f"n{member}", peer_address=f"127.0.0.1:{port}")
+        for member, port in zip(ids, ports, strict=True)
+    }
     nodes = []
     for place, member in enumerate(ids):
-        config = NodeConfig("bench", member, path / str(member), addresses)
+        config = NodeConfig("bench", member, path / str(member), members)
         transport = direct if workload.is_direct else transports[place]
         nodes.append(await Node.open(config, NullMachine(), transport))
     for node in nodes:

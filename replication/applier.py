@@ -9,9 +9,10 @@ from typing import Final, Protocol
 
 from replication.core.confchange import of_entry
 from replication.core.raft import RaftCore
-from replication.core.types import Entry, EntryKind, Message
+from replication.core.types import ConfState, Entry, EntryKind, LogIndex, Message
 from replication.effects import Effects
 from replication.machine import StateMachine
+from replication.roster import with_roster
 from replication.storage.group_storage import GroupStorage
 
 SLICE_ENTRIES_MAX: Final = 64
@@ -24,6 +25,9 @@ class ApplyListener(Protocol):
 
     def applied(self, entries: Sequence[Entry], results: Sequence[object]) -> None:
         """Take the result of each entry."""
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """Act by a membership from now on; its entry is applied as soon as it is stored."""
 
 
 class Applier:
@@ -92,12 +96,15 @@ class Applier:
     def _begin_change(self, entry: Entry) -> None:
         change = of_entry(entry)
         assert change is not None
-        conf_state = self._core.apply_conf_change(change)
+        before = self._storage.membership_at(LogIndex(entry.index - 1))
+        after = self._core.apply_conf_change(change)
+        conf_state = with_roster(after, change, before.roster)
         history = self._storage.add_membership(entry.index, conf_state, self._machine.durable_index)
         self._is_blocked = True
         self._effects.store(
             partial(self._storage.save_memberships, history), partial(self._end_change, entry)
         )
+        self._listener.membership_changed(conf_state)
 
     def _end_change(self, entry: Entry, _: None) -> None:
         self._is_blocked = False

@@ -15,8 +15,10 @@ from replication.core.types import (
     EntryKind,
     LogIndex,
     MemberId,
+    MemberInfo,
     Message,
     MessageKind,
+    Roster,
     SnapshotMeta,
     Term,
 )
@@ -134,6 +136,46 @@ def encode_conf_state(conf_state: ConfState) -> pb.ConfState:
         voters_outgoing=conf_state.voters_outgoing,
         learners_next=conf_state.learners_next,
         auto_leave=conf_state.auto_leave,
+        roster=encode_roster(conf_state.roster),
+    )
+
+
+def encode_roster(roster: Roster) -> pb.Roster:
+    """Return who the members are in the form of the protocol."""
+    return pb.Roster(
+        members=[
+            pb.MemberInfo(
+                member=info.member,
+                name=info.name,
+                peer_address=info.peer_address,
+                client_address=info.client_address,
+                directory_id=info.directory_id,
+            )
+            for info in roster.members
+        ],
+        last_member=roster.last_member,
+    )
+
+
+def decode_roster(encoded: pb.Roster) -> Roster:
+    """Return who the members are.
+
+    Raises:
+        MessageMalformed: no member can have sent this.
+    """
+    _members(info.member for info in encoded.members)
+    return Roster(
+        members=tuple(
+            MemberInfo(
+                member=MemberId(info.member),
+                name=info.name,
+                peer_address=info.peer_address,
+                client_address=info.client_address,
+                directory_id=info.directory_id,
+            )
+            for info in encoded.members
+        ),
+        last_member=MemberId(encoded.last_member),
     )
 
 
@@ -149,6 +191,7 @@ def decode_snapshot_meta(header: pb.SnapshotHeader) -> SnapshotMeta:
         voters_outgoing=_members(header.conf_state.voters_outgoing),
         learners_next=_members(header.conf_state.learners_next),
         auto_leave=header.conf_state.auto_leave,
+        roster=decode_roster(header.conf_state.roster),
     )
     if header.index < 1 or header.index_term < 1 or header.term < header.index_term:
         raise MessageMalformed("a snapshot's index or term is out of range")

@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from replication.applier import Applier
+from replication.core.confchange import ConfChange
 from replication.core.config import Config
 from replication.core.raft import RaftCore
 from replication.core.types import (
     APPEND_WORKER,
     APPLY_WORKER,
     NO_MEMBER,
+    ConfState,
     Entry,
     HardState,
     LogIndex,
@@ -83,6 +85,8 @@ class Driver:
             expiry_ticks=4 * config.election_ticks,
         )
         self._own_id = config.member_id
+        self.membership = storage.membership_at(machine.applied_index)
+        """The members, as far as their changes are applied here."""
         self._is_pumping = False
         self._soft_state = SoftState(NO_MEMBER, RaftRole.FOLLOWER)
         storage.view.snapshot_source = self._snapshots.current
@@ -145,6 +149,16 @@ class Driver:
         was appended, and with ``ProposalLost`` if that is unknown.
         """
         self._proposals.put(data, outcome)
+        self._effects.request_pump()
+
+    def propose_change(self, change: ConfChange, outcome: Outcome[object]) -> None:
+        """Append a membership change; ``outcome`` is resolved when it is applied here.
+
+        It fails as that of ``propose`` does, or with ``ChangeRefused``.
+        """
+        # What was proposed before goes first.
+        self._proposals.propose(self.core)
+        self._proposals.propose_change(self.core, change, outcome)
         self._effects.request_pump()
 
     def read_index(self, outcome: Outcome[LogIndex]) -> None:
@@ -271,8 +285,14 @@ class Driver:
         self._reads.applied(index)
         self._observer.applied(index)
 
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """Act by another membership; see ``ApplyListener``."""
+        self.membership = conf_state
+        self._observer.membership_changed(conf_state)
+
     def installed(self, meta: SnapshotMeta) -> None:
         """Go on from a snapshot; see ``InstallListener``."""
+        self.membership_changed(meta.conf_state)
         self._proposals.lose_all("a snapshot took its place")
         self._reads.applied(meta.index)
         self._observer.applied(meta.index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replication.core.errors import ConfChangeFault
 from replication.core.types import LogIndex, MemberId
 
 
@@ -23,6 +24,20 @@ class DirectoryLocked(DirectoryRefused):
 
 class DirectoryForeign(DirectoryRefused):
     """The data belongs to another cluster, member or group: correct the configuration."""
+
+
+class MemberRemoved(DirectoryRefused):
+    """The others have removed this member: its data is of no use to the group any more.
+
+    To come back it joins as a new member, with an empty data directory.
+    """
+
+
+class DirectoryUnknown(DirectoryRefused):
+    """The others know this member with another data directory: it forgot what it had promised.
+
+    Remove the member, then let it join anew with an empty data directory.
+    """
 
 
 class FormatUnknown(DirectoryRefused):
@@ -78,6 +93,14 @@ class GroupAbsent(PeerRefused):
 
 class ReadUnconfirmed(ReplicationError):
     """No leader with a quorum confirmed a linearizable read in time; read again, or read stale."""
+
+
+class ChangeRefused(ReplicationError):
+    """A membership change cannot be made now; ``fault`` says why. Nothing was changed."""
+
+    def __init__(self, fault: ConfChangeFault) -> None:
+        super().__init__(f"the membership was not changed: {fault.value}")
+        self.fault = fault
 
 
 class TransferFailed(ReplicationError):

@@ -6,19 +6,25 @@ import asyncio
 import logging
 import random
 import secrets
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
+from replication.core.confchange import ConfChange
 from replication.core.types import (
     ConfState,
     LogIndex,
     MemberId,
     RaftRole,
+    Roster,
     SoftState,
     Term,
 )
 from replication.driver import build_driver
 from replication.errors import (
+    DirectoryRefused,
     DirectoryUnwritable,
+    MemberRemoved,
     NodeBroken,
     NotLeader,
     ReplicationError,
@@ -27,18 +33,21 @@ from replication.errors import (
     TransferFailed,
 )
 from replication.failing_machine import machine_with_failpoints
+from replication.founding import Founding
 from replication.machine import StateMachine
 from replication.node_config import NodeConfig
 from replication.node_status import NodeStatus, peers_of, successor_of
 from replication.observer import Counters, Observer
 from replication.peers import Membership, Transport
 from replication.performer import PeerReceiver, Performer
+from replication.roster import roster_of, strangers, was_removed, with_addresses
 from replication.storage.data_directory import DataDirectory
 from replication.storage.failing_filesystem import with_failpoints
 from replication.storage.filesystem import DiskFileSystem
-from replication.storage.group_storage import GroupStorage, StorageConfig
+from replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
 from replication.storage_worker import StorageWorker
+from replication.turns import Turns
 
 T = TypeVar("T")
 
@@ -70,7 +79,7 @@ class Node:
         self._storage = storage
         self._directory = directory
         self._observers: list[Observer] = []
-        self._role_waiters: list[asyncio.Future[None]] = []
+        self._turns = Turns()
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
         self._random = random.Random()  # noqa: S311 - spreads election timeouts; no secret
@@ -87,6 +96,8 @@ class Node:
             config.trim_policy,
         )
         self._performer.driver = self._driver
+        self._founding = Founding(config.member_id, storage)
+        self._was_started = False
 
     @classmethod
     async def open(
@@ -120,18 +131,50 @@ class Node:
             raise
 
     async def start(self) -> None:
-        """Begin to talk to the others, to apply, and to take part in elections."""
-        assert not self._is_running
-        self._is_running = True
+        """Begin to talk to the others, to apply, and to take part in elections.
+
+        A founder takes part when it has met all other founders; see ``replication.founding``.
+        """
+        assert not self._was_started
+        self._was_started = True
+        config = self.config
         membership = Membership(
-            self.config.cluster_id,
-            self.config.group_id,
-            self.config.member_id,
+            config.cluster_id,
+            config.group_id,
+            config.member_id,
             self._storage.incarnation,
+            self._storage.directory_id,
+            config.members[config.member_id].peer_address,
         )
-        self._performer.peers = self._transport.join(
-            membership, self.config.members, PeerReceiver(self._driver, self._performer, self)
+        receiver = PeerReceiver(self._driver, self._performer, self)
+        roster = self._driver.membership.roster
+        self._performer.peers = self._transport.join(membership, self._reachable(roster), receiver)
+        if not strangers(roster) or not self._storage.is_at_its_beginning:
+            self._begin()
+        elif self._founding.is_complete:
+            self._found()
+        else:
+            _log.info("waits for members %s to found the group", self._founding.missing)
+
+    def met(self, member: MemberId, directory_id: str) -> None:
+        """See ``Receiver``; the last one lets a group begin."""
+        if self._founding.met(member, directory_id):
+            self._found()
+
+    def _found(self) -> None:
+        history = self._storage.begin_with(self._founding.roster)
+        self._performer.store(
+            partial(self._storage.save_memberships, history), lambda _: self._founded()
         )
+
+    def _founded(self) -> None:
+        self._driver.membership_changed(self._storage.membership_at(BOOTSTRAP_INDEX))
+        self._begin()
+
+    def _begin(self) -> None:
+        if self.failed.done():
+            return
+        self._is_running = True
         if self._driver.is_only_voter:
             # Nobody else could win, so there is nothing to wait for.
             self._driver.campaign()
@@ -146,6 +189,8 @@ class Node:
         await asyncio.to_thread(self._worker.stop)
         if not self.failed.done():
             await asyncio.to_thread(self._storage.close, self._driver.hard_state)
+        elif isinstance(self.failed.result(), MemberRemoved):
+            await asyncio.to_thread(self._storage.save_removed)
         _release(self._directory)
         self._directory = None
 
@@ -167,6 +212,28 @@ class Node:
             return outcome
         self._driver.propose(data, outcome)
         return outcome
+
+    async def change_membership(self, change: ConfChange) -> ConfState:
+        """Make a membership change, as leader; return the membership once it is applied here.
+
+        A joint configuration that is left by itself has then been left. Who the new members are
+        belongs into the change: see ``replication.roster.change_of``.
+
+        Raises:
+            NotLeader, ProposalDropped, ChangeRefused: nothing was changed.
+            ProposalLost: the outcome is unknown.
+            Stopped: the node is stopping; the outcome is unknown.
+        """
+        if not self._is_running:
+            raise Stopped("the node is not running")
+        outcome: asyncio.Future[object] = self._loop.create_future()
+        self._driver.propose_change(change, outcome)
+        await outcome
+        while self._driver.membership.auto_leave:
+            if not self._is_running:
+                raise Stopped("the node stopped before a joint configuration was left")
+            await self._turns.next()
+        return self._driver.membership
 
     async def read_index(self) -> LogIndex:
         """Wait until a read of the local state is linearizable; return the index it stands at.
@@ -199,7 +266,7 @@ class Node:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._driver.core.role is RaftRole.LEADER:
-                    await self._next_role()
+                    await self._turns.next()
         except TimeoutError as error:
             raise TransferFailed(f"member {target} did not take over in {timeout_ms} ms") from error
 
@@ -234,7 +301,7 @@ class Node:
             last=status.last,
             synced=self._storage.view.last_index(),
             durable=self._machine.durable_index,
-            conf_state=status.configuration,
+            conf_state=replace(status.configuration, roster=self._driver.membership.roster),
             peers=peers_of(status),
         )
 
@@ -242,10 +309,7 @@ class Node:
 
     def role_changed(self, state: SoftState, term: Term) -> None:
         """See ``Observer``."""
-        waiters, self._role_waiters = self._role_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._turns.take()
         _log.info(
             "member %d is %s in term %d, leader %d",
             self.config.member_id,
@@ -265,6 +329,25 @@ class Node:
         """See ``Observer``."""
         for observer in self._observers:
             observer.synced(entries, log_bytes)
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """See ``Observer``. A member that was removed ends, once others had time to hear of it."""
+        assert self._performer.peers is not None
+        self._performer.peers.set_roster(self._reachable(conf_state.roster))
+        self._turns.take()
+        _log.info(
+            "member %d: voters %s%s, learners %s",
+            self.config.member_id,
+            conf_state.voters,
+            f" and {conf_state.voters_outgoing}" if conf_state.voters_outgoing else "",
+            conf_state.learners,
+        )
+        if was_removed(conf_state.roster, self.config.member_id):
+            removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")
+            delay_ms = self.config.heartbeat_ticks * self.config.tick_ms
+            self._loop.call_later(delay_ms / 1000, self.fail, removed)
+        for observer in self._observers:
+            observer.membership_changed(conf_state)
 
     # How it runs
 
@@ -293,7 +376,13 @@ class Node:
         else:
             reason = NodeBroken(f"{type(error).__name__}: {error}")
         reason.__cause__ = error
-        _log.critical("member %d stops: %s", self.config.member_id, reason, exc_info=error)
+        is_told = isinstance(error, DirectoryRefused)
+        _log.critical(
+            "member %d stops: %s",
+            self.config.member_id,
+            reason,
+            exc_info=None if is_told else error,
+        )
         self.failed.set_result(reason)
         self._halt(Stopped(f"the node stopped: {reason}"))
 
@@ -303,6 +392,7 @@ class Node:
             self._timer.cancel()
             self._timer = None
         self._driver.fail_all(error)
+        self._turns.take()
 
     def _arm_timer(self, ticks: float = 1) -> None:
         self._timer = self._loop.call_later(ticks * self.config.tick_ms / 1000, self._tick)
@@ -319,20 +409,32 @@ class Node:
         except Exception as error:  # noqa: BLE001 - see pump
             self.fail(error)
 
-    def _next_role(self) -> asyncio.Future[None]:
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._role_waiters.append(waiter)
-        return waiter
+    def _reachable(self, roster: Roster) -> Roster:
+        """Return ``roster`` with the addresses that this member is configured with."""
+        configured = self.config.members
+        return with_addresses(
+            roster,
+            {
+                info.member: configured[info.member].peer_address
+                for info in roster.members
+                if info.member in configured and configured[info.member].name == info.name
+            },
+        )
 
 
 def _open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
-    founders = () if config.is_joining else tuple(sorted(config.members))
+    founders = ConfState()
+    if not config.is_joining:
+        founders = ConfState(
+            voters=tuple(sorted(config.members)), roster=roster_of(config.members.values())
+        )
     return GroupStorage.open(
         with_failpoints(DiskFileSystem(config.data_directory), config.failpoints),
         StorageConfig(
             identity=Identity(config.cluster_id, config.member_id, config.group_id),
-            founders=ConfState(voters=founders),
+            founders=founders,
             salt=secrets.randbits(32),
+            directory_id=secrets.token_hex(8),
             segment_bytes=config.segment_bytes,
         ),
         applied,

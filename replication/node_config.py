@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from replication.core.config import Config
-from replication.core.types import MemberId
+from replication.core.types import MemberId, MemberInfo
 from replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from replication.storage.segment import SEGMENT_BYTES
 from replication.trimmer import FLUSH_BYTES, KEPT_ENTRIES, TrimPolicy
@@ -30,12 +30,13 @@ class NodeConfig:
     cluster_id: str
     member_id: MemberId
     data_directory: Path
-    members: Mapping[MemberId, str]
-    """Where the peer ports of all members are, this one included. On the first start these members
-    found the group; later starts take only the addresses from here."""
+    members: Mapping[MemberId, MemberInfo]
+    """Who the members are, this one included. On the first start these found the group; later
+    starts take only peer addresses from here, in place of those that the group knows."""
     group_id: int = 0
     is_joining: bool = False
-    """This member joins a group that exists: it does not found one, but waits for a snapshot."""
+    """This member joins a group that exists: it does not found one, but waits for a snapshot. Of
+    ``members`` only itself must be named."""
     tick_ms: int = TICK_MS
     heartbeat_ticks: int = HEARTBEAT_TICKS
     election_ticks: int = ELECTION_TICKS

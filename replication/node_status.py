@@ -44,6 +44,7 @@ class NodeStatus:
     durable: LogIndex
     """The last entry whose effects survive without the log."""
     conf_state: ConfState
+    """The members; of a configuration whose entry is not applied yet the roster is missing."""
     peers: Mapping[MemberId, PeerStatus]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from replication.core.types import LogIndex, SoftState, Term
+from replication.core.types import ConfState, LogIndex, SoftState, Term
 
 
 class Observer(Protocol):
@@ -24,6 +24,9 @@ class Observer(Protocol):
     def synced(self, entries: int, log_bytes: int) -> None:
         """Learn that a batch is durable here: the time to build the next entry."""
 
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """Learn who belongs to the group from now on."""
+
 
 class NoObserver:
     """Satisfies ``Observer`` and ignores everything."""
@@ -35,6 +38,9 @@ class NoObserver:
         """See ``Observer``."""
 
     def synced(self, entries: int, log_bytes: int) -> None:
+        """See ``Observer``."""
+
+    def membership_changed(self, conf_state: ConfState) -> None:
         """See ``Observer``."""
 
 

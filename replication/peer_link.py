@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import grpc
 from grpc import aio
 
 from replication.codec import encode_message
 from replication.core.types import MemberId, Message, MessageKind
-from replication.handshake import hello_to
+from replication.errors import DirectoryRefused, PeerRefused
+from replication.handshake import EXPELLED_KEY, hello_to, sentence
 from replication.peers import Membership
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
@@ -38,6 +38,23 @@ COMMIT_DELAY_MS: Final = 5
 _log = logging.getLogger(__name__)
 
 
+class LinkEvents(Protocol):
+    """Learns what happens on a link."""
+
+    def unreachable(self, member: MemberId) -> None:
+        """See ``Receiver``."""
+
+    def refused(self, error: DirectoryRefused) -> None:
+        """See ``Receiver``."""
+
+    def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
+        """Look at who has answered at the member's address.
+
+        Raises:
+            PeerRefused: it is not the member.
+        """
+
+
 class PeerLink:
     """The outgoing messages to one peer: a bounded queue and the stream that empties it."""
 
@@ -46,14 +63,15 @@ class PeerLink:
         member: MemberId,
         channel: aio.Channel,
         own: Membership,
-        unreachable: Callable[[MemberId], None],
+        events: LinkEvents,
     ) -> None:
         self.member = member
         self.channel = channel
         self._own = own
-        self._unreachable = unreachable
+        self._events = events
         self._queue: list[Message] = []
         self._queued_bytes = 0
+        self._is_closed = False
         self._is_paused = False
         self._pause_ms = BACK_OFF_MIN_MS
         self._wake = asyncio.Event()
@@ -66,7 +84,7 @@ class PeerLink:
             return
         size = sum([len(entry.data) for entry in message.entries]) if message.entries else 0
         if len(self._queue) >= QUEUE_MESSAGES_MAX or self._queued_bytes + size > QUEUE_BYTES_MAX:
-            self._unreachable(self.member)
+            self._events.unreachable(self.member)
             return
         self._queue.append(message)
         self._queued_bytes += size
@@ -85,6 +103,8 @@ class PeerLink:
 
     async def close(self) -> None:
         """End the stream."""
+        # grpc.aio turns a cancellation into the status of a call that has ended by itself.
+        self._is_closed = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self.channel.close()
@@ -99,8 +119,15 @@ class PeerLink:
                 if error.code() is grpc.StatusCode.FAILED_PRECONDITION and reason != refusal:
                     refusal = reason
                     _log.error("member %d refuses us: %s", self.member, reason)
+                self._heed(error)
+            except PeerRefused as error:
+                if str(error) != refusal:
+                    refusal = str(error)
+                    _log.error("member %d is not spoken to: %s", self.member, error)
+            if self._is_closed:
+                return
             self._drop_queue()
-            self._unreachable(self.member)
+            self._events.unreachable(self.member)
             await self._pause()
 
     async def _converse(self) -> None:
@@ -109,8 +136,10 @@ class PeerLink:
         try:
             hello = hello_to(self.member, self._own)
             await call.write(pb.ExchangeRequest(hello=hello))
-            if await call.read() is aio.EOF:
+            answer = await call.read()
+            if not isinstance(answer, pb.ExchangeResponse):
                 return
+            self._events.answered(self.member, answer)
             self._pause_ms = BACK_OFF_MIN_MS
             # A stream that breaks while we have nothing to say must be noticed, or the next
             # message, perhaps a request for a vote, would be the one that finds out.
@@ -125,6 +154,14 @@ class PeerLink:
             return
         finally:
             call.cancel()
+
+    def _heed(self, error: aio.AioRpcError) -> None:
+        """Pass it on if the peer will never listen to us again."""
+        for key, kind in error.trailing_metadata() or ():
+            if key == EXPELLED_KEY and isinstance(kind, str):
+                expelled = sentence(kind, error.details() or "")
+                if expelled is not None:
+                    self._events.refused(expelled)
 
     def _next_frame(self) -> pb.ExchangeRequest:
         """Take as many messages from the queue as a frame may hold, at least one."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from replication.core.types import MemberId, Message, SnapshotMeta
+from replication.core.types import MemberId, Message, Roster, SnapshotMeta
+from replication.errors import DirectoryRefused
 from replication.machine import SnapshotReader
 
 
@@ -19,6 +20,10 @@ class Membership:
     member_id: MemberId
     incarnation: int
     """Number of this member's starts; peers stop listening to an earlier life."""
+    directory_id: str = ""
+    """Identity of its data directory; peers refuse a member that comes with another one."""
+    peer_address: str = ""
+    """Where it listens, for peers that have not heard of it yet."""
 
 
 class SnapshotSink(Protocol):
@@ -51,6 +56,12 @@ class Receiver(Protocol):
     def unreachable(self, member: MemberId) -> None:
         """Learn that messages to ``member`` were lost."""
 
+    def met(self, member: MemberId, directory_id: str) -> None:
+        """Learn which data directory ``member`` has; it has seen ours and had no objection."""
+
+    def refused(self, error: DirectoryRefused) -> None:
+        """Learn that a peer will never listen to this member again: the member must end."""
+
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
         """Learn how the transfer of a snapshot to ``member`` ended."""
 
@@ -71,8 +82,8 @@ class Peers(Protocol):
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """Stream a snapshot to a member; reports by ``snapshot_sent``."""
 
-    def set_addresses(self, addresses: Mapping[MemberId, str]) -> None:
-        """Learn where the members are; links to those that are gone are closed."""
+    def set_roster(self, roster: Roster) -> None:
+        """Learn who the members are and where; links to those that are gone are closed."""
 
     async def close(self) -> None:
         """Leave the group: end all streams."""
@@ -81,7 +92,5 @@ class Peers(Protocol):
 class Transport(Protocol):
     """Carries the messages of all groups of a process."""
 
-    def join(
-        self, membership: Membership, addresses: Mapping[MemberId, str], receiver: Receiver
-    ) -> Peers:
+    def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> Peers:
         """Begin to exchange messages with the other members of a group."""

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
 from replication.driver import Driver
-from replication.errors import SnapshotBroken
+from replication.errors import DirectoryRefused, SnapshotBroken
 from replication.machine import SnapshotReader
 from replication.peers import Peers
 from replication.storage.snapshot_inbox import IncomingSnapshot
@@ -27,6 +27,9 @@ class Host(Protocol):
 
     def pump(self) -> None:
         """Let the driver work."""
+
+    def met(self, member: MemberId, directory_id: str) -> None:
+        """See ``Receiver``."""
 
     def fail(self, error: Exception) -> None:
         """Stop."""
@@ -133,6 +136,14 @@ class PeerReceiver:
         """See ``Receiver``."""
         if self._host.is_running:
             self._driver.unreachable(member)
+
+    def met(self, member: MemberId, directory_id: str) -> None:
+        """See ``Receiver``."""
+        self._host.met(member, directory_id)
+
+    def refused(self, error: DirectoryRefused) -> None:
+        """See ``Receiver``."""
+        self._host.fail(error)
 
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
         """See ``Receiver``."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from replication.core.confchange import ConfChange
 from replication.core.errors import ProposalDropped
 from replication.core.raft import RaftCore
 from replication.core.types import Entry, LogIndex, RaftRole, Term
-from replication.errors import NotLeader, ProposalLost, ReplicationError
+from replication.errors import ChangeRefused, NotLeader, ProposalLost, ReplicationError
 from replication.outcome import Outcome
 
 
@@ -51,6 +52,24 @@ class Proposals:
         first = core.last_index - len(proposed) + 1
         for index, (_, outcome) in enumerate(proposed, first):
             self._add(LogIndex(index), term, outcome)
+
+    def propose_change(self, core: RaftCore, change: ConfChange, outcome: Outcome[object]) -> None:
+        """Give a membership change to the core.
+
+        ``outcome`` fails with ``ChangeRefused`` if it cannot be made now; an empty entry that
+        nobody waits for then takes its place.
+        """
+        try:
+            if core.role is not RaftRole.LEADER:
+                raise NotLeader(core.leader)  # noqa: TRY301 - one way out for all reasons
+            fault = core.propose_conf_change(change)
+        except (NotLeader, ProposalDropped) as error:
+            _fail(outcome, error)
+            return
+        if fault is None:
+            self._add(core.last_index, core.term, outcome)
+        else:
+            _fail(outcome, ChangeRefused(fault))
 
     def _add(self, index: LogIndex, term: Term, outcome: Outcome[object]) -> None:
         before = self._waiting.get(index)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Final
 
 import grpc
 from grpc import aio
 
 from replication.codec import MessageMalformed, decode_message
-from replication.core.types import MemberId, Message, SnapshotMeta
-from replication.errors import GroupAbsent, PeerRefused, SnapshotBroken
-from replication.handshake import Lives
+from replication.core.types import MemberId, Message, Roster, SnapshotMeta
+from replication.errors import DirectoryRefused, GroupAbsent, PeerRefused, SnapshotBroken
+from replication.handshake import EXPELLED_KEY, Lives, PeerExpelled, check_directory
 from replication.machine import SnapshotReader
 from replication.peer_link import FRAME_BYTES_MAX, PeerLink
 from replication.peers import Membership, Receiver
@@ -69,6 +69,7 @@ class GrpcPeers:
         self.membership = membership
         self.receiver = receiver
         self._credentials = credentials
+        self.roster = Roster()
         self._links: dict[MemberId, PeerLink] = {}
         self._addresses: dict[MemberId, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,27 +105,53 @@ class GrpcPeers:
             _log.warning("snapshot to member %d failed: %s", message.to, error)
         self.receiver.snapshot_sent(message.to, ok=ok)
 
-    def set_addresses(self, addresses: Mapping[MemberId, str]) -> None:
-        """See ``Peers``."""
+    def set_roster(self, roster: Roster) -> None:
+        """See ``Peers``. Links to those who are not in it yet stay: the roster may be behind."""
+        self.roster = roster
         wanted = {
             member: address
-            for member, address in addresses.items()
-            if member != self.membership.member_id
+            for member, address in self._addresses.items()
+            if member > roster.last_member
+        }
+        wanted |= {
+            info.member: info.peer_address
+            for info in roster.members
+            if info.member != self.membership.member_id and info.peer_address
         }
         for member in [*self._links]:
             if self._addresses.get(member) != wanted.get(member):
                 self._start(self._links.pop(member).close())
         self._addresses = wanted
         for member in wanted.keys() - self._links.keys():
-            self._links[member] = PeerLink(
-                member, self._channel(wanted[member]), self.membership, self.receiver.unreachable
-            )
+            self._open_link(member)
 
-    def nudge(self, member: MemberId) -> None:
-        """Note a sign of life from ``member``."""
+    def _open_link(self, member: MemberId) -> None:
+        channel = self._channel(self._addresses[member])
+        self._links[member] = PeerLink(member, channel, self.membership, self)
+
+    def greeted(self, hello: pb.Hello) -> None:
+        """Note a sign of life from a member; learn where it is if this is the first one ever."""
+        member = MemberId(hello.sender)
         link = self._links.get(member)
         if link is not None:
             link.nudge()
+        elif hello.peer_address:
+            # A leader that was elected while we were away, or we are new ourselves.
+            self._addresses[member] = hello.peer_address
+            self._open_link(member)
+
+    def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
+        """See ``LinkEvents``."""
+        check_directory(member, answer.directory_id, self.roster)
+        self.receiver.met(member, answer.directory_id)
+
+    def unreachable(self, member: MemberId) -> None:
+        """See ``LinkEvents``."""
+        self.receiver.unreachable(member)
+
+    def refused(self, error: DirectoryRefused) -> None:
+        """See ``LinkEvents``."""
+        self.receiver.refused(error)
 
     async def close(self) -> None:
         """See ``Peers``."""
@@ -184,12 +211,10 @@ class GrpcTransport(PeerServiceServicer):
             await self._server.stop(_STOP_SECONDS)
             self._server = None
 
-    def join(
-        self, membership: Membership, addresses: Mapping[MemberId, str], receiver: Receiver
-    ) -> GrpcPeers:
+    def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> GrpcPeers:
         """See ``Transport``. A group may be joined again after its ``Peers`` were closed."""
         peers = GrpcPeers(membership, receiver, self._channel_credentials)
-        peers.set_addresses(addresses)
+        peers.set_roster(roster)
         self._groups[membership.group_id] = peers
         return peers
 
@@ -207,11 +232,15 @@ class GrpcTransport(PeerServiceServicer):
                 else:
                     hello = frame.hello
                     own = self._admit(hello).membership
-                    yield pb.ExchangeResponse(incarnation=own.incarnation)
+                    yield pb.ExchangeResponse(
+                        incarnation=own.incarnation, directory_id=own.directory_id
+                    )
         except GroupAbsent as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except PeerRefused as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, str(error), _metadata_of(error)
+            )
         except MessageMalformed as error:
             _log.error("member %d sent nonsense: %s", hello.sender, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -242,20 +271,23 @@ class GrpcTransport(PeerServiceServicer):
         peers = self._groups.get(hello.group_id)
         if peers is None:
             raise GroupAbsent(f"group {hello.group_id} is not here, or not yet")
-        self._lives.admit(hello, peers.membership)
-        peers.nudge(MemberId(hello.sender))
+        self._lives.admit(hello, peers.membership, peers.roster)
+        peers.greeted(hello)
         return peers
 
     def _take_frame(self, frame: pb.ExchangeRequest, hello: pb.Hello) -> None:
         if not self._lives.is_current(hello):
             raise PeerRefused(f"a later life of member {hello.sender} speaks now")
+        peers = self._groups[hello.group_id]
+        # The member may have been removed since it was admitted.
+        check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
         messages = [decode_message(each) for each in frame.messages]
         for message in messages:
             if message.sender != hello.sender or message.to != hello.receiver:
                 raise MessageMalformed(
                     f"a message from {message.sender} to {message.to} is on the wrong stream"
                 )
-        self._groups[hello.group_id].receiver.receive(messages)
+        peers.receiver.receive(messages)
 
     async def _take_snapshot(
         self, chunks: AsyncIterator[pb.SendSnapshotRequest]
@@ -275,3 +307,10 @@ class GrpcTransport(PeerServiceServicer):
             if sink is not None:
                 sink.abandon()
         raise SnapshotBroken("the stream ended before the content")
+
+
+def _metadata_of(error: PeerRefused) -> tuple[tuple[str, str], ...]:
+    """Return what tells a peer that it is refused for good."""
+    if isinstance(error, PeerExpelled):
+        return ((EXPELLED_KEY, error.expulsion.value),)
+    return ()

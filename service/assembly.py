@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from replication.core.types import LogIndex, MemberId, SoftState, Term
+from replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, SoftState, Term
 from replication.errors import ReplicationError
 from replication.node import Node
 from replication.node_config import NodeConfig
@@ -38,7 +38,7 @@ from service.api.tubes import TubeApi
 from service.applications import Applications
 from service.board import QueueBoard
 from service.clock import ClusterClock
-from service.config import Config, host_of, port_of
+from service.config import Config, PeerAddress, host_of, port_of
 from service.disk import DiskWatch
 from service.leader import Leader, LeaderSettings
 from service.leadership import Leadership
@@ -96,13 +96,20 @@ def open_machine(config: Config, failpoints: Failpoints) -> QueueMachine:
     return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms)
 
 
+def info_of(member: PeerAddress) -> MemberInfo:
+    """Return a member as the Raft driver knows it."""
+    return MemberInfo(
+        MemberId(member.member_id), member.name, member.peer_address, member.client_address
+    )
+
+
 def raft_config(config: Config, failpoints: Failpoints) -> NodeConfig:
     """Return the settings of the Raft driver."""
     return NodeConfig(
         cluster_id=config.cluster_id,
         member_id=MemberId(config.member.member_id),
         data_directory=config.data_dir,
-        members={MemberId(member.member_id): member.peer_address for member in config.members},
+        members={MemberId(member.member_id): info_of(member) for member in config.members},
         tick_ms=config.tick_ms,
         heartbeat_ticks=max(1, round(config.heartbeat_ms / config.tick_ms)),
         election_ticks=max(2, round(config.election_timeout_ms / config.tick_ms)),
@@ -347,6 +354,11 @@ class Server:
         del entries, log_bytes
         self._distributions.synced(self.node.counters.sync_us)
         self.proposer.wake()
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """Tell those who wait for the leader: its address may be known now."""
+        del conf_state
+        asyncio.get_running_loop().call_soon(self.leadership.notify)
 
     def _observe_stamp(self, now_ms: int) -> None:
         following = self.roles.phase is Phase.WAITING

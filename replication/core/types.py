@@ -70,11 +70,33 @@ class HardState:
 
 
 @value
+class MemberInfo:
+    """Who a member is, for people and for the transport."""
+
+    member: MemberId
+    name: str = ""
+    peer_address: str = ""
+    client_address: str = ""
+    directory_id: str = ""
+    """Identity of its data directory; empty until it has joined."""
+
+
+@value
+class Roster:
+    """Who the members of a group are, in the order of their numbers."""
+
+    members: tuple[MemberInfo, ...] = ()
+    last_member: MemberId = NO_MEMBER
+    """The highest number that was ever given to a member: numbers are never given again."""
+
+
+@value
 class ConfState:
     """The membership at one index: who votes, who learns, and the joint halves.
 
     ``voters_outgoing`` is non-empty only in a joint configuration. ``learners_next`` are voters of
-    the outgoing half that become learners when the joint configuration is left.
+    the outgoing half that become learners when the joint configuration is left. ``roster`` belongs
+    to the driver, which stores and sends it with the rest; the core never looks at it.
     """
 
     voters: tuple[MemberId, ...] = ()
@@ -82,6 +104,7 @@ class ConfState:
     voters_outgoing: tuple[MemberId, ...] = ()
     learners_next: tuple[MemberId, ...] = ()
     auto_leave: bool = False
+    roster: Roster = Roster()
 
 
 @value

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replication.core.types import (
     ConfState,
     Entry,
     HardState,
     LogIndex,
+    Roster,
     SnapshotMeta,
     Term,
 )
-from replication.errors import LogDamaged, StateLost
+from replication.errors import LogDamaged, MemberRemoved, StateLost
+from replication.roster import was_removed
 from replication.storage.filesystem import FileSystem
 from replication.storage.mark import Mark, MarkFile
 from replication.storage.metadata import Identity, LogStart, Metadata
@@ -44,6 +46,8 @@ class StorageConfig:
     """The membership of a group that begins now; empty for a member that joins one."""
     salt: int
     """Random number for a first start; see ``Metadata.salt``."""
+    directory_id: str = ""
+    """Random text for a first start; see ``Metadata.directory_id``."""
     segment_bytes: int = SEGMENT_BYTES
     recent_bytes_max: int = RECENT_BYTES_MAX
     recent_entries_max: int = RECENT_ENTRIES_MAX
@@ -64,6 +68,7 @@ class GroupStorage:
         self.metadata = metadata
         self.view = view
         self.incarnation = metadata.begin_life()
+        self.directory_id = metadata.directory_id("")
         self._log = log
         self._memberships = memberships
         self.membership_floor: LogIndex | None = None
@@ -75,11 +80,13 @@ class GroupStorage:
 
         Raises:
             DirectoryForeign: the data is of another cluster, member or group.
+            MemberRemoved: the member whose data it is has been removed from the group.
             LogDamaged: synced data is missing or unreadable.
             StateLost: the state machine stands before the log begins.
             FormatUnknown: another version wrote it.
         """
         metadata = Metadata(fs, f"raft-{config.identity.group_id}")
+        metadata.directory_id(config.directory_id)
         if not metadata.is_initialized():
             _found(fs, metadata, config)
         metadata.check_identity(config.identity)
@@ -105,6 +112,11 @@ class GroupStorage:
             HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
             _membership_at(memberships, LogIndex(max(applied, start.index))),
         )
+        if metadata.is_removed() or was_removed(initial[1].roster, config.identity.member_id):
+            raise MemberRemoved(
+                f"member {config.identity.member_id} was removed from the group; "
+                f"to come back it must join anew, with an empty data directory"
+            )
         view = StoredLog(log, recovered.terms, recent, initial)
         return cls(fs, metadata, log, view, memberships)
 
@@ -124,6 +136,10 @@ class GroupStorage:
     def save_memberships(self, history: list[tuple[LogIndex, ConfState]]) -> None:
         """Make the membership history durable, before the change is applied to the state."""
         self.metadata.save_memberships(history)
+
+    def save_removed(self) -> None:
+        """Note that the others have removed this member."""
+        self.metadata.save_removed()
 
     def trim(self, start: LogStart) -> None:
         """Delete what lies before ``start``, as ``trim_start`` has returned it."""
@@ -153,6 +169,18 @@ class GroupStorage:
     def membership_at(self, index: LogIndex) -> ConfState:
         """Return the membership that holds at ``index``."""
         return _membership_at(self._memberships, index)
+
+    @property
+    def is_at_its_beginning(self) -> bool:
+        """Tell whether the membership is still the one that the group began with."""
+        return self._memberships[-1][0] == BOOTSTRAP_INDEX
+
+    def begin_with(self, roster: Roster) -> list[tuple[LogIndex, ConfState]]:
+        """Let the group begin with ``roster``; return the membership history to save."""
+        assert self.is_at_its_beginning
+        founders = replace(self._memberships[-1][1], roster=roster)
+        self._memberships = [(BOOTSTRAP_INDEX, founders)]
+        return list(self._memberships)
 
     def add_membership(
         self, index: LogIndex, conf_state: ConfState, durable: LogIndex

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from replication.core.types import ConfState, HardState, LogIndex, MemberId, SnapshotMeta, Term
+from replication.core.types import (
+    ConfState,
+    HardState,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Roster,
+    SnapshotMeta,
+    Term,
+)
 from replication.errors import DirectoryForeign, LogDamaged
 from replication.storage.checked_file import JsonValue, read_checked, write_checked
 from replication.storage.filesystem import FileSystem
@@ -82,6 +91,34 @@ class Metadata:
             "group_id": identity.group_id,
         }
         self._write("identity", content)
+
+    def identity(self) -> Identity:
+        """Return whose data this is."""
+        found = self._read("identity")
+        return Identity(
+            cluster_id=_text(found, "cluster_id"),
+            member_id=MemberId(_number(found, "member_id")),
+            group_id=_number(found, "group_id"),
+        )
+
+    def directory_id(self, fresh: str) -> str:
+        """Return the identity of this directory; ``fresh`` becomes it at the very first call.
+
+        It tells others whether a member still has what it promised: a directory that was wiped, or
+        replaced by another, has another one.
+        """
+        if not self._fs.exists(self._name("directory")):
+            self._fs.make_directory(self.directory)
+            self._write("directory", {"directory_id": fresh})
+        return _text(self._read("directory"), "directory_id")
+
+    def is_removed(self) -> bool:
+        """Tell whether the others have removed this member, as far as it was told."""
+        return self._fs.exists(self._name("removed"))
+
+    def save_removed(self) -> None:
+        """Note that the others have removed this member: it must not start again."""
+        self._write("removed", {})
 
     def salt(self) -> int:
         """Return the number that the checksums of this member's records start from.
@@ -173,6 +210,13 @@ def _number(content: dict[str, JsonValue], field: str) -> int:
     return found
 
 
+def _text(content: dict[str, JsonValue], field: str) -> str:
+    found = content.get(field)
+    if not isinstance(found, str):
+        raise LogDamaged(f"field {field} is missing or no text")
+    return found
+
+
 def _members(content: dict[str, JsonValue], field: str) -> tuple[MemberId, ...]:
     found = content[field]
     assert isinstance(found, list)
@@ -187,7 +231,37 @@ def _encode_membership(index: LogIndex, conf_state: ConfState) -> JsonValue:
         "voters_outgoing": list(conf_state.voters_outgoing),
         "learners_next": list(conf_state.learners_next),
         "auto_leave": conf_state.auto_leave,
+        "last_member": conf_state.roster.last_member,
+        "roster": [_encode_info(info) for info in conf_state.roster.members],
     }
+
+
+def _encode_info(info: MemberInfo) -> JsonValue:
+    return {
+        "member": info.member,
+        "name": info.name,
+        "peer_address": info.peer_address,
+        "client_address": info.client_address,
+        "directory_id": info.directory_id,
+    }
+
+
+def _decode_roster(content: dict[str, JsonValue]) -> Roster:
+    infos = content["roster"]
+    assert isinstance(infos, list)
+    members = tuple(_decode_info(info) for info in infos)
+    return Roster(members, MemberId(_number(content, "last_member")))
+
+
+def _decode_info(content: JsonValue) -> MemberInfo:
+    assert isinstance(content, dict)
+    return MemberInfo(
+        member=MemberId(_number(content, "member")),
+        name=_text(content, "name"),
+        peer_address=_text(content, "peer_address"),
+        client_address=_text(content, "client_address"),
+        directory_id=_text(content, "directory_id"),
+    )
 
 
 def _decode_membership(content: JsonValue) -> tuple[LogIndex, ConfState]:
@@ -198,5 +272,6 @@ def _decode_membership(content: JsonValue) -> tuple[LogIndex, ConfState]:
         voters_outgoing=_members(content, "voters_outgoing"),
         learners_next=_members(content, "learners_next"),
         auto_leave=content["auto_leave"] is True,
+        roster=_decode_roster(content),
     )
     return LogIndex(_number(content, "index")), conf_state

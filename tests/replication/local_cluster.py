@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
-from replication.core.types import LogIndex, MemberId, RaftRole, SoftState, Term
+from replication.core.types import (
+    ConfState,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    RaftRole,
+    SoftState,
+    Term,
+)
 from replication.errors import Stopped
 from replication.node import Node
 from replication.node_config import NodeConfig
@@ -26,6 +35,9 @@ class Turns:
         self.happened.set()
 
     def synced(self, entries: int, log_bytes: int) -> None:
+        self.happened.set()
+
+    def membership_changed(self, conf_state: ConfState) -> None:
         self.happened.set()
 
 
@@ -55,7 +67,38 @@ class LocalCluster:
         await asyncio.gather(*(transport.stop() for transport in self.transports.values()))
 
     def config(self, member: MemberId) -> NodeConfig:
-        return NodeConfig("test", member, self.path / str(member), self.addresses, **self.settings)
+        is_joining = member not in self.ids
+        named = (member,) if is_joining else self.ids
+        members = {
+            each: MemberInfo(each, f"m{each}", peer_address=self.addresses[each]) for each in named
+        }
+        return NodeConfig(
+            "test",
+            member,
+            self.path / str(member),
+            members,
+            is_joining=is_joining,
+            **self.settings,
+        )
+
+    async def add(self, number: int) -> Node:
+        """Start a member that joins; the group must be told of it."""
+        member = MemberId(number)
+        self.transports[member] = GrpcTransport()
+        port = await self.transports[member].start("127.0.0.1:0")
+        self.addresses[member] = f"127.0.0.1:{port}"
+        self.machines[member] = CountingMachine()
+        return await self.start(member)
+
+    async def stop(self, member: MemberId) -> None:
+        """End a member in order; it can be started again."""
+        await self.nodes.pop(member).stop()
+        await self.transports.pop(member).stop()
+
+    def wipe(self, member: MemberId) -> None:
+        """Lose everything that a member had."""
+        shutil.rmtree(self.path / str(member))
+        self.machines[member] = CountingMachine()
 
     async def start(self, member: MemberId) -> Node:
         if member not in self.transports:
@@ -87,6 +130,12 @@ class LocalCluster:
                 if not condition():
                     await self.turns.happened.wait()
 
+    async def until_seen(self, condition) -> None:
+        """Wait until ``condition()`` is true, where no observer tells of it."""
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 - there is no event
+                await asyncio.sleep(0)
+
     async def leader(self) -> Node:
         """Wait for a member that leads and is known to a majority."""
         await self.until(lambda: self._leader() is not None)
@@ -101,7 +150,7 @@ class LocalCluster:
                 followers = [
                     other.status().leader == status.member_id for other in self.nodes.values()
                 ]
-                if sum(followers) * 2 > len(self.ids):
+                if sum(followers) * 2 > len(status.conf_state.voters):
                     return node
         return None
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from replication.core.types import RaftRole
+from replication.core.types import MemberInfo, RaftRole
 from replication.errors import DirectoryForeign, DirectoryLocked, NotLeader, Stopped
 from replication.node import Node
 from replication.node_config import NodeConfig
@@ -156,7 +156,7 @@ async def test_a_data_directory_is_used_by_one_process_at_a_time(tmp_path):
 async def test_the_data_of_somebody_else_is_refused(tmp_path, cluster_id, member_id, named):
     async with LocalCluster(tmp_path, 1) as cluster:
         await cluster.leader()
-    config = NodeConfig(cluster_id, member_id, tmp_path / "1", {1: "a", 2: "b"})
+    config = NodeConfig(cluster_id, member_id, tmp_path / "1", {1: MemberInfo(1), 2: MemberInfo(2)})
     with pytest.raises(DirectoryForeign, match=named):
         await Node.open(config, CountingMachine(), cluster.transports[1])
 

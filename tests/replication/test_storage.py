@@ -280,8 +280,8 @@ def test_a_flipped_bit_in_a_small_file_is_damage(log, name):
 
 def test_another_format_is_refused(log):
     path = log.path / "raft-0" / "hard_state"
-    path.write_bytes(path.read_bytes().replace(b"hard_state 1 ", b"hard_state 2 "))
-    with pytest.raises(FormatUnknown, match="has format 2"):
+    path.write_bytes(path.read_bytes().replace(b"hard_state 2 ", b"hard_state 3 "))
+    with pytest.raises(FormatUnknown, match="has format 3"):
         log.open()
 
 

@@ -17,15 +17,17 @@ from replication.core.types import (
     EntryKind,
     LogIndex,
     MemberId,
+    MemberInfo,
     Message,
     MessageKind,
     Snapshot,
     SnapshotMeta,
     Term,
 )
-from replication.errors import SnapshotBroken
+from replication.errors import DirectoryRefused, SnapshotBroken
 from replication.peer_link import QUEUE_MESSAGES_MAX
 from replication.peers import Membership
+from replication.roster import roster_of
 from replication.storage.filesystem import DiskFileSystem
 from replication.storage.snapshot_inbox import SnapshotInbox
 from replication.transport import GrpcPeers, GrpcTransport
@@ -77,6 +79,8 @@ class Member:
         self.received: list[Message] = []
         self.lost: list[int] = []
         self.sent: list[bool] = []
+        self.acquaintances: dict[MemberId, str] = {}
+        self.refusals: list[DirectoryRefused] = []
         self.snapshot = b""
         self.abandoned = 0
         self.refused = False
@@ -92,10 +96,11 @@ class Member:
         self.port = await self.transport.start(f"127.0.0.1:{port}")
 
     def join(self, *others: Member) -> None:
-        addresses = {
-            other.membership.member_id: f"127.0.0.1:{other.port}" for other in (self, *others)
-        }
-        self.peers = self.transport.join(self.membership, addresses, self)
+        roster = roster_of(
+            MemberInfo(other.membership.member_id, peer_address=f"127.0.0.1:{other.port}")
+            for other in (self, *others)
+        )
+        self.peers = self.transport.join(self.membership, roster, self)
 
     async def stop(self) -> None:
         await self.peers.close()
@@ -107,6 +112,14 @@ class Member:
 
     def unreachable(self, member: MemberId) -> None:
         self.lost.append(member)
+        self.changed.set()
+
+    def met(self, member: MemberId, directory_id: str) -> None:
+        self.acquaintances[member] = directory_id
+        self.changed.set()
+
+    def refused(self, error: DirectoryRefused) -> None:
+        self.refusals.append(error)
         self.changed.set()
 
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:

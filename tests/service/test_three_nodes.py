@@ -241,8 +241,13 @@ async def test_the_cluster_shows_its_members(three):
     assert [member.leader for member in state.members].count(True) == 1
     assert state.leader == three.leader.server.config.node_name
     assert state.state.phase == cluster_service_pb2.NodeState.WAITING
-    lead = await three.leader.cluster.GetClusterState(cluster_service_pb2.GetClusterStateRequest())
-    assert all(member.active for member in lead.members)
+    async with asyncio.timeout(10):
+        # A follower has heard of its leader before the leader has its first answer.
+        asked = cluster_service_pb2.GetClusterStateRequest()
+        while not all(
+            member.active for member in (await three.leader.cluster.GetClusterState(asked)).members
+        ):
+            pass
     info = await three.leader.cluster.GetServerInfo(cluster_service_pb2.GetServerInfoRequest())
     assert info.limits["payload_bytes_max"] == 1 << 20
     assert info.limits["put_tasks_max"] == 10_000

@@ -383,3 +383,6 @@ class Member:
 
     def synced(self, entries: int, log_bytes: int) -> None:
         pass
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        pass

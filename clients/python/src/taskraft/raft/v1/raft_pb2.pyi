@@ -127,6 +127,8 @@ class Hello(_message.Message):
     SENDER_FIELD_NUMBER: _builtins.int
     RECEIVER_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """Version of this protocol. Both sides must speak the same."""
     cluster_id: _builtins.str
@@ -139,6 +141,12 @@ class Hello(_message.Message):
     """Who is meant to listen."""
     incarnation: _builtins.int
     """Which life of the sender speaks: the number of its starts. An earlier life is not listened to."""
+    directory_id: _builtins.str
+    """Identity of the sender's data directory. A member that comes back with another one has lost what it
+    promised, and is not listened to.
+    """
+    peer_address: _builtins.str
+    """Where the sender listens, for a receiver that has not heard of it yet."""
     def __init__(
         self,
         *,
@@ -148,10 +156,12 @@ class Hello(_message.Message):
         sender: _builtins.int = ...,
         receiver: _builtins.int = ...,
         incarnation: _builtins.int = ...,
+        directory_id: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "group_id", b"group_id", "incarnation", b"incarnation", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "group_id", b"group_id", "incarnation", b"incarnation", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "receiver", b"receiver", "sender", b"sender"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -164,16 +174,20 @@ class ExchangeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INCARNATION_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     """Which life of the receiver listens."""
+    directory_id: _builtins.str
+    """Identity of the receiver's data directory."""
     def __init__(
         self,
         *,
         incarnation: _builtins.int = ...,
+        directory_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -318,6 +332,7 @@ class ConfState(_message.Message):
     VOTERS_OUTGOING_FIELD_NUMBER: _builtins.int
     LEARNERS_NEXT_FIELD_NUMBER: _builtins.int
     AUTO_LEAVE_FIELD_NUMBER: _builtins.int
+    ROSTER_FIELD_NUMBER: _builtins.int
     auto_leave: _builtins.bool
     """Whether the joint configuration is left by itself."""
     @_builtins.property
@@ -336,6 +351,10 @@ class ConfState(_message.Message):
     def learners_next(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Outgoing voters that become learners when the joint configuration is left."""
 
+    @_builtins.property
+    def roster(self) -> Global___Roster:
+        """Who the members are."""
+
     def __init__(
         self,
         *,
@@ -344,14 +363,81 @@ class ConfState(_message.Message):
         voters_outgoing: _abc.Iterable[_builtins.int] | None = ...,
         learners_next: _abc.Iterable[_builtins.int] | None = ...,
         auto_leave: _builtins.bool = ...,
+        roster: Global___Roster | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["roster", b"roster"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_leave", b"auto_leave", "learners", b"learners", "learners_next", b"learners_next", "voters", b"voters", "voters_outgoing", b"voters_outgoing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_leave", b"auto_leave", "learners", b"learners", "learners_next", b"learners_next", "roster", b"roster", "voters", b"voters", "voters_outgoing", b"voters_outgoing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConfState: _TypeAlias = ConfState  # noqa: Y015
+
+@_typing.final
+class MemberInfo(_message.Message):
+    """Who a member is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    member: _builtins.int
+    """Its number."""
+    name: _builtins.str
+    """Its name, for people."""
+    peer_address: _builtins.str
+    """Where the other members reach it."""
+    client_address: _builtins.str
+    """Where clients reach it."""
+    directory_id: _builtins.str
+    """Identity of its data directory; empty until it has joined."""
+    def __init__(
+        self,
+        *,
+        member: _builtins.int = ...,
+        name: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
+        client_address: _builtins.str = ...,
+        directory_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "directory_id", b"directory_id", "member", b"member", "name", b"name", "peer_address", b"peer_address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberInfo: _TypeAlias = MemberInfo  # noqa: Y015
+
+@_typing.final
+class Roster(_message.Message):
+    """Who the members of a group are. In the context of a membership change: those that are new or changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    LAST_MEMBER_FIELD_NUMBER: _builtins.int
+    last_member: _builtins.int
+    """The highest number that was ever given to a member: numbers are never given again."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberInfo]:
+        """In the order of their numbers."""
+
+    def __init__(
+        self,
+        *,
+        members: _abc.Iterable[Global___MemberInfo] | None = ...,
+        last_member: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_member", b"last_member", "members", b"members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Roster: _TypeAlias = Roster  # noqa: Y015
 
 @_typing.final
 class SnapshotHeader(_message.Message):

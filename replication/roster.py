@@ -1,0 +1,83 @@
+"""Say who the members of a group are, and how a membership change alters that.
+
+The roster travels with the configuration: in the context of the change that brings a member, in the
+stored history, in snapshots. All members compute the same roster from the same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from google.protobuf.message import DecodeError
+
+from replication.codec import MessageMalformed, decode_roster, encode_roster
+from replication.core import membership
+from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from replication.core.errors import ConfChangeMalformed
+from replication.core.types import ConfState, MemberId, MemberInfo, Roster
+from taskraft.raft.v1 import raft_pb2 as pb
+
+
+def roster_of(infos: Iterable[MemberInfo]) -> Roster:
+    """Return the roster of members that were never fewer."""
+    members = tuple(sorted(infos, key=lambda info: info.member))
+    return Roster(members, max((info.member for info in members), default=MemberId(0)))
+
+
+def find(roster: Roster, member: MemberId) -> MemberInfo | None:
+    """Return what is known of ``member``."""
+    return next((info for info in roster.members if info.member == member), None)
+
+
+def was_removed(roster: Roster, member: MemberId) -> bool:
+    """Tell whether ``member`` was one once; a number that was not given yet tells nothing."""
+    return 0 < member <= roster.last_member and find(roster, member) is None
+
+
+def strangers(roster: Roster) -> tuple[MemberId, ...]:
+    """Return the members whose data directory is not known."""
+    return tuple(info.member for info in roster.members if not info.directory_id)
+
+
+def with_addresses(roster: Roster, addresses: Mapping[MemberId, str]) -> Roster:
+    """Return ``roster`` with other peer addresses for the members that ``addresses`` names."""
+    members = [
+        replace(info, peer_address=addresses.get(info.member, info.peer_address))
+        for info in roster.members
+    ]
+    return Roster(tuple(members), roster.last_member)
+
+
+def change_of(kind: MemberChangeKind, info: MemberInfo) -> ConfChange:
+    """Return the change of one member that also says, from now on, who it is."""
+    return change_of_several((MemberChange(kind, info.member),), (info,))
+
+
+def change_of_several(changes: Iterable[MemberChange], infos: Iterable[MemberInfo]) -> ConfChange:
+    """Return a change of several members; through a joint configuration if they are many."""
+    context = encode_roster(Roster(tuple(infos))).SerializeToString(deterministic=True)
+    return ConfChange(tuple(changes), context=context)
+
+
+def with_roster(after: ConfState, change: ConfChange, before: Roster) -> ConfState:
+    """Return ``after``, the configuration that ``change`` led to, with its roster.
+
+    A member stays in the roster as long as it is in either half of the configuration.
+
+    Raises:
+        ConfChangeMalformed: the context of the change is no roster.
+    """
+    infos = {info.member: info for info in before.members}
+    infos |= {info.member: info for info in _named_by(change).members}
+    here = membership.members(after)
+    members = tuple(infos[member] for member in here if member in infos)
+    last = max((before.last_member, *here))
+    return replace(after, roster=Roster(members, last))
+
+
+def _named_by(change: ConfChange) -> Roster:
+    try:
+        return decode_roster(pb.Roster.FromString(change.context))
+    except (DecodeError, MessageMalformed) as error:
+        raise ConfChangeMalformed(f"the context is no roster: {error}") from error
