@@ -381,8 +381,11 @@ async def test_a_snapshot_goes_to_several_at_once(pair, tmp_path):
     three = Member(tmp_path, 3)
     await three.start()
     three.join(one)
-    one.peers.set_addresses(
-        {MemberId(number): f"127.0.0.1:{each.port}" for number, each in ((2, two), (3, three))}
+    one.peers.set_roster(
+        roster_of(
+            MemberInfo(MemberId(number), peer_address=f"127.0.0.1:{each.port}")
+            for number, each in ((1, one), (2, two), (3, three))
+        )
     )
     content = Content(2 << 20)
     one.peers.send_snapshot(announcement(), META, content)
