@@ -77,8 +77,7 @@ class Installer:
     def _replace(
         self, hard_state: HardState | None, meta: SnapshotMeta, staged: StagedState
     ) -> None:
-        self._storage.store(hard_state, (), meta.index)
-        self._storage.begin_installation(meta)
+        self._storage.begin_installation(meta, hard_state)
         staged.switch()
         self._storage.finish_installation(meta)
 

@@ -70,6 +70,8 @@ class GroupStorage:
         self.incarnation = metadata.begin_life()
         self.directory_id = metadata.directory_id("")
         self._log = log
+        self._commit = view.initial_state()[0].commit
+        """Entries up to here are stored and known to be committed."""
         self._memberships = memberships
         self.membership_floor: LogIndex | None = None
         """An index at which somebody is about to ask for the membership, if there is one."""
@@ -130,8 +132,17 @@ class GroupStorage:
         The order matters: entries of a term that the hard state does not know would be damage.
         """
         if hard_state is not None:
-            self.metadata.save_hard_state(hard_state)
-        return self._log.append(entries, commit) if entries else 0
+            # The commit index may cover entries that replace others only in a moment. If it were
+            # stored and they were not, the old ones would pass for committed.
+            before = LogIndex(entries[0].index - 1) if entries else self._log.last_index
+            self._save_hard_state(hard_state, min(hard_state.commit, before))
+        log_bytes = self._log.append(entries, commit) if entries else 0
+        self._commit = max(self._commit, min(commit, self._log.last_index))
+        return log_bytes
+
+    def _save_hard_state(self, hard_state: HardState, commit: LogIndex) -> None:
+        """Save a hard state with a commit index that the log on disk stands for."""
+        self.metadata.save_hard_state(HardState(hard_state.term, hard_state.vote, commit))
 
     def save_memberships(self, history: list[tuple[LogIndex, ConfState]]) -> None:
         """Make the membership history durable, before the change is applied to the state."""
@@ -145,13 +156,20 @@ class GroupStorage:
         """Delete what lies before ``start``, as ``trim_start`` has returned it."""
         self._log.trim(start)
 
-    def begin_installation(self, meta: SnapshotMeta) -> None:
-        """Note that the state machine is about to be replaced by a snapshot."""
+    def begin_installation(self, meta: SnapshotMeta, hard_state: HardState | None = None) -> None:
+        """Note that the state machine is about to be replaced by a snapshot.
+
+        A hard state that comes with it is stored without its commit index: until the switch, the
+        log is still the old one, and may hold what the snapshot contradicts.
+        """
+        if hard_state is not None:
+            self._save_hard_state(hard_state, self._commit)
         self.metadata.save_installing(meta)
 
     def finish_installation(self, meta: SnapshotMeta) -> None:
         """Replace log and membership by the snapshot that the state machine holds now."""
         self._log.reset(meta.index, meta.term)
+        self._commit = meta.index
         self.metadata.save_memberships([(meta.index, meta.conf_state)])
         self.metadata.clear_installing()
 
@@ -160,8 +178,12 @@ class GroupStorage:
         self._log.sync_mark()
 
     def close(self, hard_state: HardState) -> None:
-        """Save what saves work at the next start, and close the files."""
-        self.metadata.save_hard_state(hard_state)
+        """Save what saves work at the next start, and close the files.
+
+        The commit index is the one that the stored log stands for: the core's may cover entries
+        that it did not get to store.
+        """
+        self._save_hard_state(hard_state, self._commit)
         self._log.close()
 
     # On the event loop.

@@ -1,0 +1,190 @@
+"""One member with the real driver and storage, whose peers a test plays; it notes what it promised.
+
+Everything happens at once and in order: no threads, no clock. What a member has told its peers is
+what it must still know after any crash.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TypeVar
+
+import google_crc32c
+
+from replication.core.config import Config
+from replication.core.types import (
+    ConfState,
+    Entry,
+    LogIndex,
+    MemberId,
+    Message,
+    MessageKind,
+    Snapshot,
+    SnapshotMeta,
+    SoftState,
+    Term,
+)
+from replication.driver import build_driver
+from replication.failing_machine import FailingMachine
+from replication.machine import SnapshotReader
+from replication.storage.failing_filesystem import FailingFileSystem
+from replication.storage.failpoints import Failpoints
+from replication.storage.filesystem import FileSystem
+from replication.storage.group_storage import GroupStorage, StorageConfig
+from replication.storage.metadata import Identity
+from replication.trimmer import TrimPolicy
+from tests.replication.counting_machine import CountingMachine
+
+T = TypeVar("T")
+
+SELF = MemberId(1)
+FOUNDERS = ConfState(voters=(MemberId(1), MemberId(2), MemberId(3)))
+
+
+class Promises:
+    """What a member has told others, through all its lives."""
+
+    def __init__(self) -> None:
+        self.term = Term(0)
+        self.votes: dict[Term, MemberId] = {}
+        self.entries: dict[LogIndex, Entry] = {}
+        """Entries that it has acknowledged, or must hold as the leader's own acknowledgement."""
+
+    def note(self, message: Message, log: dict[LogIndex, Entry]) -> None:
+        """Take note of a message that leaves; ``log`` is what its leader has sent it."""
+        if message.kind not in {MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY}:
+            self.term = max(self.term, message.term)
+        if message.kind is MessageKind.VOTE_REPLY and not message.reject:
+            assert self.votes.setdefault(message.term, message.to) == message.to
+        if message.kind is MessageKind.APPEND_REPLY and not message.reject:
+            self.entries |= {index: log[index] for index in log if index <= message.index}
+
+
+class PromisingMember:
+    """A life of the member; satisfies ``Effects`` and ``Observer``."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        machine: CountingMachine,
+        failpoints: Failpoints,
+        promises: Promises,
+    ) -> None:
+        self.machine = machine
+        self.promises = promises
+        self.sent: list[Message] = []
+        self.snapshots: list[tuple[Message, SnapshotReader]] = []
+        self.log: dict[LogIndex, Entry] = {}
+        """What the leaders of this life have sent, as it stands now."""
+        self._work: deque[tuple[Callable[[], object], Callable[[object], None]]] = deque()
+        self._is_pump_due = False
+        config = StorageConfig(Identity("t", SELF, 0), FOUNDERS, 99, segment_bytes=2048)
+        self.storage = GroupStorage.open(
+            FailingFileSystem(fs, failpoints), config, machine.applied_index
+        )
+        core = Config(SELF, election_ticks=10, heartbeat_ticks=1)
+        self.driver = build_driver(
+            core,
+            Random(1).randrange,
+            self.storage,
+            FailingMachine(machine, failpoints),
+            self,
+            self,
+            TrimPolicy(flush_bytes=4000, kept_entries=5),
+        )
+
+    # What the test does
+
+    def hear(self, kind: MessageKind, sender: int, term: int, **fields: object) -> None:
+        """Let a message come in from a peer."""
+        message = Message(kind, SELF, MemberId(sender), Term(term))
+        self.driver.receive([replace(message, **fields)])  # type: ignore[arg-type]  # as named
+        self.settle()
+
+    def append(self, sender: int, term: int, entries: Sequence[Entry], commit: int) -> None:
+        """Let the leader of ``term`` send entries that follow on what it knows."""
+        before = LogIndex(entries[0].index - 1)
+        self.log = {index: each for index, each in self.log.items() if index <= before}
+        gone = [index for index in self.promises.entries if index > before]
+        for index in gone:
+            # The new leader replaces them: they were never committed.
+            del self.promises.entries[index]
+        self.log |= {entry.index: entry for entry in entries}
+        self.hear(
+            MessageKind.APPEND,
+            sender,
+            term,
+            index=before,
+            log_term=self.storage.view.term(before),
+            entries=tuple(entries),
+            commit=LogIndex(commit),
+        )
+
+    def take_snapshot(self, sender: int, term: int, meta: SnapshotMeta, content: bytes) -> None:
+        """Let a leader stream a snapshot, in two pieces."""
+        incoming = self.driver.inbox.begin("content")
+        turn = incoming.attach()
+        for at, piece in ((0, content[:7]), (7, content[7:])):
+            incoming.write(turn, at, piece, google_crc32c.value(content[: at + len(piece)]))
+        incoming.complete(turn)
+        message = Message(
+            MessageKind.SNAPSHOT,
+            SELF,
+            MemberId(sender),
+            Term(term),
+            snapshot=Snapshot(meta, b"content"),
+        )
+        # Acknowledging a snapshot promises its state and nothing of the log before.
+        self.log = {}
+        self.driver.receive_snapshot(message, incoming, lambda: None)
+        self.settle()
+
+    def settle(self) -> None:
+        """Let everything happen that can happen."""
+        while self._work or self._is_pump_due:
+            if self._is_pump_due:
+                self._is_pump_due = False
+                self.driver.pump()
+            if self._work:
+                work, then = self._work.popleft()
+                then(work())
+                self._is_pump_due = True
+
+    def close(self) -> None:
+        """End in order."""
+        self.storage.sync_mark()
+        self.storage.close(self.driver.hard_state)
+
+    # Effects
+
+    def send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.promises.note(message, self.log)
+        self.sent += messages
+
+    def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
+        assert content.index == meta.index
+        self.snapshots.append((message, content))
+
+    def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._work.append((work, then))  # type: ignore[arg-type]  # the pair agrees on T
+
+    def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        self.store(work, then)
+
+    def request_pump(self) -> None:
+        self._is_pump_due = True
+
+    # Observer
+
+    def role_changed(self, state: SoftState, term: Term) -> None:
+        pass
+
+    def applied(self, index: LogIndex) -> None:
+        pass
+
+    def synced(self, entries: int, log_bytes: int) -> None:
+        pass
