@@ -491,32 +491,3 @@ def test_a_recovered_tail_counts_as_synced(seed):
     disk.wipe(".log", after=RECORDS_OFFSET + record_bytes(12))
     with pytest.raises(LogDamaged):
         GroupStorage.open(disk, config(), LogIndex(1))
-
-
-def test_a_commit_index_is_not_stored_before_the_entries_that_it_stands_for(log, monkeypatch):
-    """A crash between the two must not make the entries committed that were to be replaced."""
-
-    def crash(entries, commit):
-        raise OSError("crash")
-
-    log.append_each(2, 8)
-    monkeypatch.setattr(log.storage._log, "append", crash)
-    hard_state = HardState(Term(2), MemberId(2), LogIndex(8))
-    with pytest.raises(OSError, match="crash"):
-        log.storage.store(hard_state, [entry(index, 2) for index in range(5, 9)], LogIndex(8))
-    found, _ = log.open().view.initial_state()
-    assert (found.term, found.commit) == (2, 4)
-
-
-def test_a_snapshot_stores_its_commit_index_with_the_switch_and_not_before(log):
-    log.append_each(2, 8)
-    meta = SnapshotMeta(LogIndex(300), Term(3), FOUNDERS)
-    log.storage.begin_installation(meta, HardState(Term(3), MemberId(0), LogIndex(300)))
-    found, _ = log.open().view.initial_state()
-    assert (found.term, found.commit) == (3, 1)
-
-
-def test_a_commit_index_of_what_was_never_stored_is_not_saved_at_the_end(log):
-    log.append_each(2, 8)
-    log.storage.close(HardState(Term(2), MemberId(2), LogIndex(8)))
-    assert log.open().view.initial_state()[0].commit == 1
