@@ -16,9 +16,6 @@ from taskraft.v1 import session_service_pb2, tube_service_pb2
 _Options = tube_service_pb2.TubeOptions
 
 _NOT_YET: Final = (
-    "capacity_tasks",
-    "capacity_bytes",
-    "buried_max",
     "concurrency",
     "subqueue_concurrency",
     "rate_per_second",

@@ -9,7 +9,7 @@ of ``settle`` does the same in place, for a whole run of tasks.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import Outcome
 from service.queue.life_cycle import BURIED, FINISHED, GONE, EventKind
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from service.queue.commands import Failure, State
     from service.queue.ledger import Ledger
     from service.queue.task import Task
+    from service.queue.tube import Tube
+
+SURPLUS: Final = "BURIED_MAX"
+"""Reason in the feed of a deletion that makes room for another burial."""
+SURPLUS_REMOVED_MAX: Final = 2
 
 
 def end(
@@ -56,3 +61,20 @@ def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, r
     if watcher is not None:
         watcher(task, Outcome.BURIED_OUT)
     ledger.move(task, kind, BURIED, reason)
+    if task.tube.options.buried_max > 0:
+        _remove_surplus(ledger, task.tube)
+
+
+def _remove_surplus(ledger: Ledger, tube: Tube) -> None:
+    """Remove what is buried beyond the tube's bound, first what a kick would take first.
+
+    Two at most, so that a burial stays cheap after the bound was lowered.
+    """
+    for _ in range(SURPLUS_REMOVED_MAX):
+        if tube.counters.states[BURIED] <= tube.options.buried_max:
+            return
+        order = tube.buried.pop_least()
+        assert order is not None
+        task = ledger.find(tube, order[2])
+        assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
+        end(ledger, task, EventKind.DELETE, Outcome.FAILED, reason=SURPLUS)

@@ -51,23 +51,41 @@ def put(ledger: Ledger, command: Put) -> PutResult | Refusal:
         or task.subqueue
         or task.retry is not None
     }
-    if not wishes:
-        return PutResult(_store(ledger, tube, tasks, has_wishes=False))
     refused = [
         ItemRefusal(place, refusal)
         for place, task in wishes.items()
         if (refusal := _refusal(tube, task)) is not None
     ]
+    if tube.has_capacity:
+        refused = _without_room(tube, tasks, refused)
     if not refused:
-        return PutResult(_store(ledger, tube, tasks, has_wishes=True))
+        return PutResult(_store(ledger, tube, tasks, has_wishes=bool(wishes)))
     if command.atomic:
         first = refused[0]
         metadata = {**first.refusal.metadata, "item": str(first.item)}
         return Refusal(first.refusal.reason, first.refusal.message, metadata)
     without = {item.item for item in refused}
     accepted = [task for place, task in enumerate(tasks) if place not in without]
-    ids = iter(_store(ledger, tube, accepted, has_wishes=True))
+    ids = iter(_store(ledger, tube, accepted, has_wishes=bool(wishes)))
     return PutResult([0 if place in without else next(ids) for place in range(len(tasks))], refused)
+
+
+def _without_room(
+    tube: Tube, tasks: Sequence[NewTask], refused: Sequence[ItemRefusal]
+) -> list[ItemRefusal]:
+    """Return the refused items, and those for which the tube has no room: what fits comes in."""
+    known = {item.item: item for item in refused}
+    found: list[ItemRefusal] = []
+    count = payload_bytes = 0
+    for place, task in enumerate(tasks):
+        if place in known:
+            found.append(known[place])
+        elif (full := tube.full(count + 1, payload_bytes + task.payload_bytes)) is not None:
+            found.append(ItemRefusal(place, full))
+        else:
+            count += 1
+            payload_bytes += task.payload_bytes
+    return found
 
 
 def terms_of(tube: Tube, task: NewTask, now_ms: int) -> Terms:
@@ -116,6 +134,8 @@ def _refusal(tube: Tube, task: NewTask) -> Refusal | None:
                 f"{field} means nothing in a tube of kind {tube.kind.name}",
                 {"field": field, "kind": tube.kind.name},
             )
+    if task.priority is not None:
+        return tube.priority_refusal("priority", task.priority)
     return None
 
 

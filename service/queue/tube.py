@@ -40,6 +40,7 @@ class Tube:
         "dirty",
         "driver",
         "driver_version",
+        "has_capacity",
         "has_retry",
         "kind",
         "lane_max",
@@ -63,7 +64,9 @@ class Tube:
         self.profile = view.profile
         self.driver = view.driver
         self.driver_version = view.driver_version
-        self.has_retry = self.options.retry != NO_RETRY
+        options = self.options
+        self.has_retry = options.retry != NO_RETRY
+        self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
         ends = TTL_ENDS[self.options.ttl_scope]
         self.ttl_ends = tuple(state in ends for state in STATES)
         """By state: whether the end of the time to live ends a task in it."""

@@ -21,6 +21,7 @@ from service.queue.commands import (
     State,
     Take,
     TakeResult,
+    TaskUpdate,
     TaskView,
     TruncateTube,
     TtlScope,
@@ -236,14 +237,20 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
         tube = self.tube(command.tube)
         if not tube:
             return Reason.TUBE_NOT_FOUND
-        refused, ids = [], []
+        refused, accepted, ids = [], [], []
         plain = tube["view"].kind is TubeKind.FIFO
         for item, new in enumerate(command.tasks):
             wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
-            if new.subqueue or (plain and any(wish is not None for wish in wishes)):
+            wished = plain and any(wish is not None for wish in wishes)
+            wrong = self.unfit_update(tube, TaskUpdate(priority=new.priority))
+            if new.subqueue or wished or wrong:
                 refused.append((item, Reason.INVALID_FIELD))
+            elif self.no_room(tube, [*accepted, {"body": new.body}]):
+                refused.append((item, Reason.TUBE_FULL))
+            else:
+                accepted.append({"body": new.body})
         if refused and command.atomic:
-            return Reason.INVALID_FIELD
+            return refused[0][1]
         without = dict(refused)
         for item, new in enumerate(command.tasks):
             ids.append(0 if item in without else self.put(tube, new))

@@ -91,6 +91,11 @@ class NaiveRetrying:
         task["failure"] = failure or task["failure"]
         task["times_buried"] += 1
         self.move(task, kind, State.BURIED, reason)
+        most = task["tube"]["view"].options.buried_max
+        buried = self.of(task["tube"], State.BURIED)
+        if 0 < most < len(buried):
+            first = min(buried, key=lambda task: (task["rank"], task["id"]))
+            self.move(first, EventKind.DELETE, State.GONE, "BURIED_MAX")
 
     def no_room(self, target, tasks):
         options = target["view"].options

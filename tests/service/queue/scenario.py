@@ -6,10 +6,13 @@ other are one entry of the log:
 
     at +20                       the block's time, from the block before; without it no time passes
     create mail kind=fifottl ttr=30
-    put mail body=a,b pri=1      one task per body; other options: delay, ttl, ttr, at, type, front,
-    back take mail,news by=anna max=2 ack 1,2                      tokens; also release, bury-taken,
-    touch kick mail count=2            also by ids=1,2; bury and delete take ids open anna ttr=100
-    also keep, attach, detach, close
+    put mail body=a,b pri=1      one task per body; also delay, ttl, ttr, at, type, front, back
+    take mail,news by=anna max=2
+    ack 1,2                      tokens; also release, reject, bury-taken, touch; several with ";"
+    kick mail count=2            also by ids=1,2; bury and delete take ids
+    open anna ttr=100            also keep, attach, detach, close
+
+Policies and changes of tasks: see ``scenario_policies.py``.
 
 Words after the time that ask and change nothing: ``show TUBE``, ``task TUBE ID``, ``sessions``,
 ``events`` (since they were last asked for), ``deadline``. They are answered in their place.
@@ -20,7 +23,6 @@ from __future__ import annotations
 from itertools import groupby
 
 from service.queue.commands import (
-    Ack,
     AttachSession,
     Bury,
     BuryTaken,
@@ -39,6 +41,7 @@ from service.queue.commands import (
     Put,
     PutResult,
     Refusal,
+    Reject,
     Release,
     ReleaseAll,
     SessionResult,
@@ -59,6 +62,14 @@ from service.queue.commands import (
 from service.queue.life_cycle import EventKind
 from tests.service.queue import scenario_above as above
 from tests.service.queue.scenario_above import EPOCH_MS
+from tests.service.queue.scenario_policies import (
+    ack,
+    policies,
+    progress,
+    retry,
+    shown,
+    update,
+)
 
 QUESTIONS = ("show", "task", "sessions", "events", "deadline", *above.QUESTIONS)
 FLAGS = (
@@ -186,7 +197,7 @@ def position(found):
 def command(line):  # noqa: PLR0912, C901 - one line per command
     """Read a command."""
     word, *rest = line.split()
-    if word in ("ack", "release", "bury-taken", "touch"):
+    if word in ("ack", "release", "bury-taken", "reject", "touch"):
         *parts, last = line.removesuffix(" atomic").split(";")
         return Settle([settlement(part) for part in (*parts, last)], line.endswith(" atomic"))
     target = rest.pop(0) if rest and "=" not in rest[0] else ""
@@ -200,7 +211,13 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
         case "take":
             return take(target, found)
         case "kick":
-            return Kick(target, int(found.get("count", 1)), ids, int(found.get("delay", 0)))
+            return Kick(
+                target,
+                int(found.get("count", 1)),
+                ids,
+                int(found.get("delay", 0)),
+                update=update(found),
+            )
         case "bury":
             return Bury(target, ids, failure(found))
         case "delete":
@@ -226,15 +243,12 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
 
 
 def create(name, found):
-    defaults = TubeOptions()
-    names = {"pri": "priority", "delay": "delay_ms", "ttl": "ttl_ms", "ttr": "ttr_ms"}
-    wishes = {to: int(found[name]) for name, to in names.items() if name in found}
     paused = found.get("paused", "")
     chosen = TubeOptions(
         higher_first=found.get("order") == "higher",
-        **{name: wishes.get(name, getattr(defaults, name)) for name in names.values()},
         put_paused="put" in paused,
         take_paused="take" in paused,
+        **policies(found),
     )
     kind = TubeKind[found.get("kind", "fifottl").upper()]
     return CreateTube(name, kind, chosen, if_not_exists="if_not_exists" in found)
@@ -253,6 +267,7 @@ def tasks(found):
             type=found.get("type", ""),
             subqueue=found.get("subqueue", ""),
             position=position(found),
+            retry=retry(found),
         )
         for body in found["body"].split(",")
     ]
@@ -278,18 +293,32 @@ def settlement(line):
     tokens = numbers(target)
     match word:
         case "ack":
-            return Ack(tokens)
+            return ack(tokens, found)
         case "bury-taken":
-            return BuryTaken(tokens, failure(found))
+            return BuryTaken(tokens, failure(found), update(found))
+        case "reject":
+            return Reject(tokens, failure(found))
         case "touch":
-            return Touch(tokens, int(found.get("by", 0)), "restart" in found)
+            return Touch(tokens, int(found.get("by", 0)), "restart" in found, progress(found))
         case "release":
-            policy = TtlPolicy[found.get("policy", "add_delay").upper()]
-            delay, ttl = int(found.get("delay", 0)), span(found, "ttl")
-            uncounted = "uncounted" in found
-            return Release(tokens, delay, policy, ttl, position(found), uncounted, failure(found))
+            return release(tokens, found)
         case _:
             raise AssertionError(line)
+
+
+def release(tokens, found):
+    policy = TtlPolicy[found["policy"].upper()] if "policy" in found else None
+    return Release(
+        tokens,
+        delay_ms=span(found, "delay"),
+        ttl_policy=policy,
+        ttl_ms=span(found, "ttl"),
+        position=position(found),
+        uncounted="uncounted" in found,
+        failure=failure(found),
+        move_to=found.get("to", ""),
+        update=update(found),
+    )
 
 
 def instant(at_ms):
@@ -321,9 +350,7 @@ def whole(view):
     parts += [f"{name} {instant(at_ms)}" for name, at_ms in named.items() if at_ms]
     parts += [f"ttr {view.ttr_ms}"] if view.ttr_ms else []
     parts += [f"ttl {view.ttl_ms}"] if view.ttl_ms else []
-    extras = view.extras
-    parts += [f"failure {extras.failure.type}"] if extras.failure else []
-    parts += [f"buried {extras.times_buried}"] if extras.times_buried else []
+    parts += shown(view.extras, instant)
     return ", ".join(parts)
 
 

@@ -10,6 +10,7 @@ from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.scenario import rewritten
+from tests.service.queue.scenario_policies import replaced
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "queue"
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -31,7 +32,7 @@ def collected(store):
 def reopened(store):
     def between(queue):
         store.write(queue.collect_writes())
-        return Queue(store, SMALL)
+        return Queue(store, SMALL, editor=replaced)
 
     return between
 
@@ -42,7 +43,7 @@ def test_scenario(path, between, request):
     """`pytest --rewrite` writes what the queue says; the reviewer reads the difference."""
     store = MemoryStore()
     text = path.read_text()
-    actual = rewritten(text, Queue(store, SMALL), between(store))
+    actual = rewritten(text, Queue(store, SMALL, editor=replaced), between(store))
     if request.config.getoption("--rewrite"):
         path.write_text(actual)
     assert actual == path.read_text()

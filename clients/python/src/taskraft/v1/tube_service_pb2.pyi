@@ -219,7 +219,9 @@ class TubeOptions(_message.Message):
     capacity_bytes: _builtins.int
     """At most so many bytes of payload. 0 or absent: no limit."""
     buried_max: _builtins.int
-    """At most so many buried tasks; more are removed, oldest first. 0 or absent: no limit."""
+    """At most so many buried tasks; more are removed, in the order in which they would be kicked. 0 or
+    absent: no limit.
+    """
     dead_letter_tube: _builtins.str
     """Where exhausted and rejected tasks go."""
     concurrency: _builtins.int

@@ -1,0 +1,130 @@
+"""Read and show the policies of scenario files.
+
+Options of a tube, beside those of ``scenario.py``:
+
+    on_ack=retain retain=50          also keep, remove
+    capacity=3 capacity_bytes=10 buried=2 concurrency=1 rate=10 burst=2 pri=0..255
+    attempts=3 backoff=10 factor=300 cap=100 jitter=50 give_up=dead_letter dead=letters again=front
+    scope=all policy=keep_deadline   of the time to live
+
+The retry policy is one for tasks too. Changes with a transition: ``new=body new_pri=1 new_ttl=5
+new_ttr=5``.
+"""
+
+from __future__ import annotations
+
+from service.queue.commands import (
+    NO_RETRY,
+    Ack,
+    Exhausted,
+    Keep,
+    OnAck,
+    Outcome,
+    Position,
+    Progress,
+    RetryPolicy,
+    TaskUpdate,
+    TtlPolicy,
+    TtlScope,
+)
+from service.queue.editor import Edited
+
+NUMBERS = {
+    "pri": "priority",
+    "delay": "delay_ms",
+    "ttl": "ttl_ms",
+    "ttr": "ttr_ms",
+    "retain": "retain_ms",
+    "capacity": "capacity_tasks",
+    "capacity_bytes": "capacity_bytes",
+    "buried": "buried_max",
+    "concurrency": "concurrency",
+    "rate": "rate_per_second",
+    "burst": "rate_burst",
+}
+RETRY_NUMBERS = {
+    "attempts": "attempts_max",
+    "backoff": "backoff_ms",
+    "factor": "factor_percent",
+    "cap": "backoff_ms_max",
+    "jitter": "jitter_percent",
+}
+
+
+def replaced(_body, changes):
+    """Take the changes for the new content."""
+    return Edited(changes, len(changes))
+
+
+def policies(found):
+    """Return the tube's options that a line names, as keywords."""
+    named = {}
+    if ".." in found.get("pri", ""):
+        low, high = found.pop("pri").split("..")
+        named.update(priority_min=int(low), priority_max=int(high))
+    named.update({to: int(found[name]) for name, to in NUMBERS.items() if name in found})
+    if "on_ack" in found:
+        named["on_ack"] = OnAck[found["on_ack"].upper()]
+    if "scope" in found:
+        named["ttl_scope"] = TtlScope[found["scope"].upper()]
+    if "policy" in found:
+        named["ttl_policy"] = TtlPolicy[found["policy"].upper()]
+    if "dead" in found:
+        named["dead_letter_tube"] = found["dead"]
+    named["retry"] = retry(found) or NO_RETRY
+    return named
+
+
+def retry(found):
+    """Return the retry policy that a line names, or None."""
+    named = {to: int(found[name]) for name, to in RETRY_NUMBERS.items() if name in found}
+    if "give_up" in found:
+        named["exhausted"] = Exhausted[found["give_up"].upper()]
+    if "again" in found:
+        named["position"] = Position[found["again"].upper()]
+    return RetryPolicy(**named) if named else None
+
+
+def update(found):
+    """Return the changes that a line names, or None."""
+    named = {
+        to: int(found[name])
+        for name, to in {"new_pri": "priority", "new_ttl": "ttl_ms", "new_ttr": "ttr_ms"}.items()
+        if name in found
+    }
+    if "new" in found:
+        named["content"] = found["new"].encode()
+    return TaskUpdate(**named) if named else None
+
+
+def ack(tokens, found):
+    """Read an acknowledgement."""
+    return Ack(
+        tokens,
+        found["result"].encode() if "result" in found else None,
+        found.get("result_type", ""),
+        Keep[found["keep"].upper()] if "keep" in found else Keep.AS_TUBE,
+        int(found["retain"]) if "retain" in found else None,
+        update(found),
+    )
+
+
+def progress(found):
+    """Return the progress that a line names, or None."""
+    return Progress(int(found["progress"]), found.get("note", "")) if "progress" in found else None
+
+
+def shown(extras, instant):
+    """Yield what is to say of a task's extras."""
+    if extras.failure:
+        yield f"failure {extras.failure.type}"
+    if extras.times_buried:
+        yield f"buried {extras.times_buried}"
+    if extras.progress:
+        yield f"progress {extras.progress.basis_points} {extras.progress.note}".rstrip()
+    if extras.outcome is not Outcome.NONE:
+        yield f"outcome {extras.outcome.name}"
+    if extras.result is not None:
+        yield f"result {extras.result.decode()} {extras.result_content_type}".rstrip()
+    if extras.retain_until_ms:
+        yield f"kept until {instant(extras.retain_until_ms)}"
