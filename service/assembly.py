@@ -32,6 +32,7 @@ from service.api.reading import Reading
 from service.api.schedules import ScheduleApi
 from service.api.server import Health, build_server, listen
 from service.api.sessions import SessionApi
+from service.api.settings import SettingsApi
 from service.api.subscribe import Streams, SubscribeApi
 from service.api.tasks import KnownOnLeader, TaskApi, TaskSettings
 from service.api.tubes import TubeApi
@@ -48,6 +49,7 @@ from service.proposer import Proposer, ProposerLimits
 from service.queue.limits import Limits
 from service.roles import Phase, Roles
 from service.scheduler import Scheduler
+from service.settings import SettingsInForce
 from service.state_machine import CollectPace, QueueMachine
 from service.storage.directory import StateDirectory
 from service.storage.failing_store import FailingStore
@@ -189,12 +191,17 @@ class Server:
             member_id,
             config.failover_grace_ms,
             config.feed_partitions,
-            config.feed_retention_ms,
-            config.feed_bytes_max,
         )
         self.outcomes = Outcomes(lambda: machine.queue)
+        self.settings = SettingsInForce(config, lambda: machine.queue.settings)
         self.leader = Leader(
-            settings, self.proposer, machine, self.waiters, self.outcomes, self.streams
+            settings,
+            self.proposer,
+            machine,
+            self.waiters,
+            self.outcomes,
+            self.streams,
+            self.settings,
         )
         self.leadership = Leadership(self.roles, member_id, members, self.leader)
         # A timeout is drawn up to double the shortest.
@@ -224,18 +231,21 @@ class Server:
         config = self.config
         mutations = Mutations(self.proposer)
         reading = Reading(self.machine, self.node.read_index, self.leadership.silence_ms)
-        known = KnownOnLeader(reading, lenient=config.auto_create_tubes)
+        known = KnownOnLeader(reading, lenient=lambda: self.settings.creates_tubes)
         self._applications = Applications()
         self.surface = Surface(self.forwarder)
         self.health = Health()
         subscribe = SubscribeApi(
             mutations, reading, known, self.waiters, self.streams, self.forwarder
         )
-        settings = TaskSettings(config.payload_bytes_max, config.auto_create_tubes)
+        settings = TaskSettings(config.payload_bytes_max, self.settings)
         outcomes = OutcomeApi(reading, self.outcomes, self.forwarder)
         tasks = TaskApi(mutations, reading, known, self.waiters, self.disk, outcomes, settings)
         feed = FeedApi(reading, self._applications, config.members, self._leader_name)
-        cluster = ClusterApi(config, self.node, self.roles, self.leadership, reading)
+        configure = SettingsApi(mutations, self.settings)
+        cluster = ClusterApi(
+            config, self.node, self.roles, self.leadership, reading, configure.method()
+        )
         servicers = (
             tasks.servicer(subscribe.subscribe),
             TubeApi(mutations, reading, self.waiters).servicer(),

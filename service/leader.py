@@ -19,6 +19,7 @@ from service.outcome import NotProposed, OutcomeUnknown, Overloaded
 from service.outcomes import Outcomes
 from service.proposer import Proposer
 from service.roles import Phase
+from service.settings import SettingsInForce
 from service.state_machine import QueueMachine
 from service.waiters import Waiters
 from taskraft.log.v1 import log_pb2
@@ -36,8 +37,6 @@ class LeaderSettings:
     member_id: MemberId
     failover_grace_ms: int
     feed_partitions: int
-    feed_retention_ms: int
-    feed_bytes_max: int
 
 
 class Leader:
@@ -51,8 +50,10 @@ class Leader:
         waiters: Waiters,
         outcomes: Outcomes,
         streams: Streams,
+        in_force: SettingsInForce,
     ) -> None:
         self._settings = settings
+        self._in_force = in_force
         self._proposer = proposer
         self._machine = machine
         self._waiters = waiters
@@ -99,7 +100,7 @@ class Leader:
     async def _trim_feed(self) -> None:
         queue = self._machine.queue
         low_seq = queue.feed.retention_due(
-            queue.now_ms, self._settings.feed_retention_ms, self._settings.feed_bytes_max
+            queue.now_ms, self._in_force.feed_retention_ms, self._in_force.feed_bytes_max
         )
         if not low_seq:
             return

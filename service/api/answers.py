@@ -161,6 +161,7 @@ def statistics_message(
             startup_release=calls["STARTUP_RELEASE"],
             truncate=calls["TRUNCATE"],
             finished=counts.finished,
+            release_all=calls["RELEASE_ALL"],
         ),
         oldest_ready_ms=counts.oldest_ready_ms,
         payload_bytes=counts.payload_bytes,

@@ -74,12 +74,14 @@ class ClusterApi:
         roles: Roles,
         leadership: Leadership,
         reading: Reading,
+        configure: Unary[pb.ConfigureRequest],
     ) -> None:
         self._config = config
         self._raft = raft
         self._roles = roles
         self._leadership = leadership
         self._reading = reading
+        self._configure = configure
         self._members: Sequence[PeerAddress] = sorted(
             config.members, key=lambda member: member.member_id
         )
@@ -99,6 +101,7 @@ class ClusterApi:
                     Route.LEADER,
                     self.transfer_leadership,
                 ),
+                self._configure,
             ),
             streams={},
             readings={},

@@ -57,7 +57,11 @@ class SessionApi:
     async def open_session(self, call: Call[pb.OpenSessionRequest]) -> pb.OpenSessionResponse:
         """Open a session under an id drawn here."""
         check_open_session(call.request)
-        drawn = log_pb2.OpenSession(request=call.request, session_id=str(uuid.uuid4()))
+        drawn = log_pb2.OpenSession(
+            request=call.request,
+            session_id=str(uuid.uuid4()),
+            as_settings=not call.request.ttr_ms,
+        )
         hash_of_request = hash_if_named(call.request, call.raw, call.request.request_id)
         recorded = record_own(forms.OPEN_SESSION, drawn, hash_of_request)
         outcome = await self._mutations.propose(recorded, call.deadline)

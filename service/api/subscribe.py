@@ -162,6 +162,7 @@ class SubscribeApi:
                 request=request,
                 session_id=session_id,
                 ends_with_stream=not opened.session_ttr_ms,
+                as_settings=not opened.HasField("session_ttr_ms"),
             )
             await self._mutations.propose(record_own(forms.OPEN_SESSION, drawn), None)
         outcome = await self._mutations.propose(_attachment(session_id, attached=True), None)

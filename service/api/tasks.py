@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from service.disk import DiskWatch
 from service.limits import TASKS_PAGE_SIZE_DEFAULT
 from service.outcome import Outcome
 from service.queue.commands import CountResult, PutResult, SettleResult, TakeResult, TaskView
+from service.settings import SettingsInForce
 from service.waiters import Waiters, is_pattern, matcher
 from taskraft.v1 import error_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -42,7 +43,7 @@ class TaskSettings:
     """What a node decides by its configuration."""
 
     payload_bytes_max: int
-    auto_create_tubes: bool
+    in_force: SettingsInForce
 
 
 class Known(Protocol):
@@ -58,13 +59,13 @@ class Known(Protocol):
 class KnownOnLeader:
     """Looks at what is applied; before it says no, it asks whether that is the last word."""
 
-    def __init__(self, reading: Reading, *, lenient: bool) -> None:
+    def __init__(self, reading: Reading, *, lenient: Callable[[], bool]) -> None:
         self._reading = reading
         self._lenient = lenient
 
     async def tubes(self, sources: Sequence[str]) -> None:
         """See ``Known``; with automatic creation an unknown tube may come into being."""
-        if self._lenient:
+        if self._lenient():
             return
         for source in sources:
             if is_pattern(source):
@@ -169,10 +170,15 @@ class TaskApi:
 
     def _missing_tube(self, call: Call[pb.PutTasksRequest]) -> Sequence[Recorded]:
         name = call.request.tube
-        if not self._settings.auto_create_tubes or self._reading.applied.tube(name) is not None:
+        settings = self._settings.in_force()
+        if not settings.auto_create_tubes or self._reading.applied.tube(name) is not None:
             return ()
-        tube = tube_service_pb2.Tube(name=name, kind=tube_service_pb2.Tube.FIFOTTL)
-        request = tube_service_pb2.CreateTubeRequest(tube=tube, if_not_exists=True)
+        kind = tube_service_pb2.Tube.Kind.ValueType(settings.auto_create_kind or 0)
+        request = tube_service_pb2.CreateTubeRequest(
+            tube=tube_service_pb2.Tube(name=name, kind=kind),
+            if_not_exists=True,
+            profile=settings.auto_create_profile or "",
+        )
         return (record_own(forms.CREATE_TUBE, request),)
 
     # ------------------------------------------------------------------------------ take

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from service import limits
+from service.api.settings_checks import check_profile
 from service.api.update_checks import has_known_choices
 from service.api.violations import Violations
-from service.forms import tube_options
+from service.forms import OPTION_NAMES, tube_options
 from service.queue.commands import TubeKind
 from service.queue.option_checks import violations
+from service.queue.profiles import OWN, PROFILES
 from taskraft.v1 import session_service_pb2, tube_service_pb2
 
 _Options = tube_service_pb2.TubeOptions
@@ -40,36 +42,58 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.tube("tube.name", request.tube.name)
-    wrong.not_yet("profile", asked=bool(request.profile))
+    check_profile(wrong, "profile", request.profile)
+    profile = PROFILES.get(request.profile, OWN)
     wrong.not_yet("tube.driver", asked=bool(request.tube.driver))
     wrong.not_yet("tube.driver_version", asked=request.tube.driver_version != 0)
     options = request.tube.options
-    known = _check_choices(wrong, options)
+    known = _check_choices(wrong, "tube.options", options)
     if request.tube.kind not in tube_service_pb2.Tube.Kind.values() or request.tube.kind == 0:
         wrong.add("tube.kind", "missing or unknown")
     elif known:
         kind = TubeKind(request.tube.kind)
-        for path, text in violations(request.tube.name, kind, tube_options(options)):
+        merged = tube_options(options, kind, profile)
+        for path, text in violations(
+            request.tube.name, kind, merged, needs_capacity=profile.needs_capacity
+        ):
             wrong.add(f"tube.options.{path}", text)
     wrong.raise_any()
 
 
-def _check_choices(wrong: Violations, options: _Options) -> bool:
+def check_update_tube(request: tube_service_pb2.UpdateTubeRequest) -> None:
+    """Refuse an update that names no option, or one that does not exist."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.tube("name", request.name)
+    paths = request.update_mask.paths
+    if not paths:
+        wrong.add("update_mask", "names no option")
+    for place, path in enumerate(paths):
+        if path not in OPTION_NAMES:
+            wrong.add(f"update_mask.paths[{place}]", f"there is no option {path[:64]!r}")
+    for field, _ in request.options.ListFields():
+        if field.name not in paths:
+            wrong.add(f"options.{field.name}", "has a value, but update_mask does not name it")
+    _check_choices(wrong, "options", request.options)
+    wrong.raise_any()
+
+
+def _check_choices(wrong: Violations, path: str, options: _Options) -> bool:
     """Check that every choice is one that the contract knows."""
     known = True
     for name, choices in _ENUMS.items():
         choice = getattr(options, name)
         if choice not in choices:
-            wrong.add(f"tube.options.{name}", f"{choice} is unknown")
+            wrong.add(f"{path}.{name}", f"{choice} is unknown")
             known = False
         elif choice in _NOT_YET_VALUES.get(name, ()):
-            wrong.unimplemented(f"tube.options.{name}")
-    if not has_known_choices(wrong, "tube.options.retry", options.retry):
+            wrong.unimplemented(f"{path}.{name}")
+    if not has_known_choices(wrong, f"{path}.retry", options.retry):
         known = False
     set_fields = {field.name: content for field, content in options.ListFields()}
     for name in _NOT_YET:
         # A zero says what is the case anyway: no limit, nothing kept.
-        wrong.not_yet(f"tube.options.{name}", asked=bool(set_fields.get(name)))
+        wrong.not_yet(f"{path}.{name}", asked=bool(set_fields.get(name)))
     return known
 
 

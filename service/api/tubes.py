@@ -14,7 +14,12 @@ from service.api.paging import page_of
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.api.tube_answers import tube_message
-from service.api.tube_checks import check_create_tube, check_names, check_tube_name
+from service.api.tube_checks import (
+    check_create_tube,
+    check_names,
+    check_tube_name,
+    check_update_tube,
+)
 from service.limits import PAGE_SIZE_MAX
 from service.queue.commands import CountResult, TubeResult
 from service.waiters import Waiters, matcher
@@ -46,6 +51,7 @@ class TubeApi:
             SERVICE,
             (
                 Unary("CreateTube", pb.CreateTubeRequest, Route.LEADER, self.create_tube),
+                Unary("UpdateTube", pb.UpdateTubeRequest, Route.LEADER, self.update_tube),
                 Unary("DropTube", pb.DropTubeRequest, Route.LEADER, self.drop_tube),
                 Unary("TruncateTube", pb.TruncateTubeRequest, Route.LEADER, self.truncate_tube),
                 Unary("ReleaseAll", pb.ReleaseAllRequest, Route.LEADER, self.release_all),
@@ -75,6 +81,13 @@ class TubeApi:
         created = result_of(outcome, TubeResult)
         tube = tube_message(created.tube)
         return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
+
+    async def update_tube(self, call: Call[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
+        """Change options of a tube."""
+        check_update_tube(call.request)
+        outcome = await self._mutations.apply(forms.UPDATE_TUBE, call)
+        updated = result_of(outcome, TubeResult)
+        return pb.UpdateTubeResponse(tube=tube_message(updated.tube), revision=outcome.index)
 
     async def drop_tube(self, call: Call[pb.DropTubeRequest]) -> pb.DropTubeResponse:
         """Remove a tube; the leader alone knows of consumers that wait on it."""

@@ -28,7 +28,16 @@ from service.forms.sessions import (
 )
 from service.forms.settle import SETTLE
 from service.forms.take import TAKE
-from service.forms.tubes import CREATE_TUBE, DROP_TUBE, RELEASE_ALL, TRUNCATE_TUBE, tube_options
+from service.forms.tubes import (
+    CONFIGURE,
+    CREATE_TUBE,
+    DROP_TUBE,
+    OPTION_NAMES,
+    RELEASE_ALL,
+    TRUNCATE_TUBE,
+    UPDATE_TUBE,
+    tube_options,
+)
 from service.queue import commands as core
 
 COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
@@ -42,6 +51,8 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     DROP_TUBE.number: DROP_TUBE.decode,
     TRUNCATE_TUBE.number: TRUNCATE_TUBE.decode,
     RELEASE_ALL.number: RELEASE_ALL.decode,
+    UPDATE_TUBE.number: UPDATE_TUBE.decode,
+    CONFIGURE.number: CONFIGURE.decode,
     OPEN_SESSION.number: OPEN_SESSION.decode,
     KEEP_SESSIONS.number: KEEP_SESSIONS.decode,
     CLOSE_SESSION.number: CLOSE_SESSION.decode,
@@ -60,6 +71,7 @@ __all__ = [
     "BURY",
     "CLOSE_SESSION",
     "COMMANDS",
+    "CONFIGURE",
     "CREATE_SCHEDULE",
     "CREATE_TUBE",
     "DELETE",
@@ -68,6 +80,7 @@ __all__ = [
     "KEEP_SESSIONS",
     "KICK",
     "OPEN_SESSION",
+    "OPTION_NAMES",
     "PUT",
     "RELEASE_ALL",
     "RUN_SCHEDULE",
@@ -77,6 +90,7 @@ __all__ = [
     "TRIM_FEED",
     "TRUNCATE_TUBE",
     "UPDATE_SCHEDULE",
+    "UPDATE_TUBE",
     "Form",
     "bodies",
     "new_task",

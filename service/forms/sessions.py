@@ -14,7 +14,9 @@ from taskraft.v1 import session_service_pb2
 def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> core.OpenSession:
     request = drawn.request
     ttr_ms = 0 if drawn.ends_with_stream else request.ttr_ms or SESSION_TTR_DEFAULT_MS
-    return core.OpenSession(drawn.session_id, request.name, ttr_ms, request.request_id, hash_)
+    return core.OpenSession(
+        drawn.session_id, request.name, ttr_ms, request.request_id, hash_, drawn.as_settings
+    )
 
 
 def _keep_sessions(

@@ -19,6 +19,7 @@ from service.queue.commands import (
     Refusal,
     ScheduleResult,
     SessionResult,
+    SettingsResult,
     SettleResult,
     StartupResult,
     TakeResult,
@@ -62,6 +63,11 @@ class ScheduleBefore:
     name: str
 
 
+@value
+class SettingsBefore:
+    """The settings were answered."""
+
+
 Answer: TypeAlias = (
     PutResult
     | SettleResult
@@ -70,6 +76,7 @@ Answer: TypeAlias = (
     | TubeBefore
     | SessionBefore
     | ScheduleBefore
+    | SettingsBefore
 )
 """What is remembered of a result."""
 
@@ -81,6 +88,7 @@ _COUNT: Final = 5
 _TUBE: Final = 6
 _SESSION: Final = 7
 _SCHEDULE: Final = 8
+_SETTINGS: Final = 9
 
 _run = Struct(">BQI")
 _list = Struct(">BI")
@@ -93,7 +101,7 @@ _refusal = Struct(">IHI")
 _texts = Struct(">I")
 
 
-def encode(result: Result) -> bytes:
+def encode(result: Result) -> bytes:  # noqa: C901 - one line per kind
     """Return a result in the kept form. Refused commands and empty takes are not for keeping."""
     match result:
         case PutResult(ids, refused):
@@ -114,6 +122,8 @@ def encode(result: Result) -> bytes:
             return _kind.pack(_SESSION) + session.session_id.encode()
         case ScheduleResult(schedule):
             return _kind.pack(_SCHEDULE) + schedule.name.encode()
+        case SettingsResult():
+            return _kind.pack(_SETTINGS)
         case KeepResult() | StartupResult() | Refusal():
             raise AssertionError(f"{type(result).__name__} is not kept")
         case _:
@@ -132,6 +142,8 @@ def decode(record: bytes) -> Answer:
         return SessionBefore(record[_kind.size :].decode())
     if kind == _SCHEDULE:
         return ScheduleBefore(record[_kind.size :].decode())
+    if kind == _SETTINGS:
+        return SettingsBefore()
     if kind == _COUNT:
         _, count, _ = _run.unpack_from(record)
         return CountResult(count, _read_refusals(record, _run.size))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from service.queue.keys import META, body_key, session_key, task_key, timer_key, tube_key
 from service.queue.life_cycle import GONE, READY, TAKEN
+from service.queue.settings import write_settings
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -159,5 +160,6 @@ def _meta(ledger: Ledger) -> bytes:
     for tube, next_id in ledger.removals.values():
         name = tube.name.encode()
         parts += (REMOVAL.pack(tube.number, next_id, len(name)), name)
-    parts += (ledger.requests.record(), ledger.feed.record())
+    settings = write_settings(ledger.settings)
+    parts += (settings, ledger.requests.record(), ledger.feed.record())
     return b"".join(parts)

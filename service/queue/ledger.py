@@ -11,7 +11,7 @@ from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from service.queue.commands import Outcome, Reason, Refusal, State
+from service.queue.commands import ClusterSettings, Outcome, Reason, Refusal, State
 from service.queue.feed import TUBE_STRIDE, Feed
 from service.queue.instants import NEVER_MS
 from service.queue.keys import body_key, task_id_of, task_key, timer_scan
@@ -66,6 +66,7 @@ class Ledger:
         self.sessions_by_number: dict[int, Session] = {}
         self.leases: dict[int, Task] = {}
         self.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=False)
+        self.settings = ClusterSettings()
         self.feed = Feed(store, limits)
         self.requests = Requests(store, limits)
         self.schedules = Schedules()

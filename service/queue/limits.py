@@ -20,6 +20,8 @@ class Limits:
 
     Bounds the work when a session ends.
     """
+    session_ttr_min_ms: int = 1_000
+    """Least time of a session that is kept by heartbeats."""
     schedules_max: int = 10_000
     deadlines_per_entry_max: int = 1_000
     """Deadlines that fire in one entry; the leader proposes the next entry at once for the rest."""

@@ -12,6 +12,7 @@ from service.queue.ledger import Ledger
 from service.queue.life_cycle import TAKEN
 from service.queue.ordered_index import OrderedIndex
 from service.queue.session import read_session
+from service.queue.settings import read_settings
 from service.queue.tube import Tube, read_tube
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def open_ledger(
     at = META_HEAD.size
     for _ in range(removals):
         at = _open_removal(ledger, meta, at)
+    ledger.settings, at = read_settings(meta, at)
     at = ledger.requests.restore(meta, at)
     at = ledger.feed.restore(meta, at)
     assert at == len(meta)

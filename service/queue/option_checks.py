@@ -28,7 +28,7 @@ FACTOR_PERCENT_MAX: Final = 100_000
 SUBQUEUE_WEIGHTS_MAX: Final = 1_000
 SUBQUEUE_BYTES_MAX: Final = 128
 
-_TIMED_OPTIONS: Final = (
+TIMED_OPTIONS: Final = (
     "higher_first",
     "priority",
     "priority_min",
@@ -39,7 +39,9 @@ _TIMED_OPTIONS: Final = (
     "ttl_scope",
     "ttl_policy",
 )
-_SUBQUEUE_OPTIONS: Final = ("subqueue_concurrency", "subqueue_weights")
+"""Options of kinds whose tasks may have a priority and times."""
+SUBQUEUE_OPTIONS: Final = ("subqueue_concurrency", "subqueue_weights")
+"""Options of kinds with sub-queues."""
 _DURATIONS: Final = ("delay_ms", "ttl_ms", "ttr_ms", "retain_ms")
 _COUNTS: Final = ("capacity_tasks", "capacity_bytes", "buried_max")
 _SMALL_COUNTS: Final = ("concurrency", "rate_per_second", "rate_burst")
@@ -49,15 +51,18 @@ _NAMES: Final = {"higher_first": "priority_order"}
 _PLAIN: Final = TubeOptions()
 
 
-def violations(name: str, kind: TubeKind, options: TubeOptions) -> list[tuple[str, str]]:
+def violations(
+    name: str, kind: TubeKind, options: TubeOptions, *, needs_capacity: bool = True
+) -> list[tuple[str, str]]:
     """Return all options at fault, each with what is wrong with it; the names are the contract's.
 
-    ``name`` is the tube's own.
+    ``name`` is the tube's own. ``needs_capacity``: a tube of kind LIMFIFOTTL must name one.
     """
     return [
         *_unsuitable(kind, options),
         *_out_of_range(options),
-        *_contradictory(name, kind, options),
+        *_contradictory(name, options),
+        *(_without_capacity(kind, options) if needs_capacity else ()),
         *(
             (f"retry.{field}", text)
             for field, text in retry_violations(options.retry, options.dead_letter_tube)
@@ -98,9 +103,9 @@ def _unsuitable(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str
     """Yield options that mean nothing in a tube of this kind."""
     names: tuple[str, ...] = ()
     if kind not in TIMED_KINDS:
-        names += _TIMED_OPTIONS
+        names += TIMED_OPTIONS
     if kind not in SUBQUEUE_KINDS:
-        names += _SUBQUEUE_OPTIONS
+        names += SUBQUEUE_OPTIONS
     for name in names:
         if getattr(options, name) != getattr(_PLAIN, name):
             yield _NAMES.get(name, name), f"means nothing in a tube of kind {kind.name}"
@@ -131,7 +136,7 @@ def _out_of_range(options: TubeOptions) -> Iterator[tuple[str, str]]:
             yield path, f"{len(subqueue.encode())} bytes, more than {SUBQUEUE_BYTES_MAX}"
 
 
-def _contradictory(name: str, kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
+def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]:
     """Yield options that do not agree with others."""
     low, high = options.priority_min, options.priority_max
     if low > high:
@@ -144,5 +149,8 @@ def _contradictory(name: str, kind: TubeKind, options: TubeOptions) -> Iterator[
         yield "rate_burst", "means nothing without rate_per_second"
     if options.dead_letter_tube == name:
         yield "dead_letter_tube", "is the tube itself"
+
+
+def _without_capacity(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
     if kind is TubeKind.LIMFIFOTTL and not (options.capacity_tasks or options.capacity_bytes):
         yield "capacity_tasks", "a tube of kind LIMFIFOTTL needs capacity_tasks or capacity_bytes"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from service.queue.answer_codec import (
     ScheduleBefore,
     SessionBefore,
+    SettingsBefore,
     TakenBefore,
     TubeBefore,
     decode,
@@ -23,6 +24,7 @@ from service.queue.commands import (
     AttachSession,
     Bury,
     CloseSession,
+    Configure,
     CountResult,
     CreateSchedule,
     CreateTube,
@@ -40,6 +42,7 @@ from service.queue.commands import (
     RunSchedule,
     ScheduleResult,
     SessionResult,
+    SettingsResult,
     Settle,
     SettleResult,
     Startup,
@@ -49,6 +52,7 @@ from service.queue.commands import (
     TruncateTube,
     TubeResult,
     UpdateSchedule,
+    UpdateTube,
 )
 from service.queue.editor import unchanged
 from service.queue.opening import bare_task, open_ledger
@@ -67,8 +71,10 @@ from service.queue.sessions import (
     open_session,
     startup,
 )
+from service.queue.settings import configure
 from service.queue.settle import settle
 from service.queue.take import take
+from service.queue.tube_update import update_tube
 from service.queue.tubes import clear_away, create_tube, drop_tube, truncate_tube
 
 if TYPE_CHECKING:
@@ -185,6 +191,10 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return truncate_tube(ledger, command)
         case ReleaseAll():
             return release_all(ledger, command)
+        case UpdateTube():
+            return update_tube(ledger, command)
+        case Configure():
+            return configure(ledger, command)
         case CreateSchedule():
             return create_schedule(ledger, command)
         case UpdateSchedule():
@@ -216,6 +226,8 @@ def _repeat(ledger: Ledger, record: bytes) -> Result:
         case SessionBefore(session_id):
             session = ledger.session(session_id)
             return session if isinstance(session, Refusal) else SessionResult(session.view())
+        case SettingsBefore():
+            return SettingsResult(ledger.settings)
         case ScheduleBefore(name):
             schedule = ledger.schedules.find(name)
             return schedule if isinstance(schedule, Refusal) else ScheduleResult(schedule.view())

@@ -15,6 +15,7 @@ from service.queue.commands import (
     ReleaseAll,
     RunSchedule,
     Settle,
+    UpdateTube,
 )
 from service.queue.feed import low_and_high
 from service.queue.shell_readers import ShellReaders
@@ -25,7 +26,14 @@ from service.queue.task import SESSION_TIMER
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from service.queue.commands import Command, SessionView, State, TaskView, TubeView
+    from service.queue.commands import (
+        ClusterSettings,
+        Command,
+        SessionView,
+        State,
+        TaskView,
+        TubeView,
+    )
     from service.queue.feed import Feed
     from service.queue.ledger import Ledger
     from service.queue.statistics import TubeStatistics
@@ -49,6 +57,11 @@ class Readers(ShellReaders):
     def now_ms(self) -> int:
         """Return the queue's clock: the stamp of the last applied entry."""
         return self._ledger.now_ms
+
+    @property
+    def settings(self) -> ClusterSettings:
+        """Return what the cluster has been told."""
+        return self._ledger.settings
 
     @property
     def feed(self) -> Feed:
@@ -170,7 +183,7 @@ class Readers(ShellReaders):
         names: set[str] = set()
         for command in commands:
             match command:
-                case Put(tube) | Kick(tube) | ReleaseAll(tube):
+                case Put(tube) | Kick(tube) | ReleaseAll(tube) | UpdateTube(tube):
                     names.add(tube)
                 case Settle(settlements):
                     for settlement in settlements:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 LABEL_CHARACTERS: Final = 8
 """So much of a session's id is shown in events; the whole is a secret."""
 
-_record = Struct(">Q?qqqHH")
+_record = Struct(">Q?qqqqHH")
+_OWN_TTR = -1
 
 
 class Session:
@@ -28,6 +29,7 @@ class Session:
     __slots__ = (
         "attached",
         "created_ms",
+        "default_ttr_ms",
         "dirty",
         "expires_ms",
         "held",
@@ -50,6 +52,8 @@ class Session:
         self.created_ms = now_ms
         self.attached = True
         self.expires_ms = NEVER_MS
+        self.default_ttr_ms: int | None = None
+        """What ``ttr_ms`` is where the cluster's settings say nothing; None: it has its own."""
         self.held: dict[int, Task] = {}
         self.timer: Entry | None = None
         self.dirty = False
@@ -84,6 +88,7 @@ class Session:
             self.number,
             self.attached,
             self.ttr_ms,
+            _OWN_TTR if self.default_ttr_ms is None else self.default_ttr_ms,
             self.expires_ms,
             self.created_ms,
             len(session_id),
@@ -94,14 +99,22 @@ class Session:
 
 def read_session(record: bytes) -> Session:
     """Return the session of a record; what it holds is not part of it."""
-    number, attached, ttr_ms, expires_ms, created_ms, id_bytes, name_bytes = _record.unpack_from(
-        record
-    )
+    (
+        number,
+        attached,
+        ttr_ms,
+        default_ttr_ms,
+        expires_ms,
+        created_ms,
+        id_bytes,
+        name_bytes,
+    ) = _record.unpack_from(record)
     id_end = _record.size + id_bytes
     session_id = record[_record.size : id_end].decode()
     name = record[id_end : id_end + name_bytes].decode()
     session = Session(number, session_id, name, ttr_ms, created_ms)
     session.attached = attached
+    session.default_ttr_ms = None if default_ttr_ms == _OWN_TTR else default_ttr_ms
     session.expires_ms = expires_ms
     session.timer = session.due()
     return session

@@ -23,6 +23,7 @@ from service.queue.instants import NEVER_MS, after
 from service.queue.life_cycle import READY, EventKind
 from service.queue.retrying import SESSION_LOST, hand_back
 from service.queue.session import Session
+from service.queue.settings import session_ttr_ms
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -44,10 +45,12 @@ def open_session(ledger: Ledger, command: OpenSession) -> SessionResult | Refusa
             {"limit": str(ledger.limits.sessions_max)},
         )
     ledger.session_number += 1
-    ttr_ms = max(command.ttr_ms, 0)
+    default_ttr_ms = max(command.ttr_ms, 0)
+    ttr_ms = session_ttr_ms(ledger, default_ttr_ms) if command.as_settings else default_ttr_ms
     session = Session(
         ledger.session_number, command.session_id, command.name, ttr_ms, ledger.now_ms
     )
+    session.default_ttr_ms = default_ttr_ms if command.as_settings else None
     ledger.sessions[session.id] = session
     ledger.sessions_by_number[session.number] = session
     if ttr_ms > 0:
@@ -123,9 +126,11 @@ def startup(ledger: Ledger, command: Startup) -> StartupResult:
     """
     if not ledger.feed.partitions and command.feed_partitions > 0:
         ledger.feed.begin(command.feed_id, command.feed_partitions)
+    configured_ms = ledger.settings.failover_grace_ms
+    failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
     for session in ledger.sessions.values():
         session.attached = False
-        grace_ms = max(session.ttr_ms, command.failover_grace_ms)
+        grace_ms = max(session.ttr_ms, failover_grace_ms)
         session.expires_ms = after(ledger.now_ms, grace_ms)
         ledger.set_session_timer(session)
     return StartupResult(0)

@@ -15,6 +15,7 @@ from service.queue.life_cycle import BURIED, READY, STATES, TTL_ENDS
 from service.queue.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
 from service.queue.options_codec import read_options, write_options
 from service.queue.ordered_index import OrderedIndex
+from service.queue.profiles import PROFILES
 from service.queue.statistics import Counters
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Tube:
         "options",
         "profile",
         "ready",
+        "rules",
         "tasks",
         "ttl_ends",
     )
@@ -62,6 +64,7 @@ class Tube:
         self.options = view.options
         self.created_ms = view.created_ms
         self.profile = view.profile
+        self.rules = PROFILES[view.profile]
         self.driver = view.driver
         self.driver_version = view.driver_version
         options = self.options

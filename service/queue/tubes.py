@@ -18,12 +18,13 @@ from service.queue.commands import (
 )
 from service.queue.life_cycle import GONE, TAKEN, EventKind
 from service.queue.option_checks import violations
+from service.queue.profiles import PROFILES
 from service.queue.tube import Tube
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
 
-KINDS = (TubeKind.FIFO, TubeKind.FIFOTTL)
+KINDS = (TubeKind.FIFO, TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL)
 """Kinds that this core has."""
 
 
@@ -62,7 +63,16 @@ def _refusal(ledger: Ledger, command: CreateTube) -> Refusal | None:
             f"tubes of kind {command.kind.name} are not implemented yet",
             {"kind": command.kind.name},
         )
-    wrong = violations(command.name, command.kind, command.options)
+    profile = PROFILES.get(command.profile)
+    if profile is None:
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"there is no profile {command.profile!r}",
+            {"field": "profile"},
+        )
+    wrong = violations(
+        command.name, command.kind, command.options, needs_capacity=profile.needs_capacity
+    )
     if wrong:
         field, text = wrong[0]
         return Refusal(

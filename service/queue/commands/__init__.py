@@ -68,6 +68,12 @@ from service.queue.commands.sessions import (
     SessionResult,
     SessionView,
 )
+from service.queue.commands.settings import (
+    ClusterSettings,
+    Configure,
+    SettingsResult,
+    UpdateTube,
+)
 from service.queue.commands.settle import (
     Ack,
     BuryTaken,
@@ -118,6 +124,8 @@ Command: TypeAlias = (
     | DropTube
     | TruncateTube
     | ReleaseAll
+    | UpdateTube
+    | Configure
     | OpenSession
     | KeepSessions
     | AttachSession
@@ -139,6 +147,7 @@ Result: TypeAlias = (
     | SessionResult
     | KeepResult
     | ScheduleResult
+    | SettingsResult
     | StartupResult
     | Refusal
 )
@@ -155,7 +164,9 @@ __all__ = [
     "Bury",
     "BuryTaken",
     "CloseSession",
+    "ClusterSettings",
     "Command",
+    "Configure",
     "CountResult",
     "CreateSchedule",
     "CreateTube",
@@ -193,6 +204,7 @@ __all__ = [
     "ScheduleView",
     "SessionResult",
     "SessionView",
+    "SettingsResult",
     "Settle",
     "SettleResult",
     "Settlement",
@@ -215,4 +227,5 @@ __all__ = [
     "TubeResult",
     "TubeView",
     "UpdateSchedule",
+    "UpdateTube",
 ]

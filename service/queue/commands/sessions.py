@@ -17,6 +17,8 @@ class OpenSession:
     ttr_ms: int = 15_000
     request_id: str = ""
     request_hash: int = 0
+    as_settings: bool = False
+    """The time is a default, which the settings of the cluster outweigh."""
 
 
 @value

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from taskraft.v1 import tube_service_pb2 as _tube_service_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -533,31 +534,44 @@ class ClusterSettings(_message.Message):
     AUTO_CREATE_KIND_FIELD_NUMBER: _builtins.int
     FEED_RETENTION_MS_FIELD_NUMBER: _builtins.int
     FEED_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    AUTO_CREATE_PROFILE_FIELD_NUMBER: _builtins.int
+    SESSION_TTR_MS_FIELD_NUMBER: _builtins.int
     failover_grace_ms: _builtins.int
     """How long sessions outlive a change of leader at least. Default 15 000."""
     auto_create_tubes: _builtins.bool
     """Tubes that do not exist are made by the first put."""
-    auto_create_kind: _builtins.int
-    """Kind of tubes that are made by the first put."""
+    auto_create_kind: _tube_service_pb2.Tube.Kind.ValueType
+    """Kind of tubes that are made by the first put: FIFO, FIFOTTL, UTUBE or UTUBETTL. Default FIFOTTL."""
     feed_retention_ms: _builtins.int
     """Feed: events older than this may go. Default 7 days."""
     feed_bytes_max: _builtins.int
     """Feed: the oldest events go when a node's feed is larger. Default 16 GiB."""
+    auto_create_profile: _builtins.str
+    """Profile of tubes that are made by the first put, see CreateTubeRequest. Default: taskraft's own."""
+    session_ttr_ms: _builtins.int
+    """How long sessions that name no time of their own outlive their last stream or heartbeat. Default:
+    15 000, and 0 for those opened by a stream. Open sessions follow a change; one that is running
+    out keeps its end.
+    """
     def __init__(
         self,
         *,
         failover_grace_ms: _builtins.int | None = ...,
         auto_create_tubes: _builtins.bool | None = ...,
-        auto_create_kind: _builtins.int | None = ...,
+        auto_create_kind: _tube_service_pb2.Tube.Kind.ValueType | None = ...,
         feed_retention_ms: _builtins.int | None = ...,
         feed_bytes_max: _builtins.int | None = ...,
+        auto_create_profile: _builtins.str | None = ...,
+        session_ttr_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind", "_auto_create_tubes", b"_auto_create_tubes", "_failover_grace_ms", b"_failover_grace_ms", "_feed_bytes_max", b"_feed_bytes_max", "_feed_retention_ms", b"_feed_retention_ms", "auto_create_kind", b"auto_create_kind", "auto_create_tubes", b"auto_create_tubes", "failover_grace_ms", b"failover_grace_ms", "feed_bytes_max", b"feed_bytes_max", "feed_retention_ms", b"feed_retention_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind", "_auto_create_profile", b"_auto_create_profile", "_auto_create_tubes", b"_auto_create_tubes", "_failover_grace_ms", b"_failover_grace_ms", "_feed_bytes_max", b"_feed_bytes_max", "_feed_retention_ms", b"_feed_retention_ms", "_session_ttr_ms", b"_session_ttr_ms", "auto_create_kind", b"auto_create_kind", "auto_create_profile", b"auto_create_profile", "auto_create_tubes", b"auto_create_tubes", "failover_grace_ms", b"failover_grace_ms", "feed_bytes_max", b"feed_bytes_max", "feed_retention_ms", b"feed_retention_ms", "session_ttr_ms", b"session_ttr_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind", "_auto_create_tubes", b"_auto_create_tubes", "_failover_grace_ms", b"_failover_grace_ms", "_feed_bytes_max", b"_feed_bytes_max", "_feed_retention_ms", b"_feed_retention_ms", "auto_create_kind", b"auto_create_kind", "auto_create_tubes", b"auto_create_tubes", "failover_grace_ms", b"failover_grace_ms", "feed_bytes_max", b"feed_bytes_max", "feed_retention_ms", b"feed_retention_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind", "_auto_create_profile", b"_auto_create_profile", "_auto_create_tubes", b"_auto_create_tubes", "_failover_grace_ms", b"_failover_grace_ms", "_feed_bytes_max", b"_feed_bytes_max", "_feed_retention_ms", b"_feed_retention_ms", "_session_ttr_ms", b"_session_ttr_ms", "auto_create_kind", b"auto_create_kind", "auto_create_profile", b"auto_create_profile", "auto_create_tubes", b"auto_create_tubes", "failover_grace_ms", b"failover_grace_ms", "feed_bytes_max", b"feed_bytes_max", "feed_retention_ms", b"feed_retention_ms", "session_ttr_ms", b"session_ttr_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__auto_create_kind: _TypeAlias = _typing.Literal["auto_create_kind"]  # noqa: Y015
     _WhichOneofArgType__auto_create_kind: _TypeAlias = _typing.Literal["_auto_create_kind", b"_auto_create_kind"]  # noqa: Y015
+    _WhichOneofReturnType__auto_create_profile: _TypeAlias = _typing.Literal["auto_create_profile"]  # noqa: Y015
+    _WhichOneofArgType__auto_create_profile: _TypeAlias = _typing.Literal["_auto_create_profile", b"_auto_create_profile"]  # noqa: Y015
     _WhichOneofReturnType__auto_create_tubes: _TypeAlias = _typing.Literal["auto_create_tubes"]  # noqa: Y015
     _WhichOneofArgType__auto_create_tubes: _TypeAlias = _typing.Literal["_auto_create_tubes", b"_auto_create_tubes"]  # noqa: Y015
     _WhichOneofReturnType__failover_grace_ms: _TypeAlias = _typing.Literal["failover_grace_ms"]  # noqa: Y015
@@ -566,8 +580,12 @@ class ClusterSettings(_message.Message):
     _WhichOneofArgType__feed_bytes_max: _TypeAlias = _typing.Literal["_feed_bytes_max", b"_feed_bytes_max"]  # noqa: Y015
     _WhichOneofReturnType__feed_retention_ms: _TypeAlias = _typing.Literal["feed_retention_ms"]  # noqa: Y015
     _WhichOneofArgType__feed_retention_ms: _TypeAlias = _typing.Literal["_feed_retention_ms", b"_feed_retention_ms"]  # noqa: Y015
+    _WhichOneofReturnType__session_ttr_ms: _TypeAlias = _typing.Literal["session_ttr_ms"]  # noqa: Y015
+    _WhichOneofArgType__session_ttr_ms: _TypeAlias = _typing.Literal["_session_ttr_ms", b"_session_ttr_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_create_kind) -> _WhichOneofReturnType__auto_create_kind | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_create_profile) -> _WhichOneofReturnType__auto_create_profile | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_create_tubes) -> _WhichOneofReturnType__auto_create_tubes | None: ...
     @_typing.overload
@@ -576,6 +594,8 @@ class ClusterSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__feed_bytes_max) -> _WhichOneofReturnType__feed_bytes_max | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__feed_retention_ms) -> _WhichOneofReturnType__feed_retention_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_ttr_ms) -> _WhichOneofReturnType__session_ttr_ms | None: ...
 
 Global___ClusterSettings: _TypeAlias = ClusterSettings  # noqa: Y015
 
@@ -591,7 +611,7 @@ class ConfigureRequest(_message.Message):
     """Makes a retry safe."""
     @_builtins.property
     def settings(self) -> Global___ClusterSettings:
-        """The settings to change."""
+        """The settings to change; absent ones stay as they are."""
 
     def __init__(
         self,

@@ -76,7 +76,9 @@ class OpenSessionRequest(_message.Message):
     name: _builtins.str
     """A name for people. At most 128 bytes."""
     ttr_ms: _builtins.int
-    """How long it outlives its last heartbeat, 1 000 to 86 400 000. 0: 15 000."""
+    """How long it outlives its last heartbeat, 1 000 to 86 400 000. 0: as the
+    settings of the cluster say, 15 000 by default.
+    """
     def __init__(
         self,
         *,

@@ -671,7 +671,9 @@ class SubscribeRequest(_message.Message):
         a new one, told in the answer.
         """
         session_ttr_ms: _builtins.int
-        """For a new session: how long its leases outlive the stream. 0: they are released at once."""
+        """For a new session: how long its leases outlive the stream. 0: they are released at once. Absent:
+        as the settings of the cluster say.
+        """
         session_name: _builtins.str
         """For a new session: a name for people."""
         priority_bound: _builtins.int
@@ -693,23 +695,27 @@ class SubscribeRequest(_message.Message):
             *,
             sources: _abc.Iterable[Global___TakeSource] | None = ...,
             session_id: _builtins.str = ...,
-            session_ttr_ms: _builtins.int = ...,
+            session_ttr_ms: _builtins.int | None = ...,
             session_name: _builtins.str = ...,
             types: _abc.Iterable[_builtins.str] | None = ...,
             priority_bound: _builtins.int | None = ...,
             ttr_ms: _builtins.int | None = ...,
             payload_omit: _builtins.bool = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_ttr_ms", b"_ttr_ms", "priority_bound", b"priority_bound", "ttr_ms", b"ttr_ms"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "priority_bound", b"priority_bound", "session_ttr_ms", b"session_ttr_ms", "ttr_ms", b"ttr_ms"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_ttr_ms", b"_ttr_ms", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "session_id", b"session_id", "session_name", b"session_name", "session_ttr_ms", b"session_ttr_ms", "sources", b"sources", "ttr_ms", b"ttr_ms", "types", b"types"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "_session_ttr_ms", b"_session_ttr_ms", "_ttr_ms", b"_ttr_ms", "payload_omit", b"payload_omit", "priority_bound", b"priority_bound", "session_id", b"session_id", "session_name", b"session_name", "session_ttr_ms", b"session_ttr_ms", "sources", b"sources", "ttr_ms", b"ttr_ms", "types", b"types"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         _WhichOneofReturnType__priority_bound: _TypeAlias = _typing.Literal["priority_bound"]  # noqa: Y015
         _WhichOneofArgType__priority_bound: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound"]  # noqa: Y015
+        _WhichOneofReturnType__session_ttr_ms: _TypeAlias = _typing.Literal["session_ttr_ms"]  # noqa: Y015
+        _WhichOneofArgType__session_ttr_ms: _TypeAlias = _typing.Literal["_session_ttr_ms", b"_session_ttr_ms"]  # noqa: Y015
         _WhichOneofReturnType__ttr_ms: _TypeAlias = _typing.Literal["ttr_ms"]  # noqa: Y015
         _WhichOneofArgType__ttr_ms: _TypeAlias = _typing.Literal["_ttr_ms", b"_ttr_ms"]  # noqa: Y015
         @_typing.overload
         def WhichOneof(self, oneof_group: _WhichOneofArgType__priority_bound) -> _WhichOneofReturnType__priority_bound | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__session_ttr_ms) -> _WhichOneofReturnType__session_ttr_ms | None: ...
         @_typing.overload
         def WhichOneof(self, oneof_group: _WhichOneofArgType__ttr_ms) -> _WhichOneofReturnType__ttr_ms | None: ...
 

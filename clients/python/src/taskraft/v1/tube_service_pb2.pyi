@@ -911,6 +911,7 @@ class TubeStatistics(_message.Message):
         STARTUP_RELEASE_FIELD_NUMBER: _builtins.int
         TRUNCATE_FIELD_NUMBER: _builtins.int
         FINISHED_FIELD_NUMBER: _builtins.int
+        RELEASE_ALL_FIELD_NUMBER: _builtins.int
         put: _builtins.int
         """Put."""
         take: _builtins.int
@@ -941,6 +942,8 @@ class TubeStatistics(_message.Message):
         """Removed by Truncate."""
         finished: _builtins.int
         """Left the tube for good: acknowledged, deleted or expired."""
+        release_all: _builtins.int
+        """Released by ReleaseAll."""
         def __init__(
             self,
             *,
@@ -959,10 +962,11 @@ class TubeStatistics(_message.Message):
             startup_release: _builtins.int = ...,
             truncate: _builtins.int = ...,
             finished: _builtins.int = ...,
+            release_all: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "delay", b"delay", "delete", b"delete", "finished", b"finished", "kick", b"kick", "put", b"put", "release", b"release", "session_release", b"session_release", "startup_release", b"startup_release", "take", b"take", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttr", b"ttr"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "delay", b"delay", "delete", b"delete", "finished", b"finished", "kick", b"kick", "put", b"put", "release", b"release", "release_all", b"release_all", "session_release", b"session_release", "startup_release", b"startup_release", "take", b"take", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttr", b"ttr"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
