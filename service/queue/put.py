@@ -17,6 +17,7 @@ from service.queue.commands import (
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after, lengthened
 from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
+from service.queue.profiles import suitable_task
 from service.queue.task import Task, Terms
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def put(ledger: Ledger, command: Put) -> PutResult | Refusal:
             Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name}
         )
     tasks = command.tasks
+    if tube.rules.ignores_unsuitable:
+        tasks = [suitable_task(tube.kind, task) for task in tasks]
     wishes = {
         place: task
         for place, task in enumerate(tasks)

@@ -135,7 +135,9 @@ def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal |
             refusal = _unsuitable_release(tube, settlement)
             if refusal is None and settlement.move_to:
                 refusal = _unsuitable_move(ledger, task, settlement.move_to)
-        case BuryTaken() | Reject() | Touch():
+        case Touch():
+            refusal = _unsuitable_touch(tube)
+        case BuryTaken() | Reject():
             refusal = None
         case _:
             assert_never(settlement)
@@ -146,6 +148,8 @@ def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal |
 
 def _unsuitable_release(tube: Tube, settlement: Release) -> Refusal | None:
     """Return why a release is not for this kind of tube, or None."""
+    if tube.rules.ignores_unsuitable:
+        return None
     wishes = {"delay_ms": (settlement.delay_ms or 0) > 0, "ttl_ms": settlement.ttl_ms is not None}
     for field, wished in wishes.items():
         if wished and not tube.has_options:
@@ -155,6 +159,17 @@ def _unsuitable_release(tube: Tube, settlement: Release) -> Refusal | None:
                 {"field": field, "kind": tube.kind.name},
             )
     return None
+
+
+def _unsuitable_touch(tube: Tube) -> Refusal | None:
+    """Return why leases of this tube cannot be prolonged, or None."""
+    if tube.has_options or tube.rules.touches_untimed:
+        return None
+    return Refusal(
+        Reason.KIND_UNSUITABLE,
+        f"tubes of kind {tube.kind.name} have no time to run in the profile {tube.profile}",
+        {"kind": tube.kind.name, "profile": tube.profile},
+    )
 
 
 def _unsuitable_move(ledger: Ledger, task: Task, name: str) -> Refusal | None:
@@ -173,6 +188,8 @@ def _unsuitable_move(ledger: Ledger, task: Task, name: str) -> Refusal | None:
 
 def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
     """Give a task back: at once or later, here or in another tube, counted or not."""
+    if task.tube.rules.ignores_unsuitable and not task.tube.has_options:
+        settlement = replace(settlement, delay_ms=0, ttl_ms=None)
     failure = settlement.failure
     reason = failure.type if failure is not None else ""
     if failure is not None:

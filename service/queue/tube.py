@@ -61,18 +61,12 @@ class Tube:
         self.number = number
         self.name = view.name
         self.kind = view.kind
-        self.options = view.options
         self.created_ms = view.created_ms
         self.profile = view.profile
         self.rules = PROFILES[view.profile]
         self.driver = view.driver
         self.driver_version = view.driver_version
-        options = self.options
-        self.has_retry = options.retry != NO_RETRY
-        self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
-        ends = TTL_ENDS[self.options.ttl_scope]
-        self.ttl_ends = tuple(state in ends for state in STATES)
-        """By state: whether the end of the time to live ends a task in it."""
+        self.set_options(view.options)
         self.next_id = 1
         self.lane_max = 0
         self.counters = Counters()
@@ -84,6 +78,15 @@ class Tube:
         self.buried = OrderedIndex(
             order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
         )
+
+    def set_options(self, options: TubeOptions) -> None:
+        """Take options, and what follows from them: looked up for each task, reckoned once."""
+        self.options = options
+        self.has_retry = options.retry != NO_RETRY
+        self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
+        ends = TTL_ENDS[options.ttl_scope]
+        self.ttl_ends = tuple(state in ends for state in STATES)
+        """By state: whether the end of the time to live ends a task in it."""
 
     @property
     def has_options(self) -> bool:

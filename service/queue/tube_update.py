@@ -33,7 +33,7 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
     if refusal is not None:
         return refusal
     if options != tube.options:
-        tube.options = options
+        tube.set_options(options)
         ledger.touch_tube(tube)
     return TubeResult(tube.view(), existed=True)
 

@@ -19,7 +19,6 @@ MEMORY: Final = Path("/dev/shm")
 """Where data is kept if possible: the traces' beats do not wait for a slow disk."""
 SETTINGS: Final[Mapping[str, str]] = {
     "TASKRAFT_FEED_PARTITIONS": "1",
-    "TASKRAFT_FAILOVER_GRACE_MS": "0",
     "TASKRAFT_LOG_LEVEL": "warning",
 }
 READY_SECONDS: Final = 30.0

@@ -168,7 +168,10 @@ class Observer:
             "delete": calls.delete + calls.ttl,
             "kick": calls.kick,
             "put": calls.put,
-            "release": calls.release + calls.session_release + calls.startup_release,
+            "release": calls.release
+            + calls.session_release
+            + calls.startup_release
+            + calls.release_all,
             "take": calls.take,
             "touch": calls.touch,
             "ttl": calls.ttl,

@@ -110,7 +110,7 @@ class Operations:
         tube = Tube(name=name, kind=KINDS.get(kind, Tube.FIFO))  # type: ignore[arg-type]  # a number
         self._fill_options(tube.options, kind, asked)
         request = tube_service_pb2.CreateTubeRequest(
-            tube=tube, if_not_exists=bool(asked.get("if_not_exists"))
+            tube=tube, if_not_exists=bool(asked.get("if_not_exists")), profile=PROFILE
         )
         answer = by.stubs.call(by.stubs.tubes.CreateTube, request)
         self.kinds[name] = KIND_NAMES[answer.tube.kind]

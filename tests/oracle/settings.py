@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from taskraft.v1 import cluster_service_pb2
 from tests.oracle.connection import Stubs
 from tests.oracle.operations import milliseconds
 from tests.oracle.refusals import INVALID_CONFIG, Refused
 from tests.oracle.trace import Json
 
+SESSION_TTR_MAX_MS: Final = 86_400_000
+"""A day; the oracle has no limit."""
 KNOWN: Final = ("ttr", "in_replicaset")
 
 
@@ -19,7 +22,6 @@ def configure(stubs: Stubs, settings: Mapping[str, Json]) -> Mapping[str, Json]:
     Raises:
         Refused: a setting is unknown or malformed.
     """
-    del stubs
     for name, wish in settings.items():
         is_number = isinstance(wish, int | float) and not isinstance(wish, bool)
         if name not in KNOWN:
@@ -29,5 +31,10 @@ def configure(stubs: Stubs, settings: Mapping[str, Json]) -> Mapping[str, Json]:
         if name == "in_replicaset" and not isinstance(wish, bool):
             raise Refused(INVALID_CONFIG, text=f"in_replicaset {wish!r}")
     if "ttr" in settings:
-        milliseconds(settings["ttr"])
+        wish = cluster_service_pb2.ClusterSettings(
+            session_ttr_ms=min(milliseconds(settings["ttr"]), SESSION_TTR_MAX_MS),
+            failover_grace_ms=0,
+        )
+        request = cluster_service_pb2.ConfigureRequest(settings=wish)
+        stubs.call(stubs.cluster.Configure, request)
     return settings

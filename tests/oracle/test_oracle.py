@@ -14,8 +14,7 @@ ROOT = Path(__file__).parents[2]
 RECORDED = ROOT.parent / "shared" / "oracle"
 OWN = Path(__file__).parent / "traces"
 
-NOT_YET = ("utube", "limfifottl", "mixed", "temporary", "all_kinds", "multi_tube", "session_ttr")
-NOT_YET += ("role_switch_with_ttr", "restart", "ignores", "release_all", "fifo_2", "fifo_4", "_11")
+NOT_YET = ("utube", "limfifottl", "mixed", "temporary", "all_kinds", "multi_tube")
 """Parts of the names of traces that need what is being built."""
 
 

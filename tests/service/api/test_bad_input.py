@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+from google.protobuf import field_mask_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from service.api.server import NOT_YET
@@ -55,6 +56,8 @@ IMPLEMENTED = above.IMPLEMENTED | {
     "GetServerInfo",
     "GetClusterState",
     "TransferLeadership",
+    "Configure",
+    "UpdateTube",
 }
 METHODS = {
     method.name: (f"/{service.full_name}/{method.name}", method.server_streaming)
@@ -91,6 +94,17 @@ INVALID = "INVALID_FIELD"
 NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
 TUBE_NOT_FOUND = "TUBE_NOT_FOUND"
 SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
+
+PAUSE = {
+    "options": tube_service_pb2.TubeOptions(put_paused=True),
+    "update_mask": field_mask_pb2.FieldMask(paths=["put_paused"]),
+}
+
+
+def settings(**wishes):
+    wish = cluster_service_pb2.ClusterSettings(**wishes)
+    return cluster_service_pb2.ConfigureRequest(settings=wish)
+
 
 CASES = [
     *above.CASES,
@@ -277,8 +291,8 @@ CASES = [
     ("CreateTube", tube(subqueue_weights={"a": 2}), INVALID),
     (
         "CreateTube",
-        tube_service_pb2.CreateTubeRequest(tube=tube().tube, profile="xqueue"),
-        NOT_IMPLEMENTED,
+        tube_service_pb2.CreateTubeRequest(tube=tube().tube, profile="kafka"),
+        INVALID,
     ),
     ("DropTube", tube_service_pb2.DropTubeRequest(name="nowhere"), TUBE_NOT_FOUND),
     ("DropTube", tube_service_pb2.DropTubeRequest(name="a b"), INVALID),
@@ -317,6 +331,17 @@ CASES = [
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(tubes=["a b"]), INVALID),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(feed_id="other"), "FEED_MISMATCH"),
     ("ReadChanges", feed_service_pb2.ReadChangesRequest(from_seq=10**6), "NODE_BEHIND"),
+    ("UpdateTube", tube_service_pb2.UpdateTubeRequest(name="emails"), INVALID),
+    ("UpdateTube", tube_service_pb2.UpdateTubeRequest(name="nowhere", **PAUSE), TUBE_NOT_FOUND),
+    ("UpdateTube", tube_service_pb2.UpdateTubeRequest(name="a b", **PAUSE), INVALID),
+    ("Configure", settings(failover_grace_ms=-1), INVALID),
+    ("Configure", settings(failover_grace_ms=86_400_001), INVALID),
+    ("Configure", settings(session_ttr_ms=-1), INVALID),
+    ("Configure", settings(feed_retention_ms=999), INVALID),
+    ("Configure", settings(feed_bytes_max=1), INVALID),
+    ("Configure", settings(auto_create_kind=3), INVALID),
+    ("Configure", settings(auto_create_kind=99), INVALID),
+    ("Configure", settings(auto_create_profile="kafka"), INVALID),
     (
         "TransferLeadership",
         cluster_service_pb2.TransferLeadershipRequest(name="nobody"),

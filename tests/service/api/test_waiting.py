@@ -33,7 +33,7 @@ class Bench:
     def __init__(self, **fields):
         self.given_back = []
         self.waiters = Waiters(Board(a=3))
-        settings = TaskSettings(1024, auto_create_tubes=False)
+        settings = TaskSettings(1024, None)
         self.api = TaskApi(Mutations(), Reading(), None, self.waiters, None, None, settings)
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(request, 0, self.given_back.extend)

@@ -20,6 +20,7 @@ Words after the time that ask and change nothing: ``show TUBE``, ``task TUBE ID`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 from service.queue.commands import (
@@ -45,6 +46,7 @@ from service.queue.commands import (
     Release,
     ReleaseAll,
     SessionResult,
+    SettingsResult,
     Settle,
     SettleResult,
     Startup,
@@ -56,11 +58,12 @@ from service.queue.commands import (
     TruncateTube,
     TtlPolicy,
     TubeKind,
-    TubeOptions,
     TubeResult,
 )
 from service.queue.life_cycle import EventKind
+from service.queue.profiles import PROFILES, defaults_of
 from tests.service.queue import scenario_above as above
+from tests.service.queue import scenario_changing as changing
 from tests.service.queue.scenario_above import EPOCH_MS
 from tests.service.queue.scenario_policies import (
     ack,
@@ -81,6 +84,7 @@ FLAGS = (
     "force",
     "fatal",
     "if_not_exists",
+    "as_settings",
     *above.FLAGS,
 )
 
@@ -229,7 +233,8 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
         case "drop":
             return DropTube(target, "force" in found)
         case "open":
-            return OpenSession(target, target, int(found.get("ttr", 15_000)))
+            ttr_ms = int(found.get("ttr", 15_000))
+            return OpenSession(target, target, ttr_ms, as_settings="as_settings" in found)
         case "keep":
             return KeepSessions(target.split(","))
         case "attach" | "detach":
@@ -238,20 +243,26 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
             return CloseSession(target, "uncounted" in found)
         case "startup":
             return Startup(1, int(found["grace"]))
+        case "configure" | "update-tube":
+            return changing.command(word, target, found)
         case _:
             return above.command(word, target, found)
 
 
 def create(name, found):
+    kind = TubeKind[found.get("kind", "fifottl").upper()]
+    profile = found.get("profile", "")
+    defaults = defaults_of(PROFILES[profile], kind)
     paused = found.get("paused", "")
-    chosen = TubeOptions(
-        higher_first=found.get("order") == "higher",
+    chosen = replace(
+        defaults,
+        higher_first=found.get("order") == "higher" or defaults.higher_first,
         put_paused="put" in paused,
         take_paused="take" in paused,
         **policies(found),
     )
-    kind = TubeKind[found.get("kind", "fifottl").upper()]
-    return CreateTube(name, kind, chosen, if_not_exists="if_not_exists" in found)
+    lenient = "if_not_exists" in found
+    return CreateTube(name, kind, chosen, if_not_exists=lenient, profile=profile)
 
 
 def tasks(found):
@@ -359,7 +370,7 @@ def refusal(refused):
     return f"{refused.reason.name}{details}"
 
 
-def told(result):
+def told(result):  # noqa: C901 - one line per answer
     """Return the answer to a command as lines."""
     items = [
         f"  item {item.item} {refusal(item.refusal)}" for item in getattr(result, "refused", ())
@@ -386,6 +397,8 @@ def told(result):
             return [session(view)]
         case KeepResult(views):
             return [session(view) for view in views] + items or ["no session"]
+        case SettingsResult(settings):
+            return [changing.told(settings)]
         case StartupResult(released):
             return [f"released {released}"]
         case _:

@@ -71,7 +71,8 @@ def policies(found):
         named["ttl_policy"] = TtlPolicy[found["policy"].upper()]
     if "dead" in found:
         named["dead_letter_tube"] = found["dead"]
-    named["retry"] = retry(found) or NO_RETRY
+    if (policy := retry(found)) is not None:
+        named["retry"] = policy
     return named
 
 

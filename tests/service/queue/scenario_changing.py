@@ -1,0 +1,52 @@
+"""What scenario files say to change settings of the cluster and options of tubes.
+
+configure session_ttr_ms=100     any of the settings by its name
+update-tube mail priority=5      any of the options by its name; ``reset=ttl_ms,ttr_ms`` resets
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from service.queue.commands import (
+    ClusterSettings,
+    Configure,
+    OnAck,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+    UpdateTube,
+)
+
+CHOICES = {"ttl_scope": TtlScope, "ttl_policy": TtlPolicy, "on_ack": OnAck}
+FLAGS = ("higher_first", "put_paused", "take_paused", "auto_create_tubes")
+
+
+def command(word, target, found):
+    """Read a command."""
+    resets = found.pop("reset", "").split(",") if "reset" in found else ()
+    named = {name: value(name, text) for name, text in found.items()}
+    if word == "configure":
+        return Configure(ClusterSettings(**named))
+    return UpdateTube(target, replace(TubeOptions(), **named), list(named), resets)
+
+
+def value(name, text):
+    if name in FLAGS:
+        return text == "yes"
+    if name in CHOICES:
+        return CHOICES[name][text.upper()]
+    if name == "auto_create_kind":
+        return TubeKind[text.upper()]
+    return text if name in ("auto_create_profile", "dead_letter_tube") else int(text)
+
+
+def told(settings):
+    """Return the settings as a line."""
+    shown = {
+        field.name: getattr(settings, field.name)
+        for field in fields(settings)
+        if getattr(settings, field.name) is not None
+    }
+    return ", ".join(f"{name} {wish}" for name, wish in shown.items()) or "no settings"
