@@ -9,7 +9,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from service.queue.commands import NO_RETRY, Position, Reason, Refusal, TubeKind, TubeView
+from service.queue.commands import (
+    NO_RETRY,
+    Position,
+    Reason,
+    Refusal,
+    TubeKind,
+    TubeOptions,
+    TubeView,
+)
 from service.queue.keys import BURIED_ORDER, READY_ORDER, order_scan
 from service.queue.life_cycle import BURIED, READY, STATES, TTL_ENDS
 from service.queue.option_checks import SUBQUEUE_KINDS, TIMED_KINDS

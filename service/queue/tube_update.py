@@ -43,7 +43,7 @@ def _changed(tube: Tube, command: UpdateTube) -> TubeOptions:
     defaults = defaults_of(tube.rules, tube.kind)
     set_ = {name: getattr(command.options, name) for name in command.names}
     reset = {name: getattr(defaults, name) for name in command.resets}
-    options = replace(tube.options, **set_, **reset)
+    options: TubeOptions = replace(tube.options, **set_, **reset)
     if tube.rules.ttr_is_ttl and "ttr_ms" in command.resets:
         options = replace(options, ttr_ms=options.ttl_ms)
     return options

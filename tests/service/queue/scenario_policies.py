@@ -14,7 +14,6 @@ new_ttr=5``.
 from __future__ import annotations
 
 from service.queue.commands import (
-    NO_RETRY,
     Ack,
     Exhausted,
     Keep,
