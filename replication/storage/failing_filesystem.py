@@ -10,7 +10,7 @@ from replication.storage.filesystem import File, FileSystem
 from replication.storage.segment import SUFFIX
 from replication.storage.snapshot_inbox import SNAPSHOT_DIRECTORY
 
-_SUBJECTS: Final = {"current": "pointer"}
+_SUBJECTS: Final = {"current": "pointer", "directory": "directory_id"}
 """Files whose steps are called after what they are for."""
 
 

@@ -34,10 +34,12 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "mark": ("create", "allocate", "write", "sync", "sync_directory"),
         # Small files that are replaced as a whole.
         "identity": _WHOLE_FILE,
+        "directory_id": _WHOLE_FILE,
         "incarnation": _WHOLE_FILE,
         "hard_state": _WHOLE_FILE,
         "log_start": _WHOLE_FILE,
         "membership": _WHOLE_FILE,
+        "removed": _WHOLE_FILE,
         "installing": (*_WHOLE_FILE, "remove"),
         "pointer": _WHOLE_FILE,
         # The content of a snapshot that is received.

@@ -20,6 +20,7 @@ from replication.core.types import (
     Entry,
     LogIndex,
     MemberId,
+    MemberInfo,
     Message,
     MessageKind,
     Snapshot,
@@ -29,25 +30,35 @@ from replication.core.types import (
 )
 from replication.driver import build_driver
 from replication.failing_machine import FailingMachine
-from replication.machine import SnapshotReader
+from replication.machine import SnapshotReader, StateMachine
+from replication.roster import roster_of
 from replication.storage.failing_filesystem import FailingFileSystem
 from replication.storage.failpoints import Failpoints
 from replication.storage.filesystem import FileSystem
 from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
 from replication.trimmer import TrimPolicy
-from tests.replication.counting_machine import CountingMachine
 
 T = TypeVar("T")
 
 SELF = MemberId(1)
-FOUNDERS = ConfState(voters=(MemberId(1), MemberId(2), MemberId(3)))
+FOUNDERS = ConfState(
+    voters=(MemberId(1), MemberId(2), MemberId(3)),
+    roster=roster_of(
+        MemberInfo(MemberId(number), f"n{number}", "127.0.0.1:1", "127.0.0.1:2", f"d{number}")
+        for number in (1, 2, 3)
+    ),
+)
 
 
 class Promises:
-    """What a member has told others, through all its lives."""
+    """What a member has told others, through all its lives.
 
-    def __init__(self) -> None:
+    ``told`` hears of each promise before it leaves, for somebody who outlives the process.
+    """
+
+    def __init__(self, told: Callable[[str, int, int], None] = lambda *_: None) -> None:
+        self._told = told
         self.term = Term(0)
         self.votes: dict[Term, MemberId] = {}
         self.entries: dict[LogIndex, Entry] = {}
@@ -57,10 +68,27 @@ class Promises:
         """Take note of a message that leaves; ``log`` is what its leader has sent it."""
         if message.kind not in {MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY}:
             self.term = max(self.term, message.term)
+            self._told("term", message.term, 0)
         if message.kind is MessageKind.VOTE_REPLY and not message.reject:
             assert self.votes.setdefault(message.term, message.to) == message.to
+            self._told("vote", message.term, message.to)
         if message.kind is MessageKind.APPEND_REPLY and not message.reject:
             self.entries |= {index: log[index] for index in log if index <= message.index}
+            if message.index in log:
+                self._told("entry", message.index, log[message.index].term)
+
+    def check(self, member: PromisingMember) -> None:
+        """Compare what a restarted member knows with what it has promised."""
+        hard_state = member.driver.hard_state
+        assert hard_state.term >= self.term
+        if hard_state.term in self.votes:
+            assert hard_state.vote == self.votes[hard_state.term]
+        view = member.storage.view
+        for index, entry in self.entries.items():
+            if index >= view.first_index():
+                assert view.entries(index, LogIndex(index + 1), 1) == [entry]
+            else:
+                assert index <= member.machine.applied_index, "trimmed, but not in the state"
 
 
 class PromisingMember:
@@ -69,7 +97,7 @@ class PromisingMember:
     def __init__(
         self,
         fs: FileSystem,
-        machine: CountingMachine,
+        machine: StateMachine,
         failpoints: Failpoints,
         promises: Promises,
     ) -> None:
@@ -187,4 +215,7 @@ class PromisingMember:
         pass
 
     def synced(self, entries: int, log_bytes: int) -> None:
+        pass
+
+    def membership_changed(self, conf_state: ConfState) -> None:
         pass

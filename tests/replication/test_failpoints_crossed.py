@@ -1,125 +1,40 @@
 """Die at every named failpoint, by a kill and by a power loss: no promise is forgotten.
 
-One member lives through everything that a member does: it is founded, votes, appends, is corrected
-by a new leader, applies, flushes, trims, changes its membership, takes a snapshot, leads, gives a
-snapshot, and closes. Each name in the table of steps is crossed on the way, or this fails.
+One member lives through the whole story, on a simulated disk. Each name in the table of steps is
+crossed on the way, or this fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind, encode
-from replication.core.types import (
-    ConfState,
-    Entry,
-    EntryKind,
-    LogIndex,
-    MemberId,
-    MessageKind,
-    SnapshotMeta,
-    Term,
-)
+from replication.errors import MemberRemoved
 from replication.storage.failpoints import NAMES, Action, Failpoints, Rule
 from tests.replication.counting_machine import CountingMachine
-from tests.replication.promising_member import FOUNDERS, Promises, PromisingMember
+from tests.replication.promising_member import Promises, PromisingMember
+from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
 from tests.sim.disk import Crashed, SimDisk
 
 STATE_WRITES = frozenset({"state.before_write", "state.after_write"})
-ELSEWHERE = frozenset(name for name in NAMES if name.startswith("pointer.") or name in STATE_WRITES)
-"""Steps of the state machine's own files: crossed in tests/service/test_failpoints_killed.py."""
+ELSEWHERE = frozenset(
+    name for name in NAMES if name.startswith(("pointer.", "removed.")) or name in STATE_WRITES
+)
+"""The end of a member has a test below; the steps of the queue's own files are crossed in
+tests/service/test_failpoints_killed.py."""
 
-SNAPSHOT_AT = 300
-
-Step = Callable[[PromisingMember], None]
-
-
-def entries(first: int, last: int, term: int) -> list[Entry]:
-    return [
-        Entry(Term(term), LogIndex(index), b"%d of term %d " % (index, term) * 6)
-        for index in range(first, last + 1)
-    ]
-
-
-def committed() -> list[Entry]:
-    """Return the entries that end up committed, whatever crashes in between."""
-    change = encode(ConfChange((MemberChange(MemberChangeKind.ADD_LEARNER, MemberId(4)),)))
-    return [
-        Entry(Term(1), LogIndex(1)),
-        *entries(2, 45, 2),
-        *entries(46, 89, 3),
-        Entry(Term(3), LogIndex(90), change, EntryKind.CONF_CHANGE_V2),
-        *entries(91, SNAPSHOT_AT, 3),
-        *entries(SNAPSHOT_AT + 1, SNAPSHOT_AT + 20, 3),
-    ]
-
-
-COMMITTED = committed()
+STORY = Story(lambda index: b"%d " % index * 20)
 
 
 def state_at(index: int) -> CountingMachine:
     machine = CountingMachine()
-    machine.apply(COMMITTED[:index])
+    machine.apply(STORY.committed[:index])
     return machine
 
 
-def vote(member: PromisingMember) -> None:
-    member.hear(MessageKind.VOTE, 2, 2, index=LogIndex(1), log_term=Term(1))
-
-
-def follow(member: PromisingMember) -> None:
-    for first in range(2, 46, 4):
-        member.append(2, 2, COMMITTED[first - 1 : first + 3], min(first - 1, 40))
-
-
-def be_corrected(member: PromisingMember) -> None:
-    member.append(2, 2, entries(46, 46, 2), 40)
-    member.append(2, 2, entries(47, 80, 2), 40)
-    member.storage.sync_mark()
-    member.append(3, 3, COMMITTED[45:60], 60)
-
-
-def change_membership(member: PromisingMember) -> None:
-    for first in range(61, 120, 10):
-        member.append(3, 3, COMMITTED[first - 1 : first + 9], first - 1)
-
-
-def be_caught_up(member: PromisingMember) -> None:
-    conf_state = ConfState(FOUNDERS.voters, (MemberId(4),))
-    meta = SnapshotMeta(LogIndex(SNAPSHOT_AT), Term(3), conf_state)
-    content = state_at(SNAPSHOT_AT).open_snapshot()
-    member.take_snapshot(3, 3, meta, content.read(0, 1 << 20))
-    member.append(3, 3, COMMITTED[SNAPSHOT_AT:], SNAPSHOT_AT + 20)
-
-
-def lead(member: PromisingMember) -> None:
-    member.driver.campaign()
-    member.settle()
-    member.hear(MessageKind.PRE_VOTE_REPLY, 2, 4)
-    member.hear(MessageKind.VOTE_REPLY, 2, 4)
-    last = member.storage.view.last_index()
-    member.hear(MessageKind.APPEND_REPLY, 2, 4, index=last)
-    # This one has nothing: the log does not reach back so far.
-    member.hear(
-        MessageKind.APPEND_REPLY, 3, 4, index=LogIndex(last - 1), reject=True, log_term=Term(0)
-    )
-    ((message, _),) = member.snapshots
-    member.driver.snapshot_sent(message.to, ok=True)
-    member.settle()
-
-
-STORY: tuple[Step, ...] = (
-    vote,
-    follow,
-    be_corrected,
-    change_membership,
-    be_caught_up,
-    lead,
-    PromisingMember.close,
-)
+STORY.snapshot = state_at(SNAPSHOT_AT).open_snapshot().read(0, 1 << 20)
+EXPECTED = state_at(LAST).digest()
 
 
 class Fate:
@@ -143,8 +58,7 @@ class Fate:
         """Live the whole story; tell whether the end was reached."""
         try:
             member = self.begin(self.failpoints)
-            for step in STORY:
-                step(member)
+            STORY.tell(member)
         except Crashed:
             return False
         return True
@@ -155,27 +69,6 @@ class Fate:
         self.disk.recover()
         self.machine = self.machine.after_crash()
         return self.begin(failpoints or Failpoints())
-
-    def check(self, member: PromisingMember) -> None:
-        """Compare what is there with what was promised."""
-        hard_state = member.driver.hard_state
-        assert hard_state.term >= self.promises.term
-        if hard_state.term in self.promises.votes:
-            assert hard_state.vote == self.promises.votes[hard_state.term]
-        view = member.storage.view
-        for index, entry in self.promises.entries.items():
-            if index >= view.first_index():
-                assert view.entries(index, LogIndex(index + 1), 1) == [entry]
-            else:
-                assert index <= member.machine.applied_index, "trimmed, but not in the state"
-
-    def catch_up(self, member: PromisingMember) -> None:
-        """Let a later leader send what is committed; the state must come out the same."""
-        missing = COMMITTED[member.driver.core.commit_index :]
-        if missing:
-            member.append(3, 9, missing, len(COMMITTED))
-        member.request_pump()
-        member.settle()
 
 
 def crossings() -> dict[str, int]:
@@ -200,12 +93,12 @@ def test_no_promise_is_forgotten_at(name, power):
         for seed in range(3 if power else 1):
             fate = die_at(name, crossing, seed)
             member = fate.restart(power=power)
-            fate.check(member)
+            fate.promises.check(member)
             # Again, before anything is synced: a recovery must not rest on the page cache.
             member = fate.restart(power=True)
-            fate.check(member)
-            fate.catch_up(member)
-            assert member.machine.digest() == state_at(len(COMMITTED)).digest()
+            fate.promises.check(member)
+            STORY.finish(member)
+            assert member.machine.digest() == EXPECTED
 
 
 def die_at(name: str, crossing: int, seed: int) -> Fate:
@@ -230,4 +123,24 @@ def test_a_crash_in_the_middle_of_a_recovery_forgets_nothing_either(name, power)
         dying = Failpoints((Rule(again, Action.KILL),), fate.die)
         with pytest.raises(Crashed):
             fate.restart(power=power, failpoints=dying)
-        fate.check(fate.restart(power=power))
+        fate.promises.check(fate.restart(power=power))
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+@pytest.mark.parametrize("name", sorted(name for name in NAMES if name.startswith("removed.")))
+def test_a_member_that_dies_while_it_notes_its_removal_knows_of_it_or_not(name, power):
+    fate = Fate(1, (Rule(name, Action.KILL),))
+    member = fate.begin(fate.failpoints)
+    with pytest.raises(Crashed):
+        member.storage.save_removed()
+    has_its_name = name in {
+        "removed.after_rename",
+        "removed.before_sync_directory",
+        "removed.after_sync_directory",
+    }
+    try:
+        fate.restart(power=power)
+    except MemberRemoved:
+        assert has_its_name
+    else:
+        assert not has_its_name or (power and name != "removed.after_sync_directory")
