@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from service.queue.commands import Command, Kick, Put, Release, Settle, State
+from service.queue.commands import Command, Kick, Put, Release, Settle
 from service.state_machine import QueueMachine
 
 
@@ -19,10 +19,7 @@ class QueueBoard:
 
     def ready(self, tube: str) -> int:
         """Return how many tasks of a tube could be taken now."""
-        queue = self._machine.queue
-        if not queue.has_ready(tube):
-            return 0
-        return queue.statistics((tube,))[0].states[State.READY]
+        return self._machine.queue.ready_count(tube)
 
     def names(self) -> Sequence[str]:
         """Return the names of all tubes."""

@@ -19,10 +19,8 @@ _Options = tube_service_pb2.TubeOptions
 
 _NOT_YET: Final = (
     "concurrency",
-    "subqueue_concurrency",
     "rate_per_second",
     "rate_burst",
-    "subqueue_weights",
 )
 """Options that the queue core does not do yet; asking for one is refused, never ignored."""
 _ENUMS: Final[Mapping[str, frozenset[int]]] = {

@@ -184,6 +184,9 @@ def _finish(ledger: Ledger, tube: Tube, run: list[Task]) -> None:
         elif not task.dirty:
             task.dirty = True
             ledger.dirty_tasks.append(task)
+    if tube.ready.counts_leases:
+        for task in run:
+            tube.ready.free(task)
     ledger.place = place
     ledger.resident_bytes -= resident_bytes
     ledger.touch_tube(tube)

@@ -103,7 +103,7 @@ def _let_go(ledger: Ledger, task: Task) -> None:
     elif (
         task.state is not READY
         or ledger.resident_bytes > ledger.limits.resident_bytes_max
-        or not tube.ready.is_head(task.order)
+        or not tube.ready.is_head(task)
     ):
         ledger.evict(task)
 
@@ -113,12 +113,12 @@ def _collect_tubes(ledger: Ledger, writes: list[Write]) -> None:
     ledger.ended_tubes.clear()
     for tube in ledger.dirty_tubes:
         tube.dirty = False
-        for order in tube.ready.flushed():
-            task = tube.tasks.get(order[-1])
-            if task is not None and task.state is READY and not tube.ready.is_head(task.order):
-                ledger.evict(task)
-        tube.buried.flushed()
         if tube.number in ledger.tubes_by_number:
+            for entry in tube.ready.collect(writes, tube.counters.states[READY]):
+                task = tube.tasks.get(entry[-1])
+                if task is not None and task.state is READY and not tube.ready.is_head(task):
+                    ledger.evict(task)
+            tube.buried.flushed()
             writes.append((tube_key(tube.number), tube.record()))
     ledger.dirty_tubes.clear()
 

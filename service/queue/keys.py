@@ -18,6 +18,7 @@ TUBE: Final = b"u"
 TASK: Final = b"t"
 BODY: Final = b"y"
 READY_ORDER: Final = b"r"
+WAITING_ORDER: Final = b"w"
 BURIED_ORDER: Final = b"b"
 LEASE: Final = b"l"
 TIMER: Final = b"d"
@@ -29,6 +30,7 @@ SCHEDULE: Final = b"c"
 OFFSET: Final = 1 << 63
 """Added to signed numbers."""
 _READY: Final = READY_ORDER[0]
+_WAITING: Final = WAITING_ORDER[0]
 _BURIED: Final = BURIED_ORDER[0]
 _TASK: Final = TASK[0]
 _BODY: Final = BODY[0]
@@ -39,6 +41,8 @@ _tube = Struct(">cI")
 _numbered = Struct(">cQ")
 _task = Struct(">BIQ")
 _order = Struct(">BIQQQ")
+_subqueue = Struct(">BIH")
+_place = Struct(">QQQ")
 _lease = Struct(">BQ")
 _timer = Struct(">BQBIQ")
 _chunk = Struct(">cHQ")
@@ -71,6 +75,21 @@ def ready_key(tube: int, order: Entry) -> bytes:
     """Return the key of a ready task's place."""
     lane, rank, task = order
     return _order.pack(_READY, tube, lane + OFFSET, rank + OFFSET, task)
+
+
+def subqueue_prefix(tube: int, subqueue: str) -> bytes:
+    """Return what the keys of the ready tasks of a sub-queue begin with.
+
+    The length before the name keeps the tasks of ``a`` apart from those of ``ab``.
+    """
+    name = subqueue.encode()
+    return _subqueue.pack(_WAITING, tube, len(name)) + name
+
+
+def waiting_key(prefix: bytes, order: Entry) -> bytes:
+    """Return the key of a ready task's place in its sub-queue."""
+    lane, rank, task = order
+    return prefix + _place.pack(lane + OFFSET, rank + OFFSET, task)
 
 
 def buried_key(tube: int, order: Entry) -> bytes:
@@ -132,6 +151,20 @@ def order_scan(store: Store, prefix: bytes, tube: int) -> Callable[[Entry], Iter
         unpack = _order.unpack
         for key, _ in store.scan(start, stop):
             _, _, lane, rank, task = unpack(key)
+            yield (lane - OFFSET, rank - OFFSET, task)
+
+    return scan
+
+
+def subqueue_scan(store: Store, prefix: bytes) -> Callable[[Entry], Iterator[Entry]]:
+    """Return what reads the stored places of a sub-queue above one."""
+    start_of_place = len(prefix)
+    stop = prefix + b"\xff" * (_place.size + 1)
+
+    def scan(after: Entry) -> Iterator[Entry]:
+        start = waiting_key(prefix, (*after[:2], after[2] + 1)) if after else prefix
+        for key, _ in store.scan(start, stop):
+            lane, rank, task = _place.unpack_from(key, start_of_place)
             yield (lane - OFFSET, rank - OFFSET, task)
 
     return scan

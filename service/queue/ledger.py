@@ -232,7 +232,7 @@ class Ledger:
         if state is GONE:
             self.forget(task)
         elif state is READY:
-            task.tube.ready.add(task.order)
+            task.tube.ready.add(task)
         elif state is BURIED:
             task.tube.buried.add(task.buried_order)
         self.set_timer(task)
@@ -247,18 +247,21 @@ class Ledger:
         self.touch_tube(tube)
         tube.counters.count(kind, GONE, state, 1, task.payload_bytes)
         if state is READY:
-            tube.ready.add(task.order)
+            tube.ready.add(task)
         self.set_timer(task)
 
     def leave_order(self, task: Task) -> None:
         """Take a task out of the order that it is in, before its order or state changes."""
         if task.state is READY:
-            task.tube.ready.discard(task.order)
+            task.tube.ready.discard(task)
         elif task.state is BURIED:
             task.tube.buried.discard(task.buried_order)
 
     def end_lease(self, task: Task) -> None:
-        """Make a taken task's token stale."""
+        """Make a taken task's token stale, and let its sub-queue give another."""
+        ready = task.tube.ready
+        if ready.counts_leases:
+            ready.free(task)
         self.leases.pop(task.token, None)  # an acknowledgement has taken it out already
         if task.session is not None:
             del task.session.held[task.token]

@@ -37,6 +37,10 @@ class Limits:
 
     head_entries_max: int = 8_192
     """Entries of one ordered index in memory; the others are in the store."""
+    subqueue_entries_max: int = 64
+    """Entries of one sub-queue in memory."""
+    subqueues_max: int = 4_096
+    """Sub-queues of one tube whose entries are in memory; busy ones are known besides them."""
     resident_bytes_max: int = 64 * 1024 * 1024
     """Content of waiting tasks in memory; above it, tasks that are in the store are read again."""
     feed_chunk_rows_max: int = 4_096
@@ -46,3 +50,4 @@ class Limits:
         for name in self.__slots__:
             assert getattr(self, name) >= 1, name
         assert self.head_entries_max >= 2
+        assert self.subqueue_entries_max >= 2

@@ -109,6 +109,7 @@ def _open_leases(ledger: Ledger) -> None:
         assert task is not None
         assert task.state is TAKEN
         tube.tasks[task_id] = task
+        tube.ready.reopen(task)
         ledger.resident_bytes += len(task.body or b"")
         ledger.leases[task.token] = task
         if task.session is not None:

@@ -9,9 +9,10 @@ does not know yet, so that reading on from the store is right at any moment.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush, merge
 from itertools import islice
+from operator import lt
 from typing import Final, TypeAlias
 
 Entry: TypeAlias = tuple[int, ...]
@@ -64,6 +65,25 @@ class OrderedIndex:
         if len(members) > self._head_max:
             self._spill()
 
+    def add_all(self, entries: Sequence[Entry]) -> None:
+        """Add entries; those that come in order, behind the others, cost next to nothing."""
+        if not entries:
+            return
+        run, bound = self._run, self._bound
+        if len(entries) > 1 and not all(map(lt, entries, islice(entries, 1, None))):
+            for entry in entries:
+                self.add(entry)
+        elif bound is not None and entries[0] > bound:
+            self._added.update(entries)
+        elif bound is not None or (run and entries[0] < run[-1]):
+            for entry in entries:
+                self.add(entry)
+        else:
+            run.extend(entries)
+            self._members.update(entries)
+            if len(self._members) > self._head_max:
+                self._spill()
+
     def discard(self, entry: Entry) -> None:
         """Remove an entry; harmless where it is not there."""
         self._removed.append(entry)
@@ -110,6 +130,16 @@ class OrderedIndex:
                 members.remove(entry)
                 self._removed.append(entry)
                 return entry
+
+    def put_back(self, entry: Entry) -> None:
+        """Add an entry that was popped; if nothing was removed since, as if it had not been."""
+        if self._removed and self._removed[-1] == entry:
+            self._removed.pop()
+        self.add(entry)
+
+    def members(self) -> Iterable[Entry]:
+        """Return the entries that are in memory, in no order."""
+        return self._members
 
     def is_head(self, entry: Entry) -> bool:
         """Tell whether an entry with this key is, or would be, in memory."""

@@ -121,7 +121,9 @@ def terms_of(tube: Tube, task: NewTask, now_ms: int) -> Terms:
 
 def _refusal(tube: Tube, task: NewTask) -> Refusal | None:
     """Return why a task is not for this kind of tube, or None."""
-    wishes: dict[str, int | str | None] = {"subqueue": task.subqueue or None}
+    wishes: dict[str, int | str | None] = {}
+    if not tube.has_subqueues:
+        wishes["subqueue"] = task.subqueue or None
     if not tube.has_options:
         wishes |= {
             "priority": task.priority,
@@ -152,7 +154,8 @@ def _store(
     salt = tube.number * TUBE_STRIDE
     tasks = tube.tasks
     add_dirty = ledger.dirty_tasks.append
-    add_ready = tube.ready.add
+    ready: list[Task] = []
+    add_ready = ready.append
     terms = terms_of(tube, NewTask(b"", 0), now_ms)
     delayed = payload_bytes = resident_bytes = 0
     first_id = task_id = tube.next_id
@@ -167,7 +170,7 @@ def _store(
         add_dirty(task)
         state = task.state
         if state is READY:
-            add_ready(task.order)
+            add_ready(task)
         else:
             delayed += 1
         if state is DELAYED or task.expire_at_ms < NEVER_MS:
@@ -197,6 +200,7 @@ def _store(
         )
         place += 1
         task_id += 1
+    tube.ready.add_all(ready)
     tube.next_id = task_id
     ledger.place = place
     ledger.resident_bytes += resident_bytes

@@ -6,21 +6,25 @@ from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from service.queue.candidates import matches
 from service.queue.commands import (
     AttachSession,
+    Bury,
     CloseSession,
+    Delete,
     Kick,
     Put,
     Release,
     ReleaseAll,
     RunSchedule,
     Settle,
+    Touch,
     UpdateTube,
 )
 from service.queue.feed import low_and_high
+from service.queue.life_cycle import READY
 from service.queue.shell_readers import ShellReaders
 from service.queue.statistics import statistics_of, total_statistics
-from service.queue.take import matches
 from service.queue.task import SESSION_TIMER
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
         ClusterSettings,
         Command,
         SessionView,
+        Settlement,
         State,
         TaskView,
         TubeView,
@@ -170,6 +175,16 @@ class Readers(ShellReaders):
         tasks = (self._ledger.find(found, order[-1]) for order in orders)
         return any(task is not None and matches(task, types, priority_bound) for task in tasks)
 
+    def ready_count(self, tube: str) -> int:
+        """Return about how many tasks a take from a tube could find; at least 1 if any.
+
+        In a tube with sub-queues that is the number of those that have one to give.
+        """
+        if not self.has_ready(tube):
+            return 0
+        found = self._ledger.tubes[tube]
+        return found.ready.offered(found.counters.states[READY])
+
     def ready_tubes(self) -> list[str]:
         """Return the names of the tubes that have something to take, in no order."""
         return [name for name in self._ledger.tubes if self.has_ready(name)]
@@ -185,10 +200,13 @@ class Readers(ShellReaders):
             match command:
                 case Put(tube) | Kick(tube) | ReleaseAll(tube) | UpdateTube(tube):
                     names.add(tube)
+                case Delete(tube) | Bury(tube):
+                    # A taken task, or the first of its sub-queue, may make way for another.
+                    found = self._ledger.tubes.get(tube)
+                    if found is not None and found.ready.counts_leases:
+                        names.add(tube)
                 case Settle(settlements):
-                    for settlement in settlements:
-                        if isinstance(settlement, Release):
-                            names.update(self._tubes_of(settlement.tokens))
+                    names.update(self._tubes_settled(settlements))
                 case RunSchedule(name):
                     schedule = self._ledger.schedules.get(name)
                     if schedule is not None:
@@ -213,9 +231,17 @@ class Readers(ShellReaders):
             elif tube_number in ledger.tubes_by_number:
                 yield ledger.tubes_by_number[tube_number].name
 
-    def _tubes_of(self, tokens: Sequence[int]) -> Iterator[str]:
+    def _tubes_settled(self, settlements: Sequence[Settlement]) -> Iterator[str]:
+        """Yield the tubes of leases whose end may make a task ready: itself, or the next one."""
         leases = self._ledger.leases
-        return (leases[token].tube.name for token in tokens if token in leases)
+        for settlement in settlements:
+            if isinstance(settlement, Touch):
+                continue
+            is_released = isinstance(settlement, Release)
+            for token in settlement.tokens:
+                task = leases.get(token)
+                if task is not None and (is_released or task.tube.ready.counts_leases):
+                    yield task.tube.name
 
     def _tubes_held(self, session_id: str) -> Iterator[str]:
         session = self._ledger.sessions.get(session_id)

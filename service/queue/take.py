@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from service.queue.candidates import filtered, first
 from service.queue.circulation import no_task, wrong_state
 from service.queue.commands import (
     FOREVER_MS,
@@ -56,109 +56,15 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     if command.task_id is not None:
         chosen = _chosen(ledger, command, tubes if room > 0 else [])
     elif command.types or command.priority_bound is not None:
-        chosen = _filtered(ledger, command, tubes, room)
+        chosen = filtered(ledger, command, tubes, room)
     else:
-        chosen = _first(ledger, tubes, room, command.bytes_max)
+        chosen = first(ledger, tubes, room, command.bytes_max)
     if isinstance(chosen, Refusal):
         return chosen
     views: list[TaskView] = []
     for tube, run in groupby(chosen, BY_TUBE):
         views += _lease(ledger, tube, list(run), session, command.ttr_ms)
     return TakeResult(views)
-
-
-def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> bool:
-    """Tell whether a filter lets a task through."""
-    if types and task.type not in types:
-        return False
-    return priority_bound is None or task.order[1] <= task.tube.rank(priority_bound)
-
-
-def _first(ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int) -> list[Task]:
-    """Take the most urgent tasks of some tubes out of their orders.
-
-    A task whose time to live is over is ended instead: its deadline may have to wait its turn.
-    """
-    now_ms = ledger.now_ms
-    tasks: list[Task] = []
-    heads = _heads(ledger, tubes)
-    while len(tasks) < room and heads:
-        tube = tubes[heads[0][-1]]
-        order = tube.ready.pop_least()
-        if order is None:
-            break
-        if len(tubes) > 1:
-            _replace_head(ledger, tubes, heads)
-        task = tube.tasks.get(order[2]) or ledger.find(tube, order[2])
-        assert task is not None, f"tube {tube.number} has no task {order[2]}"
-        assert task.state is READY
-        if task.expire_at_ms <= now_ms:
-            end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
-            continue
-        bytes_max -= task.payload_bytes
-        if bytes_max < 0 and tasks:
-            tube.ready.add(order)
-            break
-        tasks.append(task)
-    return tasks
-
-
-def _heads(ledger: Ledger, tubes: Sequence[Tube]) -> list[tuple[int, ...]]:
-    """Return a heap of the tubes' first tasks; the last number is the tube's place among them.
-
-    The most urgent goes first: by lane, rank, age, then order of the request. One tube alone needs
-    no comparison.
-    """
-    if len(tubes) == 1:
-        return [(0,)]
-    heads = [head for place in range(len(tubes)) if (head := _head(ledger, tubes, place))]
-    heapify(heads)
-    return heads
-
-
-def _head(ledger: Ledger, tubes: Sequence[Tube], place: int) -> tuple[int, ...] | None:
-    """Return how urgent the first task of a tube is, or None where there is none."""
-    order = tubes[place].ready.least()
-    if order is None:
-        return None
-    task = ledger.bring(tubes[place], order[2])
-    return (order[0], order[1], task.created_ms, place)
-
-
-def _replace_head(ledger: Ledger, tubes: Sequence[Tube], heads: list[tuple[int, ...]]) -> None:
-    """Let the tube whose first task has just been taken out compete with its next one."""
-    head = _head(ledger, tubes, heads[0][-1])
-    if head is None:
-        heappop(heads)
-    else:
-        heapreplace(heads, head)
-
-
-def _filtered(ledger: Ledger, command: Take, tubes: Sequence[Tube], room: int) -> list[Task]:
-    """Take the most urgent tasks that a filter lets through out of their orders.
-
-    The others are put aside meanwhile; at most ``filter_scan_max`` are looked at.
-    """
-    types, bound, bytes_left = command.types, command.priority_bound, command.bytes_max
-    tasks: list[Task] = []
-    aside: list[Task] = []
-    while len(tasks) < room and len(aside) < ledger.limits.filter_scan_max:
-        found = _first(ledger, tubes, 1, bytes_left)
-        if not found:
-            break
-        task = found[0]
-        if not matches(task, types, bound):
-            aside.append(task)
-            continue
-        if task.payload_bytes > bytes_left and tasks:
-            aside.append(task)
-            break
-        bytes_left -= task.payload_bytes
-        tasks.append(task)
-    for task in aside:
-        task.tube.ready.add(task.order)
-        ledger.touch_tube(task.tube)  # so that its order learns of the next batch
-    return tasks
 
 
 def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] | Refusal:
@@ -173,10 +79,17 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
         return no_task(command.task_id)
     if task.state not in (READY, DELAYED, BURIED):
         return wrong_state(task)
+    if not tubes[0].ready.may_give(task.subqueue):
+        return Refusal(
+            Reason.WRONG_STATE,
+            f"as many tasks of the sub-queue {task.subqueue!r} are taken as may be",
+            {"task_id": str(task.id), "subqueue": task.subqueue},
+        )
     ledger.leave_order(task)
     if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
         end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
         return no_task(task.id)
+    tubes[0].ready.claim(task)
     return [task]
 
 

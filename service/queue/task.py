@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from service.queue.commands import NO_EXTRAS, Extras, State, TaskView
 from service.queue.extras_codec import read_extras, write_extras
 from service.queue.instants import NEVER_MS, shown, shown_duration
-from service.queue.keys import buried_key, lease_key, ready_key, timer_key
+from service.queue.keys import (
+    buried_key,
+    lease_key,
+    ready_key,
+    subqueue_prefix,
+    timer_key,
+    waiting_key,
+)
 from service.queue.life_cycle import BURIED, DELAYED, DONE, READY, STATES, TAKEN, ZOMBIE
 
 if TYPE_CHECKING:
@@ -152,7 +159,11 @@ class Task:
         """Return the keys of its place (or lease) and of its timer; empty where it has none."""
         state = self.state
         if state is READY:
-            place = ready_key(self.tube.number, self.order)
+            number = self.tube.number
+            if self.tube.has_subqueues:
+                place = waiting_key(subqueue_prefix(number, self.subqueue), self.order)
+            else:
+                place = ready_key(number, self.order)
         elif state is TAKEN:
             place = lease_key(self.token)
         elif state is BURIED:

@@ -24,14 +24,17 @@ from service.queue.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
 from service.queue.options_codec import read_options, write_options
 from service.queue.ordered_index import OrderedIndex
 from service.queue.profiles import PROFILES
+from service.queue.ready_order import PlainOrder
 from service.queue.statistics import Counters
+from service.queue.subqueues import SubqueueOrder
 
 if TYPE_CHECKING:
     from service.queue.limits import Limits
+    from service.queue.ready_order import ReadyOrder
     from service.queue.store import Store
     from service.queue.task import Task
 
-_record = Struct(">IBQqqIHHH")
+_record = Struct(">IBQqqQQqIHHH")
 
 
 class Tube:
@@ -53,6 +56,7 @@ class Tube:
         "has_retry",
         "kind",
         "lane_max",
+        "lane_min",
         "name",
         "next_id",
         "number",
@@ -76,13 +80,12 @@ class Tube:
         self.driver_version = view.driver_version
         self.set_options(view.options)
         self.next_id = 1
+        self.lane_min = 0
         self.lane_max = 0
         self.counters = Counters()
         self.tasks: dict[int, Task] = {}
         self.dirty = False
-        self.ready = OrderedIndex(
-            order_scan(store, READY_ORDER, number), limits.head_entries_max, stored=False
-        )
+        self.ready = ready_order(number, view, store, limits, stored=False)
         self.buried = OrderedIndex(
             order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
         )
@@ -145,8 +148,8 @@ class Tube:
 
     def front_lane(self) -> int:
         """Return a lane before all ready tasks."""
-        least = self.ready.least()
-        return min(0, least[0] if least is not None else 0) - 1
+        self.lane_min -= 1
+        return self.lane_min
 
     def back_lane(self) -> int:
         """Return a lane behind all ready tasks."""
@@ -169,6 +172,7 @@ class Tube:
         """Return the tube without its content, under a new number; ids are not used again."""
         tube = Tube(number, self.view(), store, limits)
         tube.next_id = self.next_id
+        tube.lane_min = self.lane_min
         tube.lane_max = self.lane_max
         tube.counters = self.counters.emptied()
         return tube
@@ -180,7 +184,10 @@ class Tube:
             self.number,
             self.kind,
             self.next_id,
+            self.lane_min,
             self.lane_max,
+            self.ready.offers,
+            self.ready.time,
             self.created_ms,
             self.driver_version,
             len(name),
@@ -191,13 +198,33 @@ class Tube:
         return b"".join((head, name, profile, driver, options, self.counters.record()))
 
 
+def ready_order(
+    number: int, view: TubeView, store: Store, limits: Limits, *, stored: bool
+) -> ReadyOrder:
+    """Return the order that a tube of this kind has; ``stored``: the store has ready tasks."""
+    if view.kind in SUBQUEUE_KINDS:
+        return SubqueueOrder(
+            number,
+            store,
+            limits,
+            concurrency=view.options.subqueue_concurrency,
+            weights=dict(view.options.subqueue_weights),
+            stored=stored,
+        )
+    scan = order_scan(store, READY_ORDER, number)
+    return PlainOrder(OrderedIndex(scan, limits.head_entries_max, stored=stored))
+
+
 def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
     """Return the tube of a record; its content stays in the store."""
     (
         number,
         kind,
         next_id,
+        lane_min,
         lane_max,
+        offers,
+        time,
         created_ms,
         driver_version,
         name_bytes,
@@ -219,12 +246,13 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
     )
     tube = Tube(number, view, store, limits)
     tube.next_id = next_id
+    tube.lane_min = lane_min
     tube.lane_max = lane_max
     tube.counters = Counters.read(record, options_end)
     states = tube.counters.states
-    scan_ready = order_scan(store, READY_ORDER, number)
     scan_buried = order_scan(store, BURIED_ORDER, number)
     head_max = limits.head_entries_max
-    tube.ready = OrderedIndex(scan_ready, head_max, stored=states[READY] > 0)
+    tube.ready = ready_order(number, view, store, limits, stored=states[READY] > 0)
+    tube.ready.restore_state(offers, time)
     tube.buried = OrderedIndex(scan_buried, head_max, stored=states[BURIED] > 0)
     return tube

@@ -10,13 +10,21 @@ from service.queue.option_checks import violations
 from service.queue.profiles import defaults_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from service.queue.ledger import Ledger
     from service.queue.tube import Tube
 
 FIXED: Final = {"higher_first": "priority_order", "durability": "durability"}
 """Options that every task of a tube depends on, with their names in the contract."""
-WHILE_EMPTY: Final = ("ttl_scope",)
-"""Options whose change would touch every task: only while the tube has none."""
+WHILE_EMPTY: Final[Mapping[str, Callable[[object], object]]] = {
+    "ttl_scope": lambda scope: scope,
+    "subqueue_weights": bool,
+}
+"""Options whose change would touch every task, by what of them: only while the tube has none.
+
+Weights may change, but not begin or cease: with them, turns take the place of places.
+"""
 
 
 def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
@@ -34,6 +42,7 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
         return refusal
     if options != tube.options:
         tube.set_options(options)
+        tube.ready.configure(options.subqueue_concurrency, dict(options.subqueue_weights))
         ledger.touch_tube(tube)
     return TubeResult(tube.view(), existed=True)
 
@@ -64,8 +73,9 @@ def _refusal(tube: Tube, options: TubeOptions) -> Refusal | None:
             tuple((f"options.{path}", text) for path, text in wrong),
         )  # fmt: skip
     count = sum(tube.counters.states)
-    for name in WHILE_EMPTY:
-        if count and getattr(options, name) != getattr(tube.options, name):
+    for name, essence in WHILE_EMPTY.items():
+        old, new = getattr(tube.options, name), getattr(options, name)
+        if count and essence(old) != essence(new):
             return Refusal(
                 Reason.TUBE_BUSY,
                 f"{name} can change only while the tube is empty; it has {count} tasks",

@@ -24,7 +24,13 @@ from service.queue.tube import Tube
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
 
-KINDS = (TubeKind.FIFO, TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL)
+KINDS = (
+    TubeKind.FIFO,
+    TubeKind.FIFOTTL,
+    TubeKind.LIMFIFOTTL,
+    TubeKind.UTUBE,
+    TubeKind.UTUBETTL,
+)
 """Kinds that this core has."""
 
 

@@ -9,10 +9,10 @@ from service.queue.commands import (
     Kick,
     Reason,
     State,
-    TubeKind,
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_sessions import NEVER, later, longer
+from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
 
 class NaiveCirculation:
@@ -38,7 +38,7 @@ class NaiveCirculation:
 
     def do_kick(self, command: Kick):
         tube = self.tube(command.tube)
-        if tube and command.delay_ms > 0 and tube["view"].kind is TubeKind.FIFO:
+        if tube and command.delay_ms > 0 and tube["view"].kind in PLAIN_KINDS:
             return Reason.INVALID_FIELD
         unfit = self.unfit_update(tube, command.update) if tube else None
 

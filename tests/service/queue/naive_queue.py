@@ -25,7 +25,6 @@ from service.queue.commands import (
     TaskView,
     TruncateTube,
     TtlScope,
-    TubeKind,
     TubeResult,
     TubeView,
 )
@@ -34,14 +33,16 @@ from tests.service.queue.naive_circulation import NaiveCirculation
 from tests.service.queue.naive_retrying import NaiveRetrying
 from tests.service.queue.naive_sessions import NEVER, NaiveSessions, later, longer
 from tests.service.queue.naive_settling import NaiveSettling
+from tests.service.queue.naive_subqueues import PLAIN_KINDS, NaiveSubqueues
 
 
-class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
+class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation, NaiveSubqueues):
     """The whole state in lists."""
 
     def __init__(self, entry_deadlines_max, removals_max):
         self.deadlines_max, self.removals_max = entry_deadlines_max, removals_max
         self.now = self.index = self.token = self.numbers = self.session_numbers = 0
+        self.claimed = []
         self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
 
     # ------------------------------------------------------------------------------------- reading
@@ -129,6 +130,7 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
         task.update(state=state, since=self.now)
         if state is State.GONE:
             self.tasks.remove(task)
+        self.settle_turns(task["tube"])
 
     def event(self, task, kind, state, label, reason):
         self.events.append(
@@ -193,6 +195,7 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
         self.numbers += 1
         view = TubeView(command.name, command.kind, command.options, self.now)
         tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
+        tube.update(front=0, time=0, turns={})
         self.tubes.append(tube)
         return TubeResult(view)
 
@@ -219,7 +222,12 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
         count = self.clear(tube)
         if count:
             self.numbers += 1
-            self.tubes[self.tubes.index(tube)] = {**tube, "number": self.numbers}
+            self.tubes[self.tubes.index(tube)] = {
+                **tube,
+                "number": self.numbers,
+                "time": 0,
+                "turns": {},
+            }
         return CountResult(count)
 
     def do_releaseall(self, command: ReleaseAll):
@@ -238,12 +246,13 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
         if not tube:
             return Reason.TUBE_NOT_FOUND
         refused, accepted, ids = [], [], []
-        plain = tube["view"].kind is TubeKind.FIFO
+        plain = tube["view"].kind in PLAIN_KINDS
         for item, new in enumerate(command.tasks):
             wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
             wished = plain and any(wish is not None for wish in wishes)
             wrong = self.unfit_update(tube, TaskUpdate(priority=new.priority))
-            if new.subqueue or wished or wrong:
+            nameless = not self.has_subqueues(tube)
+            if (nameless and new.subqueue) or wished or wrong:
                 refused.append((item, Reason.INVALID_FIELD))
             elif self.no_room(tube, [*accepted, {"body": new.body}]):
                 refused.append((item, Reason.TUBE_FULL))
@@ -274,6 +283,7 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
             "state": State.GONE,
             "body": new.body,
             "type": new.type,
+            "subqueue": new.subqueue,
             "created": self.now,
             "since": self.now,
             "ttl": ttl,
@@ -302,11 +312,12 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
 
     def lane(self, tube, position):
         if position is Position.FRONT:
-            return min([0, *(task["lane"] for task in self.of(tube, State.READY))]) - 1
+            tube["front"] -= 1
+            return tube["front"]
         tube["back"] += 1
         return tube["back"]
 
-    def do_take(self, command: Take):  # noqa: C901 - all of a take in one place
+    def do_take(self, command: Take):
         tubes = [self.tube(name) for name in command.tubes]
         if not all(tubes):
             return Reason.TUBE_NOT_FOUND
@@ -322,23 +333,29 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
             if self.dies(task) and task["expire_at"] <= self.now:
                 self.move(task, EventKind.TTL_EXPIRED, State.GONE)
                 return Reason.TASK_NOT_FOUND
+            if not self.may_give(tubes[0], task["subqueue"]):
+                return Reason.WRONG_STATE
             return TakeResult([self.lease(task, session, command)])
+        chosen = self.choose(tubes, command)
+        return TakeResult([self.lease(task, session, command) for task in chosen])
+
+    def choose(self, tubes, command):
+        """Return what a take gets; in a sub-queue, a task that is passed by bars those behind."""
         chosen, passed, room = [], [], command.bytes_max
         while len(chosen) < command.tasks_max:
-            ready = [
-                task
-                for tube in tubes
-                for task in self.of(tube, State.READY)
-                if not any(task is other for other in (*chosen, *passed))
-            ]
-            if not ready:
+            firsts = []
+            for place, tube in enumerate(tubes):
+                offers = [
+                    (key, task)
+                    for key, task in self.offers(tube)
+                    if not any(task is other for other in passed)
+                ]
+                if offers:
+                    _, task = min(offers, key=lambda offer: offer[0])
+                    firsts.append(((task["lane"], task["rank"], task["created"], place), task))
+            if not firsts:
                 break
-            ready.sort(key=lambda task: (task["lane"], task["rank"], task["id"]))
-            heads = [next((task for task in ready if task["tube"] is tube), None) for tube in tubes]
-            task = min(
-                (head for head in heads if head),
-                key=lambda head: (head["lane"], head["rank"], head["created"]),
-            )
+            _, task = min(firsts, key=lambda first: first[0])
             if task["expire_at"] <= self.now:
                 self.move(task, EventKind.TTL_EXPIRED, State.GONE)
                 continue
@@ -353,13 +370,15 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
             if len(task["body"]) > room and chosen:
                 break
             room -= len(task["body"])
+            self.claim(task)
             chosen.append(task)
-        return TakeResult([self.lease(task, session, command) for task in chosen])
+        return chosen
 
     def lease(self, task, session, command):
         ttr = task["ttr"] if command.ttr_ms is None else command.ttr_ms
         if not session and ttr >= FOREVER_MS:
             ttr = 60_000
+        self.claimed = [other for other in self.claimed if other is not task]
         task["attempt"] += 1
         label = (session["name"] or session["id"][:8]) if session else ""
         self.event(task, EventKind.TAKE, State.TAKEN, label, "")
@@ -369,4 +388,5 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation):
             until = min(until, task["expire_at"])
         task.update(state=State.TAKEN, since=self.now, visible_at=NEVER)
         task.update(token=self.token, session=session, lease_until=until)
+        self.settle_turns(task["tube"])
         return self.view(task)

@@ -13,10 +13,10 @@ from service.queue.commands import (
     Release,
     State,
     TtlPolicy,
-    TubeKind,
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_sessions import NEVER, later, longer
+from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
 
 class NaiveRetrying:
@@ -109,7 +109,7 @@ class NaiveRetrying:
 
     def move_away(self, task, target, delay, position, outcome=Outcome.NONE):
         options = target["view"].options
-        plain = target["view"].kind is TubeKind.FIFO
+        plain = target["view"].kind in PLAIN_KINDS
         priority = task["priority"]
         if plain or not options.priority_min <= priority <= options.priority_max:
             priority = options.priority
@@ -161,7 +161,7 @@ class NaiveRetrying:
             return None
         options = tube["view"].options
         wishes = (update.priority, update.delay_ms, update.ttl_ms, update.ttr_ms)
-        if tube["view"].kind is TubeKind.FIFO and any(wish is not None for wish in wishes):
+        if tube["view"].kind in PLAIN_KINDS and any(wish is not None for wish in wishes):
             return Reason.INVALID_FIELD
         if (
             update.priority is None

@@ -19,10 +19,10 @@ from service.queue.commands import (
     Touch,
     TouchedLease,
     TtlScope,
-    TubeKind,
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_sessions import NEVER, later, longer
+from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
 
 class NaiveSettling:
@@ -71,7 +71,7 @@ class NaiveSettling:
         if isinstance(settlement, (Reject, Touch)):
             return None
         if isinstance(settlement, Release):
-            plain = task["tube"]["view"].kind is TubeKind.FIFO
+            plain = task["tube"]["view"].kind in PLAIN_KINDS
             if plain and ((settlement.delay_ms or 0) > 0 or settlement.ttl_ms is not None):
                 return Reason.INVALID_FIELD
             if settlement.move_to:

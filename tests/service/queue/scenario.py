@@ -259,10 +259,18 @@ def create(name, found):
         higher_first=found.get("order") == "higher" or defaults.higher_first,
         put_paused="put" in paused,
         take_paused="take" in paused,
+        subqueue_concurrency=int(found.get("subqueue_concurrency", 1)),
+        subqueue_weights=weights(found.get("subqueue_weights", "")),
         **policies(found),
     )
     lenient = "if_not_exists" in found
     return CreateTube(name, kind, chosen, if_not_exists=lenient, profile=profile)
+
+
+def weights(text):
+    """Read ``name:weight,name:weight``."""
+    pairs = (part.split(":") for part in text.split(",") if part)
+    return tuple(sorted((name, int(weight)) for name, weight in pairs))
 
 
 def tasks(found):

@@ -37,6 +37,9 @@ def value(name, text):
         return text == "yes"
     if name in CHOICES:
         return CHOICES[name][text.upper()]
+    if name == "subqueue_weights":
+        pairs = (part.split(":") for part in text.split(",") if part)
+        return tuple(sorted((subqueue, int(weight)) for subqueue, weight in pairs))
     if name == "auto_create_kind":
         return TubeKind[text.upper()]
     return text if name in ("auto_create_profile", "dead_letter_tube") else int(text)

@@ -51,7 +51,7 @@ class IndexMachine(RuleBasedStateMachine):
     def pop_and_add_back(self):
         entry = self.index.pop_least()
         if entry is not None:
-            self.index.add(entry)
+            self.index.put_back(entry)
 
     @rule()
     def flush(self):

@@ -55,9 +55,12 @@ LIMITS = Limits(
     resident_bytes_max=40,
     deadlines_per_entry_max=3,
     removals_per_entry_max=4,
+    subqueue_entries_max=2,
+    subqueues_max=2,
     feed_chunk_rows_max=5,
 )
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
+PASSED = st.sampled_from((0, 0, 1, 5, 20, 70))
 WISHES = st.none() | SPANS
 TUBES = st.sampled_from(
     ("mail", "plain", "high", "temp", "kept", "retained", "tried", "tried", "dead")
@@ -237,6 +240,15 @@ def replaced(_body, changes):
     return Edited(changes, len(changes))
 
 
+def indexes(tube):
+    """Return the ordered indexes of a tube."""
+    ready = tube.ready
+    if not ready.counts_leases:
+        return [ready._index, tube.buried]
+    subqueues = [subqueue.order for subqueue in ready._subqueues.values() if subqueue.order]
+    return [ready._offers, *subqueues, tube.buried]
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Both queues get the same entries; the real one is collected and reopened at random points."""
 
@@ -250,12 +262,13 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self):
-        self.entry(5, OPENING)
+        self.apply(5, OPENING)
 
-    @rule(
-        passed=st.sampled_from((0, 0, 1, 5, 20, 70)), commands=st.lists(any_command(), max_size=4)
-    )
+    @rule(passed=PASSED, commands=st.lists(any_command(), max_size=4))
     def entry(self, passed, commands):
+        self.apply(passed, commands)
+
+    def apply(self, passed, commands):
         self.index += 1
         self.now += passed
         results = self.queue.apply(self.index, self.now, commands)
@@ -267,7 +280,7 @@ class QueueMachine(RuleBasedStateMachine):
         """After it, the indexes remember nothing of what the store did not know."""
         self.store.write(self.queue.collect_writes())
         ledger = self.queue._ledger
-        orders = [order for tube in ledger.tubes.values() for order in (tube.ready, tube.buried)]
+        orders = [index for tube in ledger.tubes.values() for index in indexes(tube)]
         assert not any(tube.tasks for tube, _ in ledger.removals.values())
         for index in (ledger.timers, *orders):
             assert not index._added
@@ -297,7 +310,8 @@ class QueueMachine(RuleBasedStateMachine):
             for state, count in statistics.states.items():
                 assert count == sum(view.state is state for view in views)
             assert statistics.payload_bytes == sum(len(view.body) for view in views)
-            assert self.queue.has_ready(name) == any(view.state == 1 for view in views)
+            assert self.queue.has_ready(name) == bool(self.model.offers(tube))
+            assert self.queue.ready_count(name) == len(self.model.offers(tube))
         sessions = sorted(self.model.sessions, key=lambda session: session["id"])
         views = [self.model.session_view(session) for session in sessions]
         assert self.queue.sessions() == views
@@ -350,10 +364,11 @@ class QueueMachine(RuleBasedStateMachine):
         assert ledger.resident_bytes == sum(len(task.body or b"") for task in resident)
 
 
-QueueMachine.TestCase.settings = settings(
+SETTINGS = settings(
     max_examples=150,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+QueueMachine.TestCase.settings = SETTINGS
 TestQueueAgainstTheNaiveOne = QueueMachine.TestCase

@@ -1,0 +1,105 @@
+"""Tubes with sub-queues behave as the naive ones, restored and crashed between collects."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from service.queue.commands import (
+    Ack,
+    Bury,
+    BuryTaken,
+    CloseSession,
+    CreateTube,
+    Delete,
+    Kick,
+    NewTask,
+    OpenSession,
+    Position,
+    Put,
+    Release,
+    ReleaseAll,
+    Settle,
+    Startup,
+    Take,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+)
+from tests.service.queue.test_queue_properties import PASSED, SETTINGS, QueueMachine
+
+OPENING = (
+    Startup(1, 0, "feed", 3),
+    CreateTube("one", TubeKind.UTUBE, TubeOptions()),
+    CreateTube("timed", TubeKind.UTUBETTL, TubeOptions(subqueue_concurrency=2)),
+    CreateTube("fair", TubeKind.UTUBETTL, TubeOptions(subqueue_weights=(("a", 3), ("b", 2)))),
+    OpenSession("session-one", "", 100),
+)
+TUBES = st.sampled_from(("one", "timed", "fair"))
+SUBQUEUES = st.sampled_from(("", "a", "a", "ab", "b", "c"))
+SPANS = st.none() | st.sampled_from((0, 1, 10, 25, 60))
+PLAIN_TASKS = st.builds(
+    lambda subqueue, body: NewTask(body, len(body), subqueue=subqueue),
+    SUBQUEUES,
+    st.sampled_from((b"small", b"y" * 1500)),
+)
+TIMED_TASKS = st.builds(
+    lambda subqueue, **wishes: NewTask(b"body", 4, subqueue=subqueue, **wishes),
+    SUBQUEUES,
+    priority=st.none() | st.integers(-1, 1),
+    delay_ms=SPANS,
+    ttl_ms=SPANS,
+    ttr_ms=SPANS,
+    type=st.sampled_from(("", "a")),
+    position=st.sampled_from((Position.IN_ORDER, *Position)),
+)
+TOKENS = st.lists(st.integers(1, 20), max_size=4)
+IDS = st.lists(st.integers(1, 20), max_size=3)
+SETTLEMENTS = st.one_of(
+    st.builds(Ack, TOKENS),
+    st.builds(Ack, TOKENS),
+    st.builds(Release, TOKENS, delay_ms=st.sampled_from((0, 0, 10))),
+    st.builds(Release, TOKENS, delay_ms=st.just(0), position=st.sampled_from(Position)),
+    st.builds(BuryTaken, TOKENS),
+)
+COMMANDS = st.one_of(
+    st.builds(Put, st.just("one"), st.lists(PLAIN_TASKS, max_size=9)),
+    st.builds(Put, TUBES, st.lists(PLAIN_TASKS, max_size=9)),
+    st.builds(Put, TUBES, st.lists(TIMED_TASKS, max_size=5)),
+    st.builds(Take, st.lists(TUBES, min_size=1, max_size=3, unique=True), tasks_max=st.just(3)),
+    st.builds(
+        Take,
+        st.lists(TUBES, min_size=1, max_size=3, unique=True),
+        st.just("session-one"),
+        st.integers(0, 6),
+        st.sampled_from((6, 2000, 10**6)),
+        types=st.sampled_from(((), (), ("a",))),
+        priority_bound=st.none() | st.integers(-1, 1),
+    ),
+    st.builds(lambda tube, chosen: Take([tube], "", task_id=chosen), TUBES, st.integers(1, 20)),
+    st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3)),
+    st.builds(Kick, TUBES, st.integers(0, 4), IDS, st.sampled_from((0, 0, 10))),
+    st.builds(Bury, TUBES, IDS),
+    st.builds(Delete, TUBES, IDS),
+    st.builds(ReleaseAll, TUBES),
+    st.builds(TruncateTube, TUBES),
+    st.builds(OpenSession, st.just("session-one"), st.just(""), st.just(100)),
+    st.builds(CloseSession, st.just("session-one"), st.booleans()),
+)
+
+
+class SubqueueMachine(QueueMachine):
+    """The same machine with other tubes and with commands that meet in few sub-queues."""
+
+    @initialize()
+    def open(self):
+        self.apply(5, OPENING)
+
+    @rule(passed=PASSED, commands=st.lists(COMMANDS, max_size=4))
+    def entry(self, passed, commands):
+        self.apply(passed, commands)
+
+
+SubqueueMachine.TestCase.settings = SETTINGS
+TestSubqueuesAgainstTheNaiveOnes = SubqueueMachine.TestCase
+del QueueMachine
