@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from service.queue.commands import Command, Kick, Put, Release, Settle
+from service.queue.commands import Command, Kick, Put, Settle, Touch
 from service.state_machine import QueueMachine
 
 
@@ -46,7 +46,7 @@ class QueueBoard:
                 others += sum(
                     len(settlement.tokens)
                     for settlement in command.settlements
-                    if isinstance(settlement, Release)
+                    if not isinstance(settlement, Touch)
                 )
         names = self._machine.queue.could_be_ready(commands, now_ms)
         # In a fixed order: it decides the order of the takes.

@@ -17,12 +17,6 @@ from taskraft.v1 import session_service_pb2, tube_service_pb2
 
 _Options = tube_service_pb2.TubeOptions
 
-_NOT_YET: Final = (
-    "concurrency",
-    "rate_per_second",
-    "rate_burst",
-)
-"""Options that the queue core does not do yet; asking for one is refused, never ignored."""
 _ENUMS: Final[Mapping[str, frozenset[int]]] = {
     "priority_order": frozenset(_Options.PriorityOrder.values()),
     "ttl_scope": frozenset(_Options.TtlScope.values()),
@@ -88,10 +82,6 @@ def _check_choices(wrong: Violations, path: str, options: _Options) -> bool:
             wrong.unimplemented(f"{path}.{name}")
     if not has_known_choices(wrong, f"{path}.retry", options.retry):
         known = False
-    set_fields = {field.name: content for field, content in options.ListFields()}
-    for name in _NOT_YET:
-        # A zero says what is the case anyway: no limit, nothing kept.
-        wrong.not_yet(f"{path}.{name}", asked=bool(set_fields.get(name)))
     return known
 
 

@@ -101,16 +101,35 @@ def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> boo
     return priority_bound is None or task.order[1] <= task.tube.rank(priority_bound)
 
 
-def first(ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int) -> list[Task]:
-    """Choose the most urgent tasks of some tubes: up to ``room``, and up to ``bytes_max``."""
+def choose(
+    ledger: Ledger,
+    command: Take,
+    tubes: Sequence[Tube],
+    room: int,
+    bytes_max: int,
+    has_some: bool = False,  # noqa: FBT001, FBT002 - see throttling.Choice
+) -> list[Task]:
+    """Choose up to ``room`` tasks of together ``bytes_max``.
+
+    The first may have more bytes, unless ``has_some`` says that it is not the first of its take.
+    """
+    if command.types or command.priority_bound is not None:
+        return _filtered(ledger, command, tubes, room, bytes_max, has_some=has_some)
     if len(tubes) == 1 and not tubes[0].ready.counts_leases:
-        return _first_of_one(ledger, tubes[0], room, bytes_max)
+        return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
+    return _first(ledger, tubes, room, bytes_max, has_some=has_some)
+
+
+def _first(
+    ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int, *, has_some: bool
+) -> list[Task]:
+    """Choose the most urgent tasks of some tubes."""
     tasks: list[Task] = []
     candidates = Candidates(ledger, tubes)
     while len(tasks) < room and (found := candidates.withdraw()) is not None:
         task, entry = found
         bytes_max -= task.payload_bytes
-        if bytes_max < 0 and tasks:
+        if bytes_max < 0 and (tasks or has_some):
             task.tube.ready.restore(entry)
             break
         task.tube.ready.claim(task)
@@ -119,7 +138,9 @@ def first(ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int) -> l
     return tasks
 
 
-def _first_of_one(ledger: Ledger, tube: Tube, room: int, bytes_max: int) -> list[Task]:
+def _first_of_one(
+    ledger: Ledger, tube: Tube, room: int, bytes_max: int, *, has_some: bool
+) -> list[Task]:
     """Do the same for one tube in plain order: the hot path of consumers."""
     now_ms = ledger.now_ms
     pop = tube.ready.pop_least
@@ -133,20 +154,28 @@ def _first_of_one(ledger: Ledger, tube: Tube, room: int, bytes_max: int) -> list
             expire(ledger, task)
             continue
         bytes_max -= task.payload_bytes
-        if bytes_max < 0 and tasks:
+        if bytes_max < 0 and (tasks or has_some):
             tube.ready.restore(entry)
             break
         tasks.append(task)
     return tasks
 
 
-def filtered(ledger: Ledger, command: Take, tubes: Sequence[Tube], room: int) -> list[Task]:
+def _filtered(
+    ledger: Ledger,
+    command: Take,
+    tubes: Sequence[Tube],
+    room: int,
+    bytes_max: int,
+    *,
+    has_some: bool,
+) -> list[Task]:
     """Choose the most urgent tasks that a filter lets through.
 
     The others are put aside meanwhile; at most ``filter_scan_max`` are looked at. In a sub-queue a
     task that the filter holds back holds back those behind it.
     """
-    types, bound, bytes_left = command.types, command.priority_bound, command.bytes_max
+    types, bound, bytes_left = command.types, command.priority_bound, bytes_max
     tasks: list[Task] = []
     aside: list[tuple[Task, Entry]] = []
     candidates = Candidates(ledger, tubes)
@@ -157,7 +186,7 @@ def filtered(ledger: Ledger, command: Take, tubes: Sequence[Tube], room: int) ->
         task, _ = found
         if not matches(task, types, bound):
             aside.append(found)
-        elif task.payload_bytes > bytes_left and tasks:
+        elif task.payload_bytes > bytes_left and (tasks or has_some):
             aside.append(found)
             break
         else:

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 from service.queue.commands import Outcome
 from service.queue.endings import end
-from service.queue.life_cycle import GONE, READY, TAKEN, EventKind
-from service.queue.retrying import LEASE_LOST, hand_back
-from service.queue.sessions import end_session
-from service.queue.task import (
+from service.queue.keys import (
     DELAY_TIMER,
     LEASE_TIMER,
+    RATE_TIMER,
     RETENTION_TIMER,
     SESSION_TIMER,
     TTL_TIMER,
 )
+from service.queue.life_cycle import GONE, READY, TAKEN, EventKind
+from service.queue.retrying import LEASE_LOST, hand_back
+from service.queue.sessions import end_session
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -52,6 +53,13 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
     tube = ledger.tubes_by_number.get(tube_number)
     if tube is None:
         return 0  # its content is being cleared away, with an event for each task
+    if kind == RATE_TIMER:
+        assert tube.timer == timer
+        assert tube.bucket is not None
+        tube.timer = None
+        tube.bucket.use(0, ledger.now_ms)
+        ledger.set_tube_timer(tube)
+        return 1
     task = ledger.find(tube, number)
     assert task is not None
     assert task.timer == timer

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.store import Write
     from service.queue.task import Task
+    from service.queue.tube import Tube
 
 FORMAT: Final = 2
 """Version of everything in the store; a store of another version is refused."""
@@ -109,7 +110,10 @@ def _let_go(ledger: Ledger, task: Task) -> None:
 
 
 def _collect_tubes(ledger: Ledger, writes: list[Write]) -> None:
-    writes.extend((tube_key(number), None) for number in ledger.ended_tubes)
+    for tube in ledger.ended_tubes:
+        writes.append((tube_key(tube.number), None))
+        if tube.written:
+            writes.append((tube.written, None))
     ledger.ended_tubes.clear()
     for tube in ledger.dirty_tubes:
         tube.dirty = False
@@ -120,7 +124,18 @@ def _collect_tubes(ledger: Ledger, writes: list[Write]) -> None:
                     ledger.evict(task)
             tube.buried.flushed()
             writes.append((tube_key(tube.number), tube.record()))
+            _write_timer(tube, writes)
     ledger.dirty_tubes.clear()
+
+
+def _write_timer(tube: Tube, writes: list[Write]) -> None:
+    timer = timer_key(tube.timer) if tube.timer is not None else b""
+    if timer != tube.written:
+        if tube.written:
+            writes.append((tube.written, None))
+        if timer:
+            writes.append((timer, b""))
+        tube.written = timer
 
 
 def _collect_sessions(ledger: Ledger, writes: list[Write]) -> None:

@@ -27,6 +27,14 @@ REQUEST: Final = b"q"
 FEED: Final = b"f"
 SCHEDULE: Final = b"c"
 
+DELAY_TIMER: Final = 1
+LEASE_TIMER: Final = 2
+TTL_TIMER: Final = 3
+RETENTION_TIMER: Final = 4
+SESSION_TIMER: Final = 5
+RATE_TIMER: Final = 6
+"""Kinds of timers, in the order in which they fire at one instant."""
+
 OFFSET: Final = 1 << 63
 """Added to signed numbers."""
 _READY: Final = READY_ORDER[0]

@@ -74,7 +74,7 @@ class Ledger:
         self.dirty_tubes: list[Tube] = []
         self.dirty_sessions: list[Session] = []
         self.ended_sessions: list[Session] = []
-        self.ended_tubes: list[int] = []
+        self.ended_tubes: list[Tube] = []
         self.watch = Watch(self.body)
 
     @property
@@ -170,7 +170,10 @@ class Ledger:
         """Take a tube out of reach."""
         del self.tubes[tube.name]
         del self.tubes_by_number[tube.number]
-        self.ended_tubes.append(tube.number)
+        self.ended_tubes.append(tube)
+        if tube.timer is not None:
+            self.timers.discard(tube.timer)
+            tube.timer = None
 
     def remove_session(self, session: Session) -> None:
         """Forget a session that holds nothing any more."""
@@ -278,6 +281,17 @@ class Ledger:
             if timer is not None:
                 self.timers.add(timer)
             task.timer = timer
+
+    def set_tube_timer(self, tube: Tube) -> None:
+        """Give a tube the timer of the moment when its rate lets tasks be taken again."""
+        self.touch_tube(tube)
+        timer = tube.due()
+        if timer != tube.timer:
+            if tube.timer is not None:
+                self.timers.discard(tube.timer)
+            if timer is not None:
+                self.timers.add(timer)
+            tube.timer = timer
 
     def set_session_timer(self, session: Session) -> None:
         """Give a session the timer of its end."""

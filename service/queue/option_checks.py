@@ -144,7 +144,7 @@ def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]
     elif not low <= options.priority <= high:
         yield "priority", f"{options.priority} is not from {low} to {high}"
     if options.on_ack is OnAck.RETAIN and options.retain_ms >= FOREVER_MS:
-        yield "retain_ms", "RETAIN needs a period; to keep tasks for ever there is KEEP"
+        yield "retain_ms", "RETAIN needs a period (KEEP is for ever)"
     if options.rate_burst and not options.rate_per_second:
         yield "rate_burst", "means nothing without rate_per_second"
     if options.dead_letter_tube == name:

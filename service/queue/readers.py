@@ -14,6 +14,7 @@ from service.queue.commands import (
     Delete,
     Kick,
     Put,
+    Reject,
     Release,
     ReleaseAll,
     RunSchedule,
@@ -22,10 +23,10 @@ from service.queue.commands import (
     UpdateTube,
 )
 from service.queue.feed import low_and_high
+from service.queue.keys import SESSION_TIMER
 from service.queue.life_cycle import READY
 from service.queue.shell_readers import ShellReaders
 from service.queue.statistics import statistics_of, total_statistics
-from service.queue.task import SESSION_TIMER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -169,6 +170,8 @@ class Readers(ShellReaders):
         found = self._ledger.tubes.get(tube)
         if found is None or found.options.take_paused or found.ready.least() is None:
             return False
+        if found.takeable(self._ledger.now_ms) == 0:
+            return False
         if not types and priority_bound is None:
             return True
         orders = islice(found.ready.ordered(), self._ledger.limits.filter_scan_max)
@@ -183,7 +186,9 @@ class Readers(ShellReaders):
         if not self.has_ready(tube):
             return 0
         found = self._ledger.tubes[tube]
-        return found.ready.offered(found.counters.states[READY])
+        offered = found.ready.offered(found.counters.states[READY])
+        takeable = found.takeable(self._ledger.now_ms)
+        return offered if takeable is None else min(offered, takeable)
 
     def ready_tubes(self) -> list[str]:
         """Return the names of the tubes that have something to take, in no order."""
@@ -203,7 +208,7 @@ class Readers(ShellReaders):
                 case Delete(tube) | Bury(tube):
                     # A taken task, or the first of its sub-queue, may make way for another.
                     found = self._ledger.tubes.get(tube)
-                    if found is not None and found.ready.counts_leases:
+                    if found is not None and _makes_way(found):
                         names.add(tube)
                 case Settle(settlements):
                     names.update(self._tubes_settled(settlements))
@@ -229,7 +234,7 @@ class Readers(ShellReaders):
             if kind == SESSION_TIMER:
                 yield from self._tubes_held(ledger.sessions_by_number[number].id)
             elif tube_number in ledger.tubes_by_number:
-                yield ledger.tubes_by_number[tube_number].name
+                yield from _and_dead_letters(ledger.tubes_by_number[tube_number])
 
     def _tubes_settled(self, settlements: Sequence[Settlement]) -> Iterator[str]:
         """Yield the tubes of leases whose end may make a task ready: itself, or the next one."""
@@ -237,15 +242,22 @@ class Readers(ShellReaders):
         for settlement in settlements:
             if isinstance(settlement, Touch):
                 continue
-            is_released = isinstance(settlement, Release)
+            is_given_back = isinstance(settlement, (Release, Reject))
+            if isinstance(settlement, Release) and settlement.move_to:
+                yield settlement.move_to
             for token in settlement.tokens:
                 task = leases.get(token)
-                if task is not None and (is_released or task.tube.ready.counts_leases):
+                if task is None:
+                    continue
+                if is_given_back:
+                    yield from _and_dead_letters(task.tube)
+                elif _makes_way(task.tube):
                     yield task.tube.name
 
     def _tubes_held(self, session_id: str) -> Iterator[str]:
         session = self._ledger.sessions.get(session_id)
-        return (task.tube.name for task in session.held.values()) if session else iter(())
+        for task in session.held.values() if session is not None else ():
+            yield from _and_dead_letters(task.tube)
 
     # -------------------------------------------------------------------------------------- digest
 
@@ -286,3 +298,15 @@ class Readers(ShellReaders):
         yield ledger.requests.record()
         for request_id, answer in sorted(ledger.requests.items()):
             yield request_id.encode() + answer
+
+
+def _makes_way(tube: Tube) -> bool:
+    """Tell whether the end of a lease may let another task of the tube be taken."""
+    return tube.ready.counts_leases or tube.options.concurrency > 0
+
+
+def _and_dead_letters(tube: Tube) -> Iterator[str]:
+    """Yield the names of the tubes where a task goes whose lease ends."""
+    yield tube.name
+    if tube.options.dead_letter_tube:
+        yield tube.options.dead_letter_tube

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import SessionView
 from service.queue.instants import NEVER_MS, shown
-from service.queue.task import SESSION_TIMER
+from service.queue.keys import SESSION_TIMER
 
 if TYPE_CHECKING:
     from service.queue.ordered_index import Entry

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from service.queue.candidates import filtered, first
+from service.queue.candidates import choose
 from service.queue.circulation import no_task, wrong_state
 from service.queue.commands import (
     FOREVER_MS,
@@ -22,6 +23,7 @@ from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
 from service.queue.ledger import BY_TUBE
 from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
+from service.queue.throttling import choose_within, open_tubes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +40,7 @@ TAKE: Final = EventKind.TAKE
 
 def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     """Lease the first ready tasks of some tubes, or a chosen task of one."""
-    tubes = []
+    tubes: list[Tube] = []
     for name in dict.fromkeys(command.tubes):
         tube = ledger.tube(name)
         if isinstance(tube, Refusal):
@@ -53,12 +55,14 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
             return found
         session = found
         room = min(room, ledger.limits.session_taken_max - len(session.held))
+    tubes, allowed = open_tubes(tubes, ledger.now_ms)
     if command.task_id is not None:
         chosen = _chosen(ledger, command, tubes if room > 0 else [])
-    elif command.types or command.priority_bound is not None:
-        chosen = filtered(ledger, command, tubes, room)
+    elif allowed:
+        choice = partial(choose, ledger, command)
+        chosen = choose_within(tubes, allowed, room, command.bytes_max, choice)
     else:
-        chosen = first(ledger, tubes, room, command.bytes_max)
+        chosen = choose(ledger, command, tubes, room, command.bytes_max)
     if isinstance(chosen, Refusal):
         return chosen
     views: list[TaskView] = []
@@ -116,6 +120,9 @@ def _lease(
     is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
     ledger.touch_tube(tube)
     tube.counters.count(TAKE, before, TAKEN, len(run))
+    if tube.bucket is not None:
+        tube.bucket.use(len(run), now_ms)
+        ledger.set_tube_timer(tube)
     for task in run:
         if not task.dirty:
             ledger.touch_task(task)

@@ -12,6 +12,10 @@ from service.queue.commands import NO_EXTRAS, Extras, State, TaskView
 from service.queue.extras_codec import read_extras, write_extras
 from service.queue.instants import NEVER_MS, shown, shown_duration
 from service.queue.keys import (
+    DELAY_TIMER,
+    LEASE_TIMER,
+    RETENTION_TIMER,
+    TTL_TIMER,
     buried_key,
     lease_key,
     ready_key,
@@ -28,13 +32,6 @@ if TYPE_CHECKING:
 
 BODY_INLINE_BYTES_MAX: Final = 1024
 """Longer content is kept under a key of its own: it is written once, the record at each change."""
-
-DELAY_TIMER: Final = 1
-LEASE_TIMER: Final = 2
-TTL_TIMER: Final = 3
-RETENTION_TIMER: Final = 4
-SESSION_TIMER: Final = 5
-"""Kinds of timers, in the order in which they fire at one instant."""
 
 _record = Struct(">BBqqqqqqqqqIQQQIHH")
 _BODY_APART: Final = 1

@@ -18,8 +18,8 @@ from service.queue.commands import (
     TubeOptions,
     TubeView,
 )
-from service.queue.keys import BURIED_ORDER, READY_ORDER, order_scan
-from service.queue.life_cycle import BURIED, READY, STATES, TTL_ENDS
+from service.queue.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan, timer_key
+from service.queue.life_cycle import BURIED, READY, STATES, TAKEN, TTL_ENDS
 from service.queue.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
 from service.queue.options_codec import read_options, write_options
 from service.queue.ordered_index import OrderedIndex
@@ -27,14 +27,16 @@ from service.queue.profiles import PROFILES
 from service.queue.ready_order import PlainOrder
 from service.queue.statistics import Counters
 from service.queue.subqueues import SubqueueOrder
+from service.queue.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from service.queue.limits import Limits
+    from service.queue.ordered_index import Entry
     from service.queue.ready_order import ReadyOrder
     from service.queue.store import Store
     from service.queue.task import Task
 
-_record = Struct(">IBQqqQQqIHHH")
+_record = Struct(">IBQqqQQqqqIHHH")
 
 
 class Tube:
@@ -46,6 +48,7 @@ class Tube:
     """
 
     __slots__ = (
+        "bucket",
         "buried",
         "counters",
         "created_ms",
@@ -65,7 +68,9 @@ class Tube:
         "ready",
         "rules",
         "tasks",
+        "timer",
         "ttl_ends",
+        "written",
     )
 
     def __init__(self, number: int, view: TubeView, store: Store, limits: Limits) -> None:
@@ -74,10 +79,14 @@ class Tube:
         self.name = view.name
         self.kind = view.kind
         self.created_ms = view.created_ms
+        self.bucket: TokenBucket | None = None
         self.profile = view.profile
         self.rules = PROFILES[view.profile]
         self.driver = view.driver
         self.driver_version = view.driver_version
+        self.timer: Entry | None = None
+        self.written = b""
+        """Key of the timer that the store knows; empty: none."""
         self.set_options(view.options)
         self.next_id = 1
         self.lane_min = 0
@@ -98,6 +107,26 @@ class Tube:
         ends = TTL_ENDS[options.ttl_scope]
         self.ttl_ends = tuple(state in ends for state in STATES)
         """By state: whether the end of the time to live ends a task in it."""
+        rate, burst = options.rate_per_second, options.rate_burst or options.rate_per_second
+        if not rate:
+            self.bucket = None
+        elif self.bucket is None:
+            self.bucket = TokenBucket(rate, burst, self.created_ms)
+        else:
+            self.bucket.change(rate, burst, self.bucket.at_ms)
+
+    def takeable(self, now_ms: int) -> int | None:
+        """Return how many tasks may be taken now, if there are so many; None: any number."""
+        bucket, concurrency = self.bucket, self.options.concurrency
+        if not concurrency:
+            return None if bucket is None else bucket.left(now_ms)
+        free = max(concurrency - self.counters.states[TAKEN], 0)
+        return free if bucket is None else min(free, bucket.left(now_ms))
+
+    def due(self) -> Entry | None:
+        """Return the timer of the moment from which on tasks may be taken again."""
+        due_ms = None if self.bucket is None else self.bucket.due_ms()
+        return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
 
     @property
     def has_options(self) -> bool:
@@ -174,12 +203,15 @@ class Tube:
         tube.next_id = self.next_id
         tube.lane_min = self.lane_min
         tube.lane_max = self.lane_max
+        if self.bucket is not None and tube.bucket is not None:
+            tube.bucket.level, tube.bucket.at_ms = self.bucket.level, self.bucket.at_ms
         tube.counters = self.counters.emptied()
         return tube
 
     def record(self) -> bytes:
         """Return the tube as it is written under its key."""
         name, profile, driver = self.name.encode(), self.profile.encode(), self.driver.encode()
+        bucket = self.bucket
         head = _record.pack(
             self.number,
             self.kind,
@@ -189,6 +221,8 @@ class Tube:
             self.ready.offers,
             self.ready.time,
             self.created_ms,
+            0 if bucket is None else bucket.level,
+            0 if bucket is None else bucket.at_ms,
             self.driver_version,
             len(name),
             len(profile),
@@ -226,6 +260,8 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
         offers,
         time,
         created_ms,
+        level,
+        at_ms,
         driver_version,
         name_bytes,
         profile_bytes,
@@ -248,6 +284,10 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
     tube.next_id = next_id
     tube.lane_min = lane_min
     tube.lane_max = lane_max
+    if tube.bucket is not None:
+        tube.bucket.level, tube.bucket.at_ms = level, at_ms
+        tube.timer = tube.due()
+        tube.written = timer_key(tube.timer) if tube.timer is not None else b""
     tube.counters = Counters.read(record, options_end)
     states = tube.counters.states
     scan_buried = order_scan(store, BURIED_ORDER, number)

@@ -43,7 +43,7 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
     if options != tube.options:
         tube.set_options(options)
         tube.ready.configure(options.subqueue_concurrency, dict(options.subqueue_weights))
-        ledger.touch_tube(tube)
+        ledger.set_tube_timer(tube)
     return TubeResult(tube.view(), existed=True)
 
 

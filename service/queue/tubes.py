@@ -124,6 +124,7 @@ def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusa
         emptied = tube.emptied(ledger.tube_number, ledger.store, ledger.limits)
         _retire(ledger, tube)
         ledger.add_tube(emptied)
+        ledger.set_tube_timer(emptied)
     return CountResult(count)
 
 

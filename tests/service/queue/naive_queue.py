@@ -30,13 +30,16 @@ from service.queue.commands import (
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_circulation import NaiveCirculation
+from tests.service.queue.naive_rates import NaiveRates
 from tests.service.queue.naive_retrying import NaiveRetrying
 from tests.service.queue.naive_sessions import NEVER, NaiveSessions, later, longer
 from tests.service.queue.naive_settling import NaiveSettling
 from tests.service.queue.naive_subqueues import PLAIN_KINDS, NaiveSubqueues
 
 
-class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation, NaiveSubqueues):
+class NaiveQueue(
+    NaiveSessions, NaiveSettling, NaiveRetrying, NaiveRates, NaiveCirculation, NaiveSubqueues
+):
     """The whole state in lists."""
 
     def __init__(self, entry_deadlines_max, removals_max):
@@ -96,6 +99,7 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation, 
 
     def deadlines(self):
         found = [(s["expires"], 5, 0, s["number"], s) for s in self.sessions]
+        found += [(t["rate_due"], 6, t["number"], 0, t) for t in self.tubes if t["rate_due"]]
         for task in self.tasks:
             due, kind = {
                 State.DELAYED: (task["visible_at"], 1),
@@ -170,6 +174,8 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation, 
                 self.move(subject, EventKind.TTL_EXPIRED, State.GONE)
             elif kind == 4:
                 self.move(subject, EventKind.RETENTION_EXPIRED, State.GONE)
+            elif kind == 6:
+                subject["rate_due"] = None
             else:
                 fired += self.end(subject)
         results = [
@@ -195,7 +201,7 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation, 
         self.numbers += 1
         view = TubeView(command.name, command.kind, command.options, self.now)
         tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
-        tube.update(front=0, time=0, turns={})
+        tube.update(front=0, time=0, turns={}, takes=[], rate_due=None)
         self.tubes.append(tube)
         return TubeResult(view)
 
@@ -325,26 +331,19 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation, 
         if command.session_id and not session:
             return Reason.SESSION_NOT_FOUND
         if command.task_id is not None:
-            task = self.find(tubes[0], command.task_id)
-            if not task:
-                return Reason.TASK_NOT_FOUND
-            if task["state"] in (State.TAKEN, State.DONE, State.ZOMBIE):
-                return Reason.WRONG_STATE
-            if self.dies(task) and task["expire_at"] <= self.now:
-                self.move(task, EventKind.TTL_EXPIRED, State.GONE)
-                return Reason.TASK_NOT_FOUND
-            if not self.may_give(tubes[0], task["subqueue"]):
-                return Reason.WRONG_STATE
-            return TakeResult([self.lease(task, session, command)])
+            return self.take_chosen(tubes[0], session, command)
         chosen = self.choose(tubes, command)
         return TakeResult([self.lease(task, session, command) for task in chosen])
 
     def choose(self, tubes, command):
         """Return what a take gets; in a sub-queue, a task that is passed by bars those behind."""
         chosen, passed, room = [], [], command.bytes_max
+        takeable = [self.takeable(tube) for tube in tubes]
         while len(chosen) < command.tasks_max:
             firsts = []
             for place, tube in enumerate(tubes):
+                if sum(task["tube"] is tube for task in chosen) >= takeable[place]:
+                    continue
                 offers = [
                     (key, task)
                     for key, task in self.offers(tube)
@@ -374,7 +373,23 @@ class NaiveQueue(NaiveSessions, NaiveSettling, NaiveRetrying, NaiveCirculation, 
             chosen.append(task)
         return chosen
 
+    def take_chosen(self, tube, session, command):
+        if not self.takeable(tube):
+            return TakeResult([])
+        task = self.find(tube, command.task_id)
+        if not task:
+            return Reason.TASK_NOT_FOUND
+        if task["state"] in (State.TAKEN, State.DONE, State.ZOMBIE):
+            return Reason.WRONG_STATE
+        if self.dies(task) and task["expire_at"] <= self.now:
+            self.move(task, EventKind.TTL_EXPIRED, State.GONE)
+            return Reason.TASK_NOT_FOUND
+        if not self.may_give(tube, task["subqueue"]):
+            return Reason.WRONG_STATE
+        return TakeResult([self.lease(task, session, command)])
+
     def lease(self, task, session, command):
+        self.use_rate(task["tube"])
         ttr = task["ttr"] if command.ttr_ms is None else command.ttr_ms
         if not session and ttr >= FOREVER_MS:
             ttr = 60_000

@@ -63,7 +63,7 @@ SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
 PASSED = st.sampled_from((0, 0, 1, 5, 20, 70))
 WISHES = st.none() | SPANS
 TUBES = st.sampled_from(
-    ("mail", "plain", "high", "temp", "kept", "retained", "tried", "tried", "dead")
+    ("mail", "plain", "high", "temp", "kept", "retained", "tried", "tried", "dead", "slow", "few")
 )
 IDS = st.integers(1, 14)
 TOKENS = st.lists(st.integers(1, 16), max_size=3)
@@ -210,6 +210,8 @@ OPENING = (
             capacity_bytes=3_100,
         ),
     ),
+    CreateTube("slow", TubeKind.FIFOTTL, TubeOptions(rate_per_second=40, rate_burst=2)),
+    CreateTube("few", TubeKind.FIFOTTL, TubeOptions(concurrency=2, rate_per_second=70)),
     CreateTube("kept", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.KEEP)),
     CreateTube("retained", TubeKind.FIFO, TubeOptions(on_ack=OnAck.RETAIN, retain_ms=20)),
     CreateTube("high", TubeKind.FIFOTTL, TubeOptions(True, 1, 5, 150, 30)),
@@ -310,8 +312,9 @@ class QueueMachine(RuleBasedStateMachine):
             for state, count in statistics.states.items():
                 assert count == sum(view.state is state for view in views)
             assert statistics.payload_bytes == sum(len(view.body) for view in views)
-            assert self.queue.has_ready(name) == bool(self.model.offers(tube))
-            assert self.queue.ready_count(name) == len(self.model.offers(tube))
+            takeable = min(len(self.model.offers(tube)), self.model.takeable(tube))
+            assert self.queue.has_ready(name) == (takeable > 0)
+            assert self.queue.ready_count(name) == takeable
         sessions = sorted(self.model.sessions, key=lambda session: session["id"])
         views = [self.model.session_view(session) for session in sessions]
         assert self.queue.sessions() == views

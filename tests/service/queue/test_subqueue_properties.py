@@ -31,7 +31,7 @@ from tests.service.queue.test_queue_properties import PASSED, SETTINGS, QueueMac
 OPENING = (
     Startup(1, 0, "feed", 3),
     CreateTube("one", TubeKind.UTUBE, TubeOptions()),
-    CreateTube("timed", TubeKind.UTUBETTL, TubeOptions(subqueue_concurrency=2)),
+    CreateTube("timed", TubeKind.UTUBETTL, TubeOptions(subqueue_concurrency=2, concurrency=3)),
     CreateTube("fair", TubeKind.UTUBETTL, TubeOptions(subqueue_weights=(("a", 3), ("b", 2)))),
     OpenSession("session-one", "", 100),
 )
