@@ -18,10 +18,11 @@ from grpc import aio
 from replication.codec import MessageMalformed, decode_message
 from replication.core.types import MemberId, Message, Roster, SnapshotMeta
 from replication.errors import DirectoryRefused, GroupAbsent, PeerRefused, SnapshotBroken
-from replication.handshake import EXPELLED_KEY, Lives, PeerExpelled, check_directory
+from replication.handshake import EXPELLED_KEY, Expulsion, Lives, PeerExpelled, check_directory
 from replication.machine import SnapshotReader
 from replication.peer_link import FRAME_BYTES_MAX, PeerLink
 from replication.peers import Membership, Receiver
+from replication.roster import was_removed
 from replication.snapshot_stream import Transfer, announced_by, header_of, take_chunk
 from replication.storage.record import ENTRY_BYTES_MAX
 from taskraft.raft.v1 import raft_pb2 as pb
@@ -72,6 +73,8 @@ class GrpcPeers:
         self.roster = Roster()
         self._links: dict[MemberId, PeerLink] = {}
         self._addresses: dict[MemberId, str] = {}
+        self._inbound: dict[MemberId, asyncio.Task[object]] = {}
+        """Who serves the stream of each peer."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -108,6 +111,10 @@ class GrpcPeers:
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``. Links to those who are not in it yet stay: the roster may be behind."""
         self.roster = roster
+        for member in [*self._inbound]:
+            if was_removed(roster, member):
+                # It may have nothing to say, and would never hear of it.
+                self._inbound.pop(member).cancel()
         wanted = {
             member: address
             for member, address in self._addresses.items()
@@ -139,6 +146,11 @@ class GrpcPeers:
             # A leader that was elected while we were away, or we are new ourselves.
             self._addresses[member] = hello.peer_address
             self._open_link(member)
+
+    def serve(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
+        """Note which task serves the stream of a peer, so that it can be ended."""
+        assert task is not None
+        self._inbound[member] = task
 
     def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
         """See ``LinkEvents``."""
@@ -231,10 +243,20 @@ class GrpcTransport(PeerServiceServicer):
                     self._take_frame(frame, hello)
                 else:
                     hello = frame.hello
-                    own = self._admit(hello).membership
+                    peers = self._admit(hello)
+                    peers.serve(MemberId(hello.sender), asyncio.current_task())
+                    own = peers.membership
                     yield pb.ExchangeResponse(
                         incarnation=own.incarnation, directory_id=own.directory_id
                     )
+        except asyncio.CancelledError:
+            if not self._is_removed(hello):
+                raise
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"member {hello.sender} was removed from the group",
+                ((EXPELLED_KEY, Expulsion.REMOVED.value),),
+            )
         except GroupAbsent as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except PeerRefused as error:
@@ -274,6 +296,10 @@ class GrpcTransport(PeerServiceServicer):
         self._lives.admit(hello, peers.membership, peers.roster)
         peers.greeted(hello)
         return peers
+
+    def _is_removed(self, hello: pb.Hello) -> bool:
+        peers = self._groups.get(hello.group_id)
+        return peers is not None and was_removed(peers.roster, MemberId(hello.sender))
 
     def _take_frame(self, frame: pb.ExchangeRequest, hello: pb.Hello) -> None:
         if not self._lives.is_current(hello):

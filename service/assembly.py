@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, SoftState, Term
+from replication.core.types import ConfState, LogIndex, MemberId, SoftState, Term
 from replication.errors import ReplicationError
 from replication.node import Node
 from replication.node_config import NodeConfig
@@ -39,10 +39,12 @@ from service.api.tubes import TubeApi
 from service.applications import Applications
 from service.board import QueueBoard
 from service.clock import ClusterClock
-from service.config import Config, PeerAddress, host_of, port_of
+from service.config import Config, host_of, port_of
 from service.disk import DiskWatch
+from service.joining import Place, find_place
 from service.leader import Leader, LeaderSettings
 from service.leadership import Leadership
+from service.members import Members, info_of
 from service.outcomes import Outcomes
 from service.probes import Answer, ProbeServer, said
 from service.proposer import Proposer, ProposerLimits
@@ -76,7 +78,7 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def open_machine(config: Config, failpoints: Failpoints) -> QueueMachine:
+def open_machine(config: Config, place: Place, failpoints: Failpoints) -> QueueMachine:
     """Open the queue's state.
 
     Raises:
@@ -85,7 +87,7 @@ def open_machine(config: Config, failpoints: Failpoints) -> QueueMachine:
         OSError: the directory cannot be used.
     """
     path = config.data_dir / STATE_DIRECTORY
-    directory = StateDirectory(path, config.cluster_id, config.member.member_id, failpoints)
+    directory = StateDirectory(path, config.cluster_id, place.member.member_id, failpoints)
 
     def open_store(place: Path) -> RocksStore:
         if failpoints.is_armed:
@@ -98,20 +100,15 @@ def open_machine(config: Config, failpoints: Failpoints) -> QueueMachine:
     return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms)
 
 
-def info_of(member: PeerAddress) -> MemberInfo:
-    """Return a member as the Raft driver knows it."""
-    return MemberInfo(
-        MemberId(member.member_id), member.name, member.peer_address, member.client_address
-    )
-
-
-def raft_config(config: Config, failpoints: Failpoints) -> NodeConfig:
+def raft_config(config: Config, place: Place, failpoints: Failpoints) -> NodeConfig:
     """Return the settings of the Raft driver."""
+    members = place.founders or (place.member,)
     return NodeConfig(
         cluster_id=config.cluster_id,
-        member_id=MemberId(config.member.member_id),
+        member_id=MemberId(place.member.member_id),
         data_directory=config.data_dir,
-        members={MemberId(member.member_id): info_of(member) for member in config.members},
+        members={MemberId(member.member_id): info_of(member) for member in members},
+        is_joining=place.is_joining,
         tick_ms=config.tick_ms,
         heartbeat_ticks=max(1, round(config.heartbeat_ms / config.tick_ms)),
         election_ticks=max(2, round(config.election_timeout_ms / config.tick_ms)),
@@ -131,6 +128,7 @@ class Server:
     def __init__(
         self,
         config: Config,
+        place: Place,
         node: Node,
         machine: QueueMachine,
         transport: GrpcTransport,
@@ -138,6 +136,7 @@ class Server:
     ) -> None:
         """Use ``Server.open``."""
         self.config = config
+        self.place = place
         self.node = node
         self.machine = machine
         self._transport = transport
@@ -160,13 +159,16 @@ class Server:
             directory = DataDirectory(config.data_dir)
             undo.callback(directory.release)
             failpoints = config.armed_failpoints()
-            machine = open_machine(config, failpoints)
+            place = await find_place(config)
+            machine = open_machine(config, place, failpoints)
             undo.callback(machine.abandon)
             transport = GrpcTransport()
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
-            node = await Node.open(raft_config(config, failpoints), machine, transport, directory)
-            server = cls(config, node, machine, transport, directory)
+            node = await Node.open(
+                raft_config(config, place, failpoints), machine, transport, directory
+            )
+            server = cls(config, place, node, machine, transport, directory)
             undo.pop_all()
         return server
 
@@ -174,8 +176,10 @@ class Server:
 
     def _build(self) -> None:
         config, node, machine = self.config, self.node, self.machine
-        members = {member.member_id: member for member in config.members}
-        member_id = MemberId(config.member.member_id)
+        member_id = MemberId(self.place.member.member_id)
+        self.members = Members(
+            lambda: node.status().conf_state, self.place.founders or (self.place.member,)
+        )
         self.registry = CollectorRegistry()
         self._distributions = metrics.Distributions(self.registry)
         self.clock = ClusterClock(wall_ms, monotonic_ms)
@@ -203,7 +207,7 @@ class Server:
             self.streams,
             self.settings,
         )
-        self.leadership = Leadership(self.roles, member_id, members, self.leader)
+        self.leadership = Leadership(self.roles, member_id, self.members, self.leader)
         # A timeout is drawn up to double the shortest.
         self.forwarder = Forwarder(self.leadership, 2 * config.election_timeout_ms)
         self.disk = DiskWatch(config.data_dir, config.disk_low_bytes, monotonic_ms)
@@ -241,10 +245,15 @@ class Server:
         settings = TaskSettings(config.payload_bytes_max, self.settings)
         outcomes = OutcomeApi(reading, self.outcomes, self.forwarder)
         tasks = TaskApi(mutations, reading, known, self.waiters, self.disk, outcomes, settings)
-        feed = FeedApi(reading, self._applications, config.members, self._leader_name)
-        configure = SettingsApi(mutations, self.settings)
+        feed = FeedApi(reading, self._applications, self.members.all, self._leader_name)
         cluster = ClusterApi(
-            config, self.node, self.roles, self.leadership, reading, configure.method()
+            config,
+            self.node,
+            self.roles,
+            self.leadership,
+            reading,
+            SettingsApi(mutations, self.settings).method(),
+            self.members,
         )
         servicers = (
             tasks.servicer(subscribe.subscribe),
@@ -306,14 +315,14 @@ class Server:
             "serves",
             client=f"{host_of(config.listen)}:{self.client_port}",
             http=f"{host_of(http)}:{self.http_port}",
-            members=len(config.members),
+            members=len(self.members.all()),
         )
 
     async def stop(self) -> None:
         """Stop in order: be seen as gone, hand over, say good-bye, finish, sync."""
         await self.health.stop()
         self.surface.draining = True
-        if self.leadership.leads_here and len(self.config.members) > 1:
+        if self.leadership.leads_here and len(self.node.status().conf_state.voters) > 1:
             await self._hand_over()
         self.streams.depart(error_pb2.Error.DRAINING, "this node stops", self.leadership.address)
         self.leader.send_away(self.leadership)

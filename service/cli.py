@@ -15,7 +15,13 @@ import click
     envvar="TASKRAFT_CONFIG",
     help="TOML file with settings; the environment outweighs it.",
 )
-def serve(config: Path | None) -> None:
+@click.option(
+    "--join",
+    metavar="ADDRESSES",
+    envvar="TASKRAFT_JOIN",
+    help="Join the cluster whose clients call there (host:port,host:port), at the first start.",
+)
+def serve(config: Path | None, join: str | None) -> None:
     """Run one node.
 
     Settings come from TASKRAFT_... variables; see docs/operating.md.
@@ -28,6 +34,8 @@ def serve(config: Path | None) -> None:
 
     if config is not None:
         os.environ[CONFIG_VARIABLE] = str(config)
+    if join is not None:
+        os.environ["TASKRAFT_JOIN"] = join
     raise SystemExit(run())
 
 

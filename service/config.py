@@ -113,8 +113,15 @@ class Config(BaseSettings):
     """For probes and metrics."""
     advertise: str = ""
     """What clients are told to call when this node leads. Empty: from peers, or listen."""
+    peer_advertise: str = ""
+    """What other members are told to call, if this node joins. Empty: peer_listen."""
     peers: str = ""
     """The members of a new cluster, see ``parse_peers``. Empty: this node alone."""
+    join: str = ""
+    """Client addresses of a cluster that exists, separated by commas: at its first start this node
+    joins it, instead of founding one. Peers are then not needed."""
+    join_wait_ms: int = Field(default=60_000, ge=0)
+    """How long a node that joins asks again when nobody answers."""
 
     failpoints: str = ""
     """What goes wrong on purpose, see ``replication.storage.failpoints``. For tests."""
@@ -181,7 +188,7 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
-        for name in ("listen", "peer_listen", "http_listen", "advertise"):
+        for name in ("listen", "peer_listen", "http_listen", "advertise", "peer_advertise"):
             address = getattr(self, name)
             if address:
                 self._check_address(name, address)
@@ -196,7 +203,9 @@ class Config(BaseSettings):
             members = self.members
         except ConfigInvalid as error:
             raise ValueError(str(error)) from error
-        if self.node_name not in {member.name for member in members}:
+        for address in self.join_addresses:
+            self._check_address("join", address)
+        if not self.join and self.node_name not in {member.name for member in members}:
             raise ValueError(f'peers does not name this node, "{self.node_name}"')
         return self
 
@@ -219,9 +228,19 @@ class Config(BaseSettings):
         return (PeerAddress(1, self.node_name, self.peer_listen, self.listen),)
 
     @property
+    def join_addresses(self) -> tuple[str, ...]:
+        """Where the cluster to be joined can be asked."""
+        return tuple(filter(None, (address.strip() for address in self.join.split(","))))
+
+    @property
     def member(self) -> PeerAddress:
-        """This node among the members."""
-        return next(member for member in self.members if member.name == self.node_name)
+        """This node among the members; its number is 0 where the settings do not tell it."""
+        if self.peers or not self.join:
+            for member in self.members:
+                if member.name == self.node_name:
+                    return member
+        peer_address = self.peer_advertise or self.peer_listen
+        return PeerAddress(0, self.node_name, peer_address, self.advertise or self.listen)
 
     @property
     def client_address(self) -> str:

@@ -7,13 +7,14 @@ commits its Startup command before it serves, a deposed one ends what only a lea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 import structlog
 
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from service.config import PeerAddress
+from service.members import Addresses
 from service.outcome import NotProposed, OutcomeUnknown
 from service.roles import Happening, Phase, Roles
 
@@ -41,7 +42,7 @@ class Leadership:
     Args:
         roles: the phases of this node.
         member_id: this node.
-        members: all members by id.
+        members: tells where a member is.
         lead: what a leadership begins and ends with.
     """
 
@@ -49,7 +50,7 @@ class Leadership:
         self,
         roles: Roles,
         member_id: MemberId,
-        members: Mapping[int, PeerAddress],
+        members: Addresses,
         lead: Lead,
     ) -> None:
         self._roles = roles

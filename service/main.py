@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import structlog
 
-from replication.errors import ReplicationError
+from replication.errors import DirectoryRefused, ReplicationError
 from replication.node import Node
 from service.api.server import PortTaken
 from service.assembly import Server
 from service.config import Config, ConfigInvalid, read_config
+from service.joining import JoinRefused
 from service.logs import set_up_logs
 from service.storage.directory import StateForeign, StateMissing
 from service.storage.rocks import StateDamaged
@@ -34,7 +35,15 @@ EXIT_BROKEN: Final = 70
 COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
 """New containers before the young ones are looked at; rounds of that before older ones are."""
 
-_REFUSALS: Final = (ReplicationError, StateForeign, StateMissing, StateDamaged, PortTaken, OSError)
+_REFUSALS: Final = (
+    JoinRefused,
+    ReplicationError,
+    StateForeign,
+    StateMissing,
+    StateDamaged,
+    PortTaken,
+    OSError,
+)
 
 
 def spare_the_collector() -> None:
@@ -77,12 +86,15 @@ async def serve_until_told(config: Config) -> int:
     spare_the_collector()
     await asyncio.wait((told, server.node.failed), return_when=asyncio.FIRST_COMPLETED)
     if server.node.failed.done():
-        # Nothing is known of the disk or of the state any more: end, and acknowledge nothing.
-        log.critical("the node is broken", reason=str(server.node.failed.result()))
-        print(f"taskraft: {server.node.failed.result()}", file=sys.stderr)
+        reason = server.node.failed.result()
+        was_refused = isinstance(reason, DirectoryRefused)
+        # Nothing is known of the disk or of the state any more, or the others do not take part with
+        # this node: end, and acknowledge nothing.
+        log.critical("the node ends" if was_refused else "the node is broken", reason=str(reason))
+        print(f"taskraft: {reason}", file=sys.stderr)
         with contextlib.suppress(Exception):
             await server.stop()
-        return EXIT_BROKEN
+        return EXIT_REFUSED if was_refused else EXIT_BROKEN
     await server.stop()
     return EXIT_OK
 

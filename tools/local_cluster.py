@@ -107,6 +107,18 @@ class Node:
                 start_new_session=True,
             )
 
+    def wait(self, timeout_ms: int = STOP_TIMEOUT_MS) -> int:
+        """Wait until the process has ended by itself; return its exit status.
+
+        Raises:
+            NodeFailed: it did not end in time.
+        """
+        assert self._process is not None, f"{self.name} was not started"
+        try:
+            return self._process.wait(timeout_ms / 1_000)
+        except subprocess.TimeoutExpired:
+            raise NodeFailed(f"{self.name} still runs after {timeout_ms} ms{self.tail()}") from None
+
     def kill(self) -> None:
         """End the process with SIGKILL, as a crash would, and wait until it is gone."""
         if self._process is not None:
@@ -176,7 +188,9 @@ class LocalCluster:
             "TASKRAFT_LOG_FORMAT": "json",
             **(settings or {}),
         }
-        self.nodes: Final = tuple(
+        self._folder: Final = folder
+        self._settings: Final = dict(settings or {})
+        self.nodes: tuple[Node, ...] = tuple(
             Node(
                 name=f"n{place}",
                 folder=folder / f"n{place}",
@@ -196,6 +210,31 @@ class LocalCluster:
                 zip(clients, peers, https, strict=True), start=1
             )
         )
+
+    def joiner(self, name: str) -> Node:
+        """Return a further node, which joins the cluster when it is started."""
+        client, peer, http = free_addresses(3)
+        folder = self._folder / name
+        node = Node(
+            name=name,
+            folder=folder,
+            address=client,
+            peer_address=peer,
+            http_address=http,
+            environment={
+                "TASKRAFT_CLUSTER_ID": self._folder.name,
+                "TASKRAFT_LOG_FORMAT": "json",
+                **self._settings,
+                "TASKRAFT_JOIN": self.target,
+                "TASKRAFT_NODE_NAME": name,
+                "TASKRAFT_DATA_DIR": str(folder / "data"),
+                "TASKRAFT_LISTEN": client,
+                "TASKRAFT_PEER_LISTEN": peer,
+                "TASKRAFT_HTTP_LISTEN": http,
+            },
+        )
+        self.nodes = (*self.nodes, node)
+        return node
 
     @property
     def target(self) -> str:

@@ -247,7 +247,8 @@ def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
     metadata.save_memberships([(start.index, config.founders)])
     mark = Mark(start.generation, start.index, start.term, 0)
     MarkFile.create(fs, f"{metadata.directory}/mark", mark).close()
-    metadata.save_identity(config.identity, config.salt)
+    has_joined = not config.founders.voters
+    metadata.save_identity(config.identity, config.salt, has_joined=has_joined)
 
 
 def _finish_installation(metadata: Metadata, applied: LogIndex) -> None:

@@ -82,10 +82,15 @@ class Metadata:
                     f"not to {getattr(expected, field)!r}"
                 )
 
-    def save_identity(self, identity: Identity, salt: int) -> None:
+    def has_joined(self) -> bool:
+        """Tell whether the member joined a group that existed, and is no founder."""
+        return self._read("identity").get("has_joined") is True
+
+    def save_identity(self, identity: Identity, salt: int, *, has_joined: bool) -> None:
         """Write whose data this is: the last step of a first start."""
         content: dict[str, JsonValue] = {
             "salt": salt,
+            "has_joined": has_joined,
             "cluster_id": identity.cluster_id,
             "member_id": identity.member_id,
             "group_id": identity.group_id,

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final, Protocol
+from typing import Final
 
 from replication.core.types import MemberId
 from replication.errors import TransferFailed
 from replication.node_status import NodeStatus
+from replication.roster import find
 from service import limits
 from service.api.endpoint import Call, Route, Servicer, Unary
+from service.api.membership import MembershipApi, Raft
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.config import Config, PeerAddress
 from service.leadership import Leadership
+from service.members import Members
 from service.roles import Roles
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
@@ -46,16 +49,6 @@ TRANSFER_WAIT_MS: Final = 2_000
 """How long TransferLeadership waits to hear of the new leader."""
 
 
-class Raft(Protocol):
-    """What this service needs of the Raft driver."""
-
-    def status(self) -> NodeStatus:
-        """Return the member's state."""
-
-    async def transfer_leadership(self, to: MemberId | None = None) -> None:
-        """Hand leadership over."""
-
-
 def server_version() -> str:
     """Return the version of the installed distribution."""
     try:
@@ -75,6 +68,7 @@ class ClusterApi:
         leadership: Leadership,
         reading: Reading,
         configure: Unary[pb.ConfigureRequest],
+        members: Members,
     ) -> None:
         self._config = config
         self._raft = raft
@@ -82,9 +76,8 @@ class ClusterApi:
         self._leadership = leadership
         self._reading = reading
         self._configure = configure
-        self._members: Sequence[PeerAddress] = sorted(
-            config.members, key=lambda member: member.member_id
-        )
+        self._members = members
+        self._membership = MembershipApi(config.cluster_id, raft, leadership)
 
     def servicer(self) -> Servicer:
         """Return the methods of the service."""
@@ -95,6 +88,9 @@ class ClusterApi:
                 Unary(
                     "GetClusterState", pb.GetClusterStateRequest, Route.HERE, self.get_cluster_state
                 ),
+                Unary("AddMember", pb.AddMemberRequest, Route.LEADER, self.add_member),
+                Unary("PromoteMember", pb.PromoteMemberRequest, Route.LEADER, self.promote_member),
+                Unary("RemoveMember", pb.RemoveMemberRequest, Route.LEADER, self.remove_member),
                 Unary(
                     "TransferLeadership",
                     pb.TransferLeadershipRequest,
@@ -144,7 +140,7 @@ class ClusterApi:
             ),
             leader=leader.name if leader else "",
             leader_address=leader.client_address if leader else "",
-            members=[self._member(member, status) for member in self._members],
+            members=[self._member(member, status) for member in self._members.all()],
             now_ms=self._reading.applied.now_ms,
             version=server_version(),
         )
@@ -159,12 +155,31 @@ class ClusterApi:
             peer_address=member.peer_address,
             suffrage=suffrage,
             leader=member.member_id == self._leadership.leader_id,
+            joined=_has_joined(status, member.member_id),
         )
         peer = status.peers.get(MemberId(member.member_id))
         if peer is not None:
             shown.match_index = peer.match
             shown.active = peer.is_active or member.member_id == status.member_id
         return shown
+
+    async def add_member(self, call: Call[pb.AddMemberRequest]) -> pb.AddMemberResponse:
+        """Add a member as a learner, or let a node come that was added before."""
+        return pb.AddMemberResponse(member=self._shown(await self._membership.add(call.request)))
+
+    async def promote_member(self, call: Call[pb.PromoteMemberRequest]) -> pb.PromoteMemberResponse:
+        """Make a learner that has caught up a voter."""
+        member = await self._membership.promote(call.request.name)
+        return pb.PromoteMemberResponse(member=self._shown(member))
+
+    async def remove_member(self, call: Call[pb.RemoveMemberRequest]) -> pb.RemoveMemberResponse:
+        """Remove a member for good."""
+        await self._membership.remove(call.request.name)
+        return pb.RemoveMemberResponse()
+
+    def _shown(self, member_id: MemberId) -> pb.Member | None:
+        member = self._members.get(member_id)
+        return None if member is None else self._member(member, self._raft.status())
 
     async def transfer_leadership(
         self, call: Call[pb.TransferLeadershipRequest]
@@ -185,9 +200,14 @@ class ClusterApi:
     def _target(self, name: str) -> MemberId | None:
         if not name:
             return None
-        for member in self._members:
-            if member.name == name:
-                return MemberId(member.member_id)
+        member = self._members.named(name)
+        if member is not None:
+            return MemberId(member.member_id)
         raise Refused(
             error_pb2.Error.MEMBER_NOT_FOUND, f'there is no member "{name}"', {"name": name}
         )
+
+
+def _has_joined(status: NodeStatus, member_id: int) -> bool:
+    info = find(status.conf_state.roster, MemberId(member_id))
+    return info is not None and bool(info.directory_id)

@@ -48,7 +48,7 @@ class FeedApi:
     Args:
         reading: gives out the queue.
         applications: tells when more has been applied.
-        nodes: the members, the leader first known by ``leader_name``.
+        nodes: returns the members, the leader first known by ``leader_name``.
         leader_name: who leads; empty while nobody is known to.
     """
 
@@ -56,7 +56,7 @@ class FeedApi:
         self,
         reading: Reading,
         applications: Applications,
-        nodes: Sequence[PeerAddress],
+        nodes: Callable[[], Sequence[PeerAddress]],
         leader_name: Callable[[], str],
     ) -> None:
         self._reading = reading
@@ -92,7 +92,7 @@ class FeedApi:
             partitions=[_partition(view) for view in queue.feed.views()],
             nodes=[
                 pb.FeedNode(name=node.name, address=node.client_address, leader=node.name == leader)
-                for node in self._nodes
+                for node in self._nodes()
             ],
             now_ms=queue.now_ms,
         )

@@ -37,11 +37,13 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.REQUEST_ID_REUSED: _Code.ALREADY_EXISTS,
     _Reason.GROUP_EXISTS: _Code.ALREADY_EXISTS,
     _Reason.SCHEDULE_EXISTS: _Code.ALREADY_EXISTS,
+    _Reason.MEMBER_EXISTS: _Code.ALREADY_EXISTS,
     _Reason.LEASE_STALE: _Code.FAILED_PRECONDITION,
     _Reason.WRONG_STATE: _Code.FAILED_PRECONDITION,
     _Reason.TUBE_BUSY: _Code.FAILED_PRECONDITION,
     _Reason.KIND_UNSUITABLE: _Code.FAILED_PRECONDITION,
     _Reason.DRIVER_MISSING: _Code.FAILED_PRECONDITION,
+    _Reason.MEMBER_NEEDED: _Code.FAILED_PRECONDITION,
     _Reason.TUBE_FULL: _Code.RESOURCE_EXHAUSTED,
     _Reason.RATE_LIMITED: _Code.RESOURCE_EXHAUSTED,
     _Reason.LIMIT_REACHED: _Code.RESOURCE_EXHAUSTED,
@@ -55,6 +57,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.NOT_LEADER: _Code.UNAVAILABLE,
     _Reason.COMMIT_UNKNOWN: _Code.UNAVAILABLE,
     _Reason.NODE_BEHIND: _Code.UNAVAILABLE,
+    _Reason.MEMBERS_CHANGING: _Code.UNAVAILABLE,
     _Reason.CURSOR_TRIMMED: _Code.OUT_OF_RANGE,
     _Reason.FEED_MISMATCH: _Code.FAILED_PRECONDITION,
     _Reason.NOT_IMPLEMENTED: _Code.UNIMPLEMENTED,
@@ -75,6 +78,7 @@ WAITING_HELPS: Final = frozenset(
         _Reason.NOT_LEADER,
         _Reason.COMMIT_UNKNOWN,
         _Reason.NODE_BEHIND,
+        _Reason.MEMBERS_CHANGING,
     }
 )
 """Reasons that carry RetryInfo."""

@@ -252,6 +252,7 @@ class Node(
                     address=node.address,
                     leader=node.address == self.cluster.leader_address,
                     suffrage=cluster_service_pb2.Member.VOTER,
+                    joined=True,
                 )
             return response
 

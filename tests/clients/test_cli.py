@@ -270,7 +270,7 @@ def test_tubes_are_created_listed_counted_and_dropped(cluster, client, run):
 
 def test_the_cluster_is_shown(run):
     done = run("cluster status")
-    assert done.stdout.splitlines()[0].split()[:3] == ["NODE", "ROLE", "ADDRESS"]
+    assert done.stdout.splitlines()[0].split()[:3] == ["ID", "NODE", "ROLE"]
     assert "n1" in done.stdout
     assert "can lose 0" in done.stdout
     assert json.loads(run("cluster status -o json").stdout)[0]["cluster_id"] == "c1"

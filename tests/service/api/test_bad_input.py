@@ -58,6 +58,9 @@ IMPLEMENTED = above.IMPLEMENTED | {
     "TransferLeadership",
     "Configure",
     "UpdateTube",
+    "AddMember",
+    "PromoteMember",
+    "RemoveMember",
 }
 METHODS = {
     method.name: (f"/{service.full_name}/{method.name}", method.server_streaming)
@@ -354,6 +357,13 @@ CASES = [
         cluster_service_pb2.TransferLeadershipRequest(name="nobody"),
         "MEMBER_NOT_FOUND",
     ),
+    ("AddMember", cluster_service_pb2.AddMemberRequest(), INVALID),
+    (
+        "PromoteMember",
+        cluster_service_pb2.PromoteMemberRequest(name="nobody"),
+        "MEMBER_NOT_FOUND",
+    ),
+    ("RemoveMember", cluster_service_pb2.RemoveMemberRequest(name="nobody"), "MEMBER_NOT_FOUND"),
 ]
 
 

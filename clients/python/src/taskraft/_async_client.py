@@ -208,6 +208,65 @@ class AsyncClient:
             lambda node: node.cluster.GetClusterState, request, timeout=timeout
         )
 
+    async def add_member(
+        self, name: str, peer_address: str, address: str, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.Member:
+        """Add a member that learns and does not vote yet; return it with its number.
+
+        The node itself is then started with the setting `join`.
+
+        Raises:
+            MemberExists: A member of this name has joined.
+        """
+        request = cluster_service_pb2.AddMemberRequest(
+            name=name, peer_address=peer_address, address=address, request_id=new_request_id()
+        )
+        response = await self._connection.call(
+            lambda node: node.cluster.AddMember, request, timeout=timeout
+        )
+        return response.member
+
+    async def promote_member(
+        self, name: str, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.Member:
+        """Make a member vote; it must have joined and caught up, which is waited for.
+
+        Raises:
+            MemberNotFound: There is no member of this name.
+            NodeBehind: It has not joined and caught up in time.
+        """
+        request = cluster_service_pb2.PromoteMemberRequest(name=name, request_id=new_request_id())
+        response = await self._connection.call(
+            lambda node: node.cluster.PromoteMember, request, timeout=timeout
+        )
+        return response.member
+
+    async def remove_member(self, name: str, *, timeout: Duration | None = None) -> None:
+        """Remove a member for good; its node ends and cannot be started again with its data.
+
+        Raises:
+            MemberNotFound: There is no member of this name.
+            MemberNeeded: Those who are left could not commit anything.
+        """
+        request = cluster_service_pb2.RemoveMemberRequest(name=name, request_id=new_request_id())
+        await self._connection.call(
+            lambda node: node.cluster.RemoveMember, request, timeout=timeout
+        )
+
+    async def transfer_leadership(self, name: str = "", *, timeout: Duration | None = None) -> str:
+        """Hand leadership over, by default to the voter that has come farthest; return who leads.
+
+        Raises:
+            MemberNotFound: There is no member of this name.
+        """
+        request = cluster_service_pb2.TransferLeadershipRequest(
+            name=name, request_id=new_request_id()
+        )
+        response = await self._connection.call(
+            lambda node: node.cluster.TransferLeadership, request, timeout=timeout
+        )
+        return response.leader
+
     async def server_info(
         self, *, timeout: Duration | None = None
     ) -> cluster_service_pb2.GetServerInfoResponse:

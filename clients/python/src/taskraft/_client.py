@@ -174,6 +174,27 @@ class Client:
         """Return the members, who leads, and how far each has come."""
         return self._portal.run(self._client.cluster_state(timeout=timeout))
 
+    def add_member(
+        self, name: str, peer_address: str, address: str, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.Member:
+        """Add a member that learns and does not vote yet; see `AsyncClient.add_member`."""
+        adding = self._client.add_member(name, peer_address, address, timeout=timeout)
+        return self._portal.run(adding)
+
+    def promote_member(
+        self, name: str, *, timeout: Duration | None = None
+    ) -> cluster_service_pb2.Member:
+        """Make a member vote; see `AsyncClient.promote_member`."""
+        return self._portal.run(self._client.promote_member(name, timeout=timeout))
+
+    def remove_member(self, name: str, *, timeout: Duration | None = None) -> None:
+        """Remove a member for good; see `AsyncClient.remove_member`."""
+        self._portal.run(self._client.remove_member(name, timeout=timeout))
+
+    def transfer_leadership(self, name: str = "", *, timeout: Duration | None = None) -> str:
+        """Hand leadership over; return who leads then."""
+        return self._portal.run(self._client.transfer_leadership(name, timeout=timeout))
+
     def server_info(
         self, *, timeout: Duration | None = None
     ) -> cluster_service_pb2.GetServerInfoResponse:

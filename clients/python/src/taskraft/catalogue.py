@@ -25,7 +25,10 @@ from taskraft.errors import (
     KindUnsuitable,
     LeaseStale,
     LimitReached,
+    MemberExists,
+    MemberNeeded,
     MemberNotFound,
+    MembersChanging,
     NoCredentials,
     NodeBehind,
     NoLeader,
@@ -121,6 +124,11 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
             "This request_id was used before with another request.",
             "Make a new request_id (a UUID) for every new request; repeat it only for retries.",
         ),
+        Refusal(
+            MemberExists,
+            "The cluster has a member of this name, with another data directory.",
+            "Remove that member first, or choose another name.",
+        ),
         Refusal(GroupExists, "A group of this name exists already.", "Choose another name."),
         Refusal(ScheduleExists, "A schedule of this name exists already.", "Update it instead."),
         Refusal(
@@ -147,6 +155,11 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
             DriverMissing,
             "The driver of this tube kind is not installed on the node.",
             "Install the driver's distribution on every node and restart them one by one.",
+        ),
+        Refusal(
+            MemberNeeded,
+            "The cluster could not go on after this change of its members.",
+            "See `taskraft cluster status`; bring members back, or add others, before.",
         ),
         Refusal(
             TubeFull,
@@ -218,6 +231,12 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
             NodeBehind,
             "The replica has not applied what was asked for in time.",
             "Ask again, ask another node, or read without a bound on staleness.",
+            is_retried=True,
+        ),
+        Refusal(
+            MembersChanging,
+            "An earlier change of the members is not finished.",
+            "Ask again in a moment.",
             is_retried=True,
         ),
         Refusal(

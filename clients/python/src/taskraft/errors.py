@@ -94,6 +94,12 @@ class NodeBehind(RetryableError):
     reason = "NODE_BEHIND"
 
 
+class MembersChanging(RetryableError):
+    """Tell that an earlier change of the members is not finished."""
+
+    reason = "MEMBERS_CHANGING"
+
+
 class CommitUnknown(RetryableError):
     """Tell that the outcome is not known: the call may or may not have had its effect."""
 
@@ -206,6 +212,19 @@ class RequestIdReused(ConflictError):
 
     reason = "REQUEST_ID_REUSED"
     code = "ALREADY_EXISTS"
+
+
+class MemberExists(ConflictError):
+    """Tell that the cluster has a member of this name, with another data directory."""
+
+    reason = "MEMBER_EXISTS"
+    code = "ALREADY_EXISTS"
+
+
+class MemberNeeded(ConflictError):
+    """Tell that the cluster could not go on after this change of its members."""
+
+    reason = "MEMBER_NEEDED"
 
 
 class GroupExists(ConflictError):

@@ -50,7 +50,7 @@ COMMANDS: Final[Mapping[str, Lazy]] = {
     "task": Lazy("tasks", "task", "List tasks."),
     "tube": Lazy("tubes", "tube", "Create, list and drop tubes."),
     "stats": Lazy("tubes", "stats", "Count tasks by state."),
-    "cluster": Lazy("cluster", "cluster", "Show the cluster."),
+    "cluster": Lazy("cluster", "cluster", "Show the cluster, and change its members."),
     "feed": Lazy("feed", "feed", "Follow the change feed."),
     "explain": Lazy("explain", "explain", "Explain an error."),
 }

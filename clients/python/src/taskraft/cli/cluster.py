@@ -1,4 +1,4 @@
-"""``taskraft cluster``."""
+"""``taskraft cluster``: show the members, and change them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taskraft.cli.options import cluster_options, connect, examples, output_opti
 
 @click.group(epilog=examples("taskraft cluster status"))
 def cluster() -> None:
-    """Show the cluster."""
+    """Show the cluster, and change its members."""
 
 
 @cluster.command(epilog=examples("taskraft cluster status -o json"))
@@ -30,17 +30,19 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
     rows = []
     for member in state.members:
         match = state.state.last_index if member.leader else member.match_index
+        role = "leader" if member.leader else Member.Suffrage.Name(member.suffrage).lower()
         rows.append(
             (
+                member.id,
                 member.name,
-                "leader" if member.leader else Member.Suffrage.Name(member.suffrage).lower(),
+                role if member.joined else f"{role}, not joined",
                 member.address,
                 match if leader_sees else "?",
                 max(state.state.last_index - match, 0) if leader_sees else "?",
                 "yes" if member.leader or member.active else "no" if leader_sees else "?",
             )
         )
-    write_table(("NODE", "ROLE", "ADDRESS", "MATCH", "LAG", "ACTIVE"), rows)
+    write_table(("ID", "NODE", "ROLE", "ADDRESS", "MATCH", "LAG", "ACTIVE"), rows)
     voters = sum(member.suffrage == Member.VOTER for member in state.members)
     phase = NodeState.Phase.Name(state.state.phase)
     click.echo(
@@ -48,3 +50,68 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
         f"{voters} voters, can lose {max((voters - 1) // 2, 0)}; "
         f"answered by {state.node} ({phase}, version {state.version})"
     )
+
+
+@cluster.command(epilog=examples("taskraft cluster add n4 10.0.0.4:7402 10.0.0.4:7401"))
+@click.argument("name")
+@click.argument("peer_address")
+@click.argument("address")
+@output_option
+@cluster_options
+def add(
+    *, name: str, peer_address: str, address: str, output: str, target: str | None, timeout: float
+) -> None:
+    """Add a member: NAME, where other members reach it, where clients reach it.
+
+    It learns and does not vote until it is promoted. Start its node with `taskraft serve --join`.
+    """
+    from taskraft.cli.output import write  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        member = client.add_member(name, peer_address, address)
+    if not write([member], output):
+        click.echo(f"added {name} as member {member.id}; now start its node with --join")
+
+
+@cluster.command(epilog=examples("taskraft cluster promote n4"))
+@click.argument("name")
+@output_option
+@cluster_options
+def promote(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Let a member vote, once it has caught up."""
+    from taskraft.cli.output import write  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        member = client.promote_member(name)
+    if not write([member], output):
+        click.echo(f"{name} votes")
+
+
+@cluster.command(epilog=examples("taskraft cluster remove n4"))
+@click.argument("name")
+@output_option
+@cluster_options
+def remove(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Remove a member for good: its node ends, and its data is of no use any more."""
+    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.v1.cluster_service_pb2 import RemoveMemberResponse  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        client.remove_member(name)
+    if not write([RemoveMemberResponse()], output):
+        click.echo(f"removed {name}")
+
+
+@cluster.command(epilog=examples("taskraft cluster transfer", "taskraft cluster transfer n2"))
+@click.argument("name", default="")
+@output_option
+@cluster_options
+def transfer(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Hand leadership to NAME, by default to the member that has come farthest."""
+    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.v1.cluster_service_pb2 import TransferLeadershipResponse  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        leader = client.transfer_leadership(name)
+    if not write([TransferLeadershipResponse(leader=leader)], output):
+        click.echo(f"leader {leader or 'unknown'}")

@@ -153,6 +153,7 @@ class Member(_message.Message):
     MATCH_INDEX_FIELD_NUMBER: _builtins.int
     ACTIVE_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Its number, never reused."""
     name: _builtins.str
@@ -169,6 +170,8 @@ class Member(_message.Message):
     """Seen by the leader only: it has answered lately."""
     peer_address: _builtins.str
     """Where the other members reach it."""
+    joined: _builtins.bool
+    """It has come with a data directory, by which it is known from now on."""
     def __init__(
         self,
         *,
@@ -180,10 +183,11 @@ class Member(_message.Message):
         match_index: _builtins.int = ...,
         active: _builtins.bool = ...,
         peer_address: _builtins.str = ...,
+        joined: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "address", b"address", "id", b"id", "leader", b"leader", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "suffrage", b"suffrage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "address", b"address", "id", b"id", "joined", b"joined", "leader", b"leader", "match_index", b"match_index", "name", b"name", "peer_address", b"peer_address", "suffrage", b"suffrage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -334,6 +338,8 @@ class AddMemberRequest(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the new member."""
     peer_address: _builtins.str
@@ -342,6 +348,12 @@ class AddMemberRequest(_message.Message):
     """Where clients reach it."""
     request_id: _builtins.str
     """Makes a retry safe."""
+    directory_id: _builtins.str
+    """Given by a node that joins: identity of its data directory. Whoever has this directory is the
+    member from now on, and nobody else.
+    """
+    cluster_id: _builtins.str
+    """Given by a node that joins: the cluster that it means. Empty: any."""
     def __init__(
         self,
         *,
@@ -349,10 +361,12 @@ class AddMemberRequest(_message.Message):
         peer_address: _builtins.str = ...,
         address: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        directory_id: _builtins.str = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "peer_address", b"peer_address", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cluster_id", b"cluster_id", "directory_id", b"directory_id", "name", b"name", "peer_address", b"peer_address", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -91,7 +91,8 @@ class ClusterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddMember(self, request, context):
-        """Adds a member as a learner.
+        """Adds a member as a learner. A node that joins says so with its directory_id: it becomes the member
+        that was added under its name before, or a new one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

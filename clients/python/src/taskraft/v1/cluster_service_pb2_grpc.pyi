@@ -38,7 +38,9 @@ class ClusterServiceStub:
     GetClusterState: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterStateRequest, _cluster_service_pb2.GetClusterStateResponse]
     """Shows the members, who leads, and how far each has come."""
     AddMember: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.AddMemberRequest, _cluster_service_pb2.AddMemberResponse]
-    """Adds a member as a learner."""
+    """Adds a member as a learner. A node that joins says so with its directory_id: it becomes the member
+    that was added under its name before, or a new one.
+    """
     PromoteMember: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.PromoteMemberRequest, _cluster_service_pb2.PromoteMemberResponse]
     """Makes a learner that has caught up a voter."""
     RemoveMember: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.RemoveMemberRequest, _cluster_service_pb2.RemoveMemberResponse]
@@ -58,7 +60,9 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     GetClusterState: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterStateRequest, _cluster_service_pb2.GetClusterStateResponse]  # type: ignore[assignment]
     """Shows the members, who leads, and how far each has come."""
     AddMember: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.AddMemberRequest, _cluster_service_pb2.AddMemberResponse]  # type: ignore[assignment]
-    """Adds a member as a learner."""
+    """Adds a member as a learner. A node that joins says so with its directory_id: it becomes the member
+    that was added under its name before, or a new one.
+    """
     PromoteMember: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.PromoteMemberRequest, _cluster_service_pb2.PromoteMemberResponse]  # type: ignore[assignment]
     """Makes a learner that has caught up a voter."""
     RemoveMember: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.RemoveMemberRequest, _cluster_service_pb2.RemoveMemberResponse]  # type: ignore[assignment]
@@ -93,7 +97,9 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.AddMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.AddMemberResponse, _abc.Awaitable[_cluster_service_pb2.AddMemberResponse]]:
-        """Adds a member as a learner."""
+        """Adds a member as a learner. A node that joins says so with its directory_id: it becomes the member
+        that was added under its name before, or a new one.
+        """
 
     @_abc_1.abstractmethod
     def PromoteMember(

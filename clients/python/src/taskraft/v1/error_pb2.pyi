@@ -60,6 +60,8 @@ class Error(_message.Message):
         """A group of this name exists. ALREADY_EXISTS."""
         SCHEDULE_EXISTS: Error._Reason.ValueType  # 14
         """A schedule of this name exists. ALREADY_EXISTS."""
+        MEMBER_EXISTS: Error._Reason.ValueType  # 15
+        """A member of this name exists; metadata member names its number. ALREADY_EXISTS."""
         LEASE_STALE: Error._Reason.ValueType  # 20
         """The lease token is not valid any more, or never was. Stop working on the task; never retry.
         FAILED_PRECONDITION.
@@ -74,6 +76,8 @@ class Error(_message.Message):
         """The task's tube is of a kind that does not know this operation. FAILED_PRECONDITION."""
         DRIVER_MISSING: Error._Reason.ValueType  # 24
         """The driver of this tube kind is not installed on this node. FAILED_PRECONDITION."""
+        MEMBER_NEEDED: Error._Reason.ValueType  # 25
+        """The cluster could not go on without this member. FAILED_PRECONDITION."""
         TUBE_FULL: Error._Reason.ValueType  # 30
         """The tube holds as many tasks or bytes as it may. RESOURCE_EXHAUSTED, with RetryInfo."""
         RATE_LIMITED: Error._Reason.ValueType  # 31
@@ -108,6 +112,8 @@ class Error(_message.Message):
         """
         NODE_BEHIND: Error._Reason.ValueType  # 55
         """The replica has not applied what was asked for in time. UNAVAILABLE, with RetryInfo."""
+        MEMBERS_CHANGING: Error._Reason.ValueType  # 56
+        """An earlier change of the members is not finished. UNAVAILABLE, with RetryInfo."""
         CURSOR_TRIMMED: Error._Reason.ValueType  # 60
         """The position was trimmed by retention; metadata low names the oldest that is left.
         OUT_OF_RANGE.
@@ -150,6 +156,8 @@ class Error(_message.Message):
     """A group of this name exists. ALREADY_EXISTS."""
     SCHEDULE_EXISTS: Error.Reason.ValueType  # 14
     """A schedule of this name exists. ALREADY_EXISTS."""
+    MEMBER_EXISTS: Error.Reason.ValueType  # 15
+    """A member of this name exists; metadata member names its number. ALREADY_EXISTS."""
     LEASE_STALE: Error.Reason.ValueType  # 20
     """The lease token is not valid any more, or never was. Stop working on the task; never retry.
     FAILED_PRECONDITION.
@@ -164,6 +172,8 @@ class Error(_message.Message):
     """The task's tube is of a kind that does not know this operation. FAILED_PRECONDITION."""
     DRIVER_MISSING: Error.Reason.ValueType  # 24
     """The driver of this tube kind is not installed on this node. FAILED_PRECONDITION."""
+    MEMBER_NEEDED: Error.Reason.ValueType  # 25
+    """The cluster could not go on without this member. FAILED_PRECONDITION."""
     TUBE_FULL: Error.Reason.ValueType  # 30
     """The tube holds as many tasks or bytes as it may. RESOURCE_EXHAUSTED, with RetryInfo."""
     RATE_LIMITED: Error.Reason.ValueType  # 31
@@ -198,6 +208,8 @@ class Error(_message.Message):
     """
     NODE_BEHIND: Error.Reason.ValueType  # 55
     """The replica has not applied what was asked for in time. UNAVAILABLE, with RetryInfo."""
+    MEMBERS_CHANGING: Error.Reason.ValueType  # 56
+    """An earlier change of the members is not finished. UNAVAILABLE, with RetryInfo."""
     CURSOR_TRIMMED: Error.Reason.ValueType  # 60
     """The position was trimmed by retention; metadata low names the oldest that is left.
     OUT_OF_RANGE.

@@ -1,0 +1,236 @@
+"""Serve the changes of the members: add, promote, remove; one at a time, on the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from typing import Final, NoReturn, Protocol
+
+from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from replication.core.errors import ProposalDropped
+from replication.core.progress import ProgressState
+from replication.core.types import ConfState, MemberId, MemberInfo, Roster
+from replication.errors import ChangeRefused, NotLeader, ProposalLost, TransferFailed
+from replication.node_status import NodeStatus
+from replication.roster import change_of, change_of_several
+from service.api.status import RETRY_MS, Refused
+from service.api.violations import Violations
+from service.config import ConfigInvalid, port_of
+from service.leadership import Leadership
+from service.limits import NAME_BYTES_MAX
+from service.outcome import OutcomeUnknown
+from taskraft.v1 import cluster_service_pb2 as pb
+from taskraft.v1 import error_pb2
+
+MEMBERS_MAX: Final = 15
+"""Members of one cluster, learners included: a leader sends everything to each of them."""
+PROMOTION_LAG_ENTRIES_MAX: Final = 100
+"""A learner that is farther behind is not promoted: nobody could fail until it has caught up."""
+
+ANSWER_WAIT_MS: Final = 1_000
+ANSWER_PAUSE_MS: Final = 20
+"""How long to look for the answers of the others, and how often."""
+
+_NAME: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}")
+_DIRECTORY: Final = re.compile(r"[0-9a-f]{0,64}")
+
+
+class Raft(Protocol):
+    """What this module needs of the Raft driver."""
+
+    def status(self) -> NodeStatus:
+        """Return the member's state."""
+
+    async def change_membership(self, change: ConfChange) -> ConfState:
+        """Make a membership change."""
+
+    async def transfer_leadership(self, to: MemberId | None = None) -> None:
+        """Hand leadership over."""
+
+
+class MembershipApi:
+    """The handlers that change the members.
+
+    They are called on the leader only. Each works on the members as they are when it begins; the
+    lock keeps two of them apart, and Raft itself those of two leaders.
+    """
+
+    def __init__(self, cluster_id: str, raft: Raft, leadership: Leadership) -> None:
+        self._cluster_id = cluster_id
+        self._raft = raft
+        self._leadership = leadership
+        self._changing = asyncio.Lock()
+
+    async def add(self, request: pb.AddMemberRequest) -> MemberId:
+        """Add a member as a learner, or let a node come that was added before."""
+        check_addition(request, self._cluster_id)
+        wanted = MemberInfo(
+            MemberId(0), request.name, request.peer_address, request.address, request.directory_id
+        )
+        async with self._changing:
+            roster = self._roster
+            known = _named(roster, request.name)
+            if known is None:
+                return await self._add_new(roster, wanted)
+            if known.directory_id and known.directory_id != request.directory_id:
+                raise Refused(
+                    error_pb2.Error.MEMBER_EXISTS,
+                    f'"{known.name}" is member {known.member}, which has another data directory; '
+                    f"remove it before a new one comes under its name",
+                    {"name": known.name, "member": str(known.member)},
+                )
+            info = replace(wanted, member=known.member)
+            if info != known:
+                await self._change(change_of(MemberChangeKind.UPDATE, info))
+            return known.member
+
+    async def _add_new(self, roster: Roster, wanted: MemberInfo) -> MemberId:
+        if len(roster.members) >= MEMBERS_MAX:
+            raise Refused(
+                error_pb2.Error.LIMIT_REACHED,
+                f"a cluster has at most {MEMBERS_MAX} members",
+                {"limit": str(MEMBERS_MAX)},
+            )
+        info = replace(wanted, member=MemberId(roster.last_member + 1))
+        await self._change(change_of(MemberChangeKind.ADD_LEARNER, info))
+        return info.member
+
+    async def promote(self, name: str) -> MemberId:
+        """Make a learner a voter, if it has joined and caught up."""
+        async with self._changing:
+            info = self._member(name)
+            status = self._raft.status()
+            if info.member in status.conf_state.voters:
+                return info.member
+            _check_progress(status, info)
+            await self._change(change_of(MemberChangeKind.ADD_VOTER, info))
+            return info.member
+
+    async def remove(self, name: str) -> None:
+        """Remove a member for good.
+
+        Raises:
+            NotLeader: the leader itself was to go, and has handed over: its successor removes it.
+        """
+        async with self._changing:
+            member = self._member(name).member
+            await self._check_quorum_without(member)
+            if member == self._raft.status().member_id:
+                await self._hand_over()
+            removal = MemberChange(MemberChangeKind.REMOVE, member)
+            await self._change(change_of_several((removal,), ()))
+
+    async def _hand_over(self) -> NoReturn:
+        try:
+            await self._leadership.hand_over(self._raft.transfer_leadership)
+        except TransferFailed as error:
+            raise Refused(error_pb2.Error.NO_LEADER, str(error)) from error
+        raise NotLeader(self._leadership.leader_id)
+
+    async def _check_quorum_without(self, member: MemberId) -> None:
+        """Make sure that the voters who stay have a majority that answers.
+
+        Raises:
+            Refused: MEMBER_NEEDED.
+        """
+        until = asyncio.get_running_loop().time() + ANSWER_WAIT_MS / 1000
+        while (lonely := _loneliness_without(self._raft.status(), member)) is not None:
+            if asyncio.get_running_loop().time() > until:
+                raise lonely
+            # A new leader has not heard everybody yet.
+            await asyncio.sleep(ANSWER_PAUSE_MS / 1000)
+
+    @property
+    def _roster(self) -> Roster:
+        return self._raft.status().conf_state.roster
+
+    def _member(self, name: str) -> MemberInfo:
+        info = _named(self._roster, name)
+        if info is None:
+            raise Refused(
+                error_pb2.Error.MEMBER_NOT_FOUND, f'there is no member "{name}"', {"name": name}
+            )
+        return info
+
+    async def _change(self, change: ConfChange) -> None:
+        try:
+            await self._raft.change_membership(change)
+        except (ChangeRefused, ProposalDropped) as error:
+            raise Refused(
+                error_pb2.Error.MEMBERS_CHANGING,
+                f"the members cannot be changed at present: {error}",
+                retry_ms=RETRY_MS,
+            ) from error
+        except ProposalLost as error:
+            raise OutcomeUnknown(str(error)) from error
+
+
+def check_addition(request: pb.AddMemberRequest, cluster_id: str) -> None:
+    """Check a request to add a member.
+
+    Raises:
+        Refused: INVALID_FIELD with all violations.
+    """
+    violations = Violations()
+    if not _NAME.fullmatch(request.name):
+        violations.add("name", f"not 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 _ . -")
+    for path, address in (
+        ("peer_address", request.peer_address),
+        ("address", request.address),
+    ):
+        try:
+            port_of(address)
+        except ConfigInvalid as error:
+            violations.add(path, str(error))
+    if not _DIRECTORY.fullmatch(request.directory_id):
+        violations.add("directory_id", "not the identity of a data directory")
+    if request.cluster_id not in ("", cluster_id):
+        violations.add("cluster_id", f'this is cluster "{cluster_id}"')
+    violations.request_id(request.request_id)
+    violations.raise_any()
+
+
+def _named(roster: Roster, name: str) -> MemberInfo | None:
+    return next((info for info in roster.members if info.name == name), None)
+
+
+def _check_progress(status: NodeStatus, info: MemberInfo) -> None:
+    """Make sure that a learner can take part in the next commit.
+
+    Raises:
+        Refused: NODE_BEHIND.
+    """
+    progress = status.peers.get(info.member)
+    lag = status.last if progress is None else progress.lag_entries
+    answers = progress is not None and progress.is_active
+    follows = progress is not None and progress.state is ProgressState.REPLICATE
+    if not info.directory_id or not answers or not follows or lag > PROMOTION_LAG_ENTRIES_MAX:
+        state = f"{lag} entries behind" if answers else "not answering"
+        state = state if info.directory_id else "not there: its node has not joined"
+        raise Refused(
+            error_pb2.Error.NODE_BEHIND,
+            f'"{info.name}" is {state}: it must catch up before it votes',
+            {"name": info.name, "lag_entries": str(lag)},
+        )
+
+
+def _loneliness_without(status: NodeStatus, member: MemberId) -> Refused | None:
+    """Return the refusal to remove ``member`` if the others could commit nothing without it."""
+    if member not in status.conf_state.voters:
+        return None
+    rest = [voter for voter in status.conf_state.voters if voter != member]
+    answering = [voter for voter in rest if _answers(status, voter)]
+    if 2 * len(answering) > len(rest):
+        return None
+    return Refused(
+        error_pb2.Error.MEMBER_NEEDED,
+        f"of the {len(rest)} voters that would be left only {len(answering)} answer: "
+        f"nothing could be committed any more",
+        {"voters": str(len(rest)), "answering": str(len(answering))},
+    )
+
+
+def _answers(status: NodeStatus, member: MemberId) -> bool:
+    peer = status.peers.get(member)
+    return member == status.member_id or (peer is not None and peer.is_active)
