@@ -34,6 +34,7 @@ def collect(ledger: Ledger) -> list[Write]:
     _collect_sessions(ledger, writes)
     ledger.requests.collect(writes)
     ledger.schedules.collect(writes)
+    ledger.groups.collect(writes)
     ledger.feed.collect(writes)
     ledger.timers.flushed()
     writes.append((META, _meta(ledger)))

@@ -41,7 +41,7 @@ def end(
     if task.state in FINISHED:
         ledger.move(task, kind, state, reason)
         return
-    if state is not GONE:
+    if state is not GONE or task.extras.group:
         task.extras = replace(task.extras, outcome=outcome)
     watcher = ledger.watcher
     if watcher is not None:

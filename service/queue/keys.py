@@ -26,6 +26,8 @@ SESSION: Final = b"s"
 REQUEST: Final = b"q"
 FEED: Final = b"f"
 SCHEDULE: Final = b"c"
+GROUP: Final = b"g"
+MEMBER: Final = b"h"
 
 DELAY_TIMER: Final = 1
 LEASE_TIMER: Final = 2
@@ -54,6 +56,7 @@ _place = Struct(">QQQ")
 _lease = Struct(">BQ")
 _timer = Struct(">BQBIQ")
 _chunk = Struct(">cHQ")
+_member = Struct(">cQIQ")
 
 TASK_KEY_BYTES: Final = _task.size
 
@@ -124,6 +127,22 @@ def session_key(number: int) -> bytes:
 def schedule_key(name: str) -> bytes:
     """Return the key of a schedule's record."""
     return SCHEDULE + name.encode()
+
+
+def group_key(name: str) -> bytes:
+    """Return the key of a group's record."""
+    return GROUP + name.encode()
+
+
+def member_key(group: int, member: tuple[int, int]) -> bytes:
+    """Return the key of a task's membership in a group."""
+    return _member.pack(MEMBER, group, *member)
+
+
+def member_of(key: bytes) -> tuple[int, int]:
+    """Return the tube's number and the task's id out of the key of a membership."""
+    _, _, tube, task = _member.unpack(key)
+    return tube, task
 
 
 def request_key(bucket: int, request_id: str) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import ClusterSettings, Outcome, Reason, Refusal, State
 from service.queue.feed import TUBE_STRIDE, Feed
+from service.queue.group import Groups
 from service.queue.instants import NEVER_MS
 from service.queue.keys import body_key, task_id_of, task_key, timer_scan
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
@@ -70,6 +71,9 @@ class Ledger:
         self.feed = Feed(store, limits)
         self.requests = Requests(store, limits)
         self.schedules = Schedules()
+        self.groups = Groups(store)
+        self.woken: dict[str, None] = {}
+        """Tubes in which tasks became ready that no command told of; for the shell to fetch."""
         self.dirty_tasks: list[Task] = []
         self.dirty_tubes: list[Tube] = []
         self.dirty_sessions: list[Session] = []
@@ -239,6 +243,8 @@ class Ledger:
         elif state is BURIED:
             task.tube.buried.add(task.buried_order)
         self.set_timer(task)
+        if task.extras.group:
+            self.groups.moved(task, kind, before, state)
 
     def welcome(self, task: Task, kind: EventKind, reason: str) -> None:
         """Take a new task into its tube, in its state."""
@@ -252,6 +258,8 @@ class Ledger:
         if state is READY:
             tube.ready.add(task)
         self.set_timer(task)
+        if task.extras.group:
+            self.groups.came(task)
 
     def leave_order(self, task: Task) -> None:
         """Take a task out of the order that it is in, before its order or state changes."""

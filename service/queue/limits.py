@@ -23,6 +23,11 @@ class Limits:
     session_ttr_min_ms: int = 1_000
     """Least time of a session that is kept by heartbeats."""
     schedules_max: int = 10_000
+    groups_max: int = 10_000
+    group_tasks_per_entry_max: int = 1_000
+    """Tasks that the start or the cancellation of a group deals with in one entry."""
+    group_retention_ms: int = 86_400_000
+    """A group is shown for so long after its end, if there is room for it."""
     deadlines_per_entry_max: int = 1_000
     """Deadlines that fire in one entry; the leader proposes the next entry at once for the rest."""
     removals_per_entry_max: int = 1_000

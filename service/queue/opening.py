@@ -81,6 +81,7 @@ def open_ledger(
         ledger.sessions[session.id] = session
         ledger.sessions_by_number[session.number] = session
     ledger.schedules.restore(store)
+    ledger.groups.restore(store)
     ledger.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=True)
     _open_leases(ledger)
     return ledger

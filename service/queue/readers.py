@@ -295,6 +295,7 @@ class Readers(ShellReaders):
             yield session.record()
             yield repr(list(session.held)).encode()
         yield from (schedule.record() for schedule in ledger.schedules)
+        yield from ledger.groups.digest_parts()
         yield ledger.requests.record()
         for request_id, answer in sorted(ledger.requests.items()):
             yield request_id.encode() + answer

@@ -162,6 +162,9 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
             if task.timer is not None:
                 ledger.timers.discard(task.timer)
                 task.timer = None
+            if task.extras.group:
+                task.extras = replace(task.extras, outcome=Outcome.DELETED)
+                ledger.groups.moved(task, EventKind.TRUNCATE, task.state, GONE)
             task.state = GONE
             ledger.forget(task)
         if is_last:
