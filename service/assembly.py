@@ -26,6 +26,7 @@ from service.api.cluster import ClusterApi
 from service.api.endpoint import Surface
 from service.api.feed import FeedApi
 from service.api.forward import Forwarder
+from service.api.groups import GroupApi
 from service.api.mutations import Mutations
 from service.api.outcomes import OutcomeApi
 from service.api.reading import Reading
@@ -214,6 +215,7 @@ class Server:
         self._build_api()
         machine.listen(self._observe_stamp)
         machine.listen(self._applications.applied)
+        machine.listen(self._serve_woken)
         machine.listen(self.scheduler.applied)
         machine.listen(self.outcomes.applied)
         self.roles.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
@@ -259,7 +261,8 @@ class Server:
             tasks.servicer(subscribe.subscribe),
             TubeApi(mutations, reading, self.waiters).servicer(),
             SessionApi(mutations, reading).servicer(),
-            ScheduleApi(mutations, reading, self.clock.now_ms, config.payload_bytes_max).servicer(),
+            GroupApi(mutations, reading).servicer(),
+            ScheduleApi(mutations, reading, self.clock.now_ms).servicer(),
             feed.servicer(),
             cluster.servicer(),
         )
@@ -382,6 +385,12 @@ class Server:
     def _observe_stamp(self, now_ms: int) -> None:
         following = self.roles.phase is Phase.WAITING
         self.clock.observe(now_ms, live=following)
+
+    def _serve_woken(self, _now_ms: int) -> None:
+        """Let consumers have tasks that became ready as a consequence of others."""
+        for tube in self.machine.queue.woken_tubes():
+            self.waiters.feed(tube, 0)
+            self.proposer.wake()
 
     def _look_whether_caught_up(self) -> None:
         if self.roles.phase is Phase.INIT and self.leadership.leader is not None:

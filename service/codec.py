@@ -17,7 +17,7 @@ from service.forms import COMMANDS, Form, bodies, plain_payload_bytes
 from service.queue import commands as core
 from service.queue.values import value
 from taskraft.log.v1 import log_pb2
-from taskraft.v1 import schedule_service_pb2, task_service_pb2, tube_service_pb2
+from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_service_pb2, tube_service_pb2
 
 M = TypeVar("M", bound=Message)
 
@@ -29,6 +29,7 @@ _MAPPED: Final = (
     tube_service_pb2.CreateTubeRequest,
     schedule_service_pb2.CreateScheduleRequest,
     schedule_service_pb2.UpdateScheduleRequest,
+    group_service_pb2.CreateGroupRequest,
 )
 """Requests that hold a map; a put may hold some too."""
 

@@ -10,6 +10,8 @@ from typing import Final
 
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024
 """Default of the configured limit; larger content belongs into an object store."""
+STORED_PAYLOAD_BYTES_MAX: Final = 64 * 1024
+"""Payload of a task that a group or a schedule keeps to put it later."""
 HEADERS_BYTES_MAX: Final = 8 * 1024
 HEADER_NAME_BYTES_MAX: Final = 128
 CONTENT_TYPE_BYTES_MAX: Final = 255

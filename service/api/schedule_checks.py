@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from service import limits
-from service.api.task_checks import check_spec
+from service.api.task_checks import check_stored_spec
 from service.api.violations import Violations
 from service.cron import CronMalformed, cron
 from taskraft.v1 import schedule_service_pb2 as pb
@@ -16,11 +16,11 @@ _CHOICES: Final = {
 }
 
 
-def check_schedule(schedule: pb.Schedule, request_id: str, payload_bytes_max: int) -> None:
+def check_schedule(schedule: pb.Schedule, request_id: str) -> None:
     """Refuse a schedule that breaks a limit, or whose times cannot be reckoned."""
     wrong = Violations()
     wrong.request_id(request_id)
-    _check_name(wrong, "schedule.name", schedule.name)
+    wrong.name("schedule.name", schedule.name)
     wrong.tube("schedule.tube", schedule.tube)
     wrong.in_range("schedule.jitter_ms", schedule.jitter_ms, 0, limits.JITTER_MAX_MS)
     for field, known in _CHOICES.items():
@@ -31,7 +31,7 @@ def check_schedule(schedule: pb.Schedule, request_id: str, payload_bytes_max: in
         cron(schedule.cron, schedule.time_zone)
     except CronMalformed as error:
         wrong.add(f"schedule.{error.field}", str(error))
-    check_spec(wrong, "schedule.spec", schedule.spec, payload_bytes_max)
+    check_stored_spec(wrong, "schedule.spec", schedule.spec)
     wrong.raise_any()
 
 
@@ -39,11 +39,5 @@ def check_schedule_name(name: str, request_id: str) -> None:
     """Refuse a malformed name or request_id."""
     wrong = Violations()
     wrong.request_id(request_id)
-    _check_name(wrong, "name", name)
+    wrong.name("name", name)
     wrong.raise_any()
-
-
-def _check_name(wrong: Violations, path: str, name: str) -> None:
-    if not name:
-        wrong.add(path, "missing")
-    wrong.text(path, name, limits.NAME_BYTES_MAX)

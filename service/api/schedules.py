@@ -30,7 +30,6 @@ class ScheduleApi:
         mutations: proposes.
         reading: has the queue.
         now_ms: the cluster's clock.
-        payload_bytes_max: the configured limit.
     """
 
     def __init__(
@@ -38,12 +37,10 @@ class ScheduleApi:
         mutations: Mutations,
         reading: Reading,
         now_ms: Callable[[], int],
-        payload_bytes_max: int,
     ) -> None:
         self._mutations = mutations
         self._reading = reading
         self._now_ms = now_ms
-        self._payload_bytes_max = payload_bytes_max
 
     def servicer(self) -> Servicer:
         """Return the methods of the service."""
@@ -68,7 +65,7 @@ class ScheduleApi:
     async def create(self, call: Call[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
         """Create a schedule; its first time stands in the log."""
         request = call.request
-        check_schedule(request.schedule, request.request_id, self._payload_bytes_max)
+        check_schedule(request.schedule, request.request_id)
         message = log_pb2.CreateSchedule(
             request=request, next_ms=first_time(request.schedule, self._now_ms())
         )
@@ -83,7 +80,7 @@ class ScheduleApi:
     async def update(self, call: Call[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
         """Replace a schedule."""
         request = call.request
-        check_schedule(request.schedule, request.request_id, self._payload_bytes_max)
+        check_schedule(request.schedule, request.request_id)
         message = log_pb2.UpdateSchedule(
             request=request, next_ms=first_time(request.schedule, self._now_ms())
         )

@@ -12,7 +12,6 @@ from grpc_reflection.v1alpha import reflection
 from service.api.endpoint import Servicer, Surface
 from service.limits import MESSAGE_BYTES_MAX
 from service.roles import Phase
-from taskraft.v1 import group_service_pb2
 
 EVERYTHING: Final = ""
 TASK_SERVICE: Final = "taskraft.v1.TaskService"
@@ -36,11 +35,6 @@ _OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", PING_MS),
     ("grpc.http2.max_ping_strikes", 2),
 )
-
-NOT_YET: Final = (
-    Servicer(group_service_pb2.DESCRIPTOR.services_by_name["GroupService"], (), {}, {}),
-)
-"""Services of the contract that do not exist yet: each of their methods says so."""
 
 
 class PortTaken(Exception):
@@ -75,10 +69,9 @@ def build_server(
 ) -> grpc.aio.Server:
     """Return a server with all services of the contract; it does not listen yet."""
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=calls_max)
-    everything = (*servicers, *NOT_YET)
-    server.add_generic_rpc_handlers(tuple(surface.handler(one) for one in everything))
+    server.add_generic_rpc_handlers(tuple(surface.handler(one) for one in servicers))
     health_pb2_grpc.add_HealthServicer_to_server(health_says.servicer, server)
-    names = [one.service.full_name for one in everything]
+    names = [one.service.full_name for one in servicers]
     names += [health.SERVICE_NAME, reflection.SERVICE_NAME]
     reflection.enable_server_reflection(names, server)
     return server

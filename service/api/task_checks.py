@@ -54,11 +54,16 @@ def check_spec(
         wrong.add(f"{path}.position", f"{spec.position} is unknown")
     wrong.not_yet(f"{path}.unique_key", asked=bool(spec.unique_key))
     wrong.not_yet(f"{path}.on_conflict", asked=spec.on_conflict != 0)
-    wrong.not_yet(f"{path}.group", asked=bool(spec.group))
+    wrong.text(f"{path}.group", spec.group, limits.NAME_BYTES_MAX)
     if spec.HasField("retry"):
         check_retry(wrong, f"{path}.retry", spec.retry)
     if spec.headers:
         _check_headers(wrong, f"{path}.headers", spec)
+
+
+def check_stored_spec(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
+    """Check a task that is kept, to be put later."""
+    check_spec(wrong, path, spec, limits.STORED_PAYLOAD_BYTES_MAX)
 
 
 def _check_headers(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:

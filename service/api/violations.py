@@ -77,6 +77,12 @@ class Violations:
                 f'not 1 to {NAME_BYTES_MAX} characters of letters, digits, "_", "-", "." and ":"',
             )
 
+    def name(self, path: str, name: str) -> None:
+        """Check the name of something that is not a tube."""
+        if not name:
+            self.add(path, "missing")
+        self.text(path, name, NAME_BYTES_MAX)
+
     def pattern(self, path: str, pattern: str) -> None:
         """Check the name of a tube, or a pattern of names."""
         if TUBE_PATTERN.fullmatch(pattern) is None:

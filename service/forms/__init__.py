@@ -11,6 +11,7 @@ from typing import Final
 
 from service.forms.circulation import BURY, DELETE, KICK
 from service.forms.form import Form
+from service.forms.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
 from service.forms.put import PUT, bodies, new_task, payload_bytes, plain_payload_bytes
 from service.forms.schedules import (
     CREATE_SCHEDULE,
@@ -57,6 +58,9 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     KEEP_SESSIONS.number: KEEP_SESSIONS.decode,
     CLOSE_SESSION.number: CLOSE_SESSION.decode,
     ATTACH_SESSION.number: ATTACH_SESSION.decode,
+    CREATE_GROUP.number: CREATE_GROUP.decode,
+    START_GROUP.number: START_GROUP.decode,
+    CANCEL_GROUP.number: CANCEL_GROUP.decode,
     CREATE_SCHEDULE.number: CREATE_SCHEDULE.decode,
     UPDATE_SCHEDULE.number: UPDATE_SCHEDULE.decode,
     DELETE_SCHEDULE.number: DELETE_SCHEDULE.decode,
@@ -69,9 +73,11 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
 __all__ = [
     "ATTACH_SESSION",
     "BURY",
+    "CANCEL_GROUP",
     "CLOSE_SESSION",
     "COMMANDS",
     "CONFIGURE",
+    "CREATE_GROUP",
     "CREATE_SCHEDULE",
     "CREATE_TUBE",
     "DELETE",
@@ -86,6 +92,7 @@ __all__ = [
     "RUN_SCHEDULE",
     "SETTLE",
     "STARTUP",
+    "START_GROUP",
     "TAKE",
     "TRIM_FEED",
     "TRUNCATE_TUBE",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from service.queue.commands import (
     CountResult,
+    GroupResult,
     ItemRefusal,
     KeepResult,
     PutResult,
@@ -68,6 +69,13 @@ class SettingsBefore:
     """The settings were answered."""
 
 
+@value
+class GroupBefore:
+    """A group was answered."""
+
+    name: str
+
+
 Answer: TypeAlias = (
     PutResult
     | SettleResult
@@ -77,6 +85,7 @@ Answer: TypeAlias = (
     | SessionBefore
     | ScheduleBefore
     | SettingsBefore
+    | GroupBefore
 )
 """What is remembered of a result."""
 
@@ -89,6 +98,7 @@ _TUBE: Final = 6
 _SESSION: Final = 7
 _SCHEDULE: Final = 8
 _SETTINGS: Final = 9
+_GROUP: Final = 10
 
 _run = Struct(">BQI")
 _list = Struct(">BI")
@@ -124,6 +134,8 @@ def encode(result: Result) -> bytes:  # noqa: C901 - one line per kind
             return _kind.pack(_SCHEDULE) + schedule.name.encode()
         case SettingsResult():
             return _kind.pack(_SETTINGS)
+        case GroupResult(group):
+            return _kind.pack(_GROUP) + group.name.encode()
         case KeepResult() | StartupResult() | Refusal():
             raise AssertionError(f"{type(result).__name__} is not kept")
         case _:
@@ -140,6 +152,8 @@ def decode(record: bytes) -> Answer:
         return TubeBefore(record[_existed.size :].decode(), bool(record[1]))
     if kind == _SESSION:
         return SessionBefore(record[_kind.size :].decode())
+    if kind == _GROUP:
+        return GroupBefore(record[_kind.size :].decode())
     if kind == _SCHEDULE:
         return ScheduleBefore(record[_kind.size :].decode())
     if kind == _SETTINGS:

@@ -177,5 +177,5 @@ def _meta(ledger: Ledger) -> bytes:
         name = tube.name.encode()
         parts += (REMOVAL.pack(tube.number, next_id, len(name)), name)
     settings = write_settings(ledger.settings)
-    parts += (settings, ledger.requests.record(), ledger.feed.record())
+    parts += (settings, ledger.requests.record(), ledger.feed.record(), ledger.groups.meta())
     return b"".join(parts)

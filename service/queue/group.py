@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from service.queue.task import Task
 
 _record: Final = Struct(">QBBQQQQqqQBHIQ")
+_number: Final = Struct(">Q")
 _HAS_END: Final = 1
 _HAS_ABORT: Final = 2
 _ONLY_IF_PROCESSED: Final = 4
@@ -36,6 +37,9 @@ _TEXTS: Final = 6
 
 OPEN: Final = (READY, DELAYED, TAKEN, HELD)
 """States of a task that has neither ended nor been buried."""
+
+
+_JOINABLE: Final = (GroupState.HELD, GroupState.STARTED)
 
 
 class Group:
@@ -186,6 +190,15 @@ def read_group(record: bytes) -> Group:
     return group
 
 
+def wrong_state(group: Group) -> Refusal:
+    """Say that a group's state does not allow the operation."""
+    return Refusal(
+        Reason.WRONG_STATE,
+        f"group {group.name!r} is {group.state.name}",
+        {"group": group.name, "state": group.state.name},
+    )
+
+
 class Groups:
     """All groups by name, their members, and what has to be done about them.
 
@@ -224,6 +237,13 @@ class Groups:
             text = f"no group is called {name!r}"
             return Refusal(Reason.GROUP_NOT_FOUND, text, {"group": name})
         return group
+
+    def refusal_to_join(self, name: str) -> Refusal | None:
+        """Return why no new task can join a group, or None."""
+        group = self.find(name)
+        if isinstance(group, Refusal):
+            return group
+        return None if group.state in _JOINABLE else wrong_state(group)
 
     def add(self, group: Group) -> None:
         """Take in a new group."""
@@ -284,6 +304,15 @@ class Groups:
         self._dirty.clear()
         self.members.collect(writes)
 
+    def meta(self) -> bytes:
+        """Return the groups' part of the meta record."""
+        return _number.pack(self.number)
+
+    def restore_meta(self, record: bytes, at: int) -> int:
+        """Take the groups' part of the meta record over; return where it ends."""
+        (self.number,) = _number.unpack_from(record, at)
+        return at + _number.size
+
     def restore(self, store: Store) -> None:
         """Read all groups; who has ended first is forgotten first."""
         for _, record in store.scan(GROUP, prefix_stop(GROUP)):
@@ -300,4 +329,3 @@ class Groups:
         for group in self:
             yield group.record()
             yield repr(list(self.members.after(group.number, FIRST))).encode()
-

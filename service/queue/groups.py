@@ -23,14 +23,13 @@ from service.queue.commands import (
     StartGroup,
 )
 from service.queue.endings import end
-from service.queue.group import Group
+from service.queue.group import Group, wrong_state
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, HELD, READY, TAKEN, EventKind
 from service.queue.members import FIRST
 from service.queue.put import put
 
 if TYPE_CHECKING:
-    from service.queue.commands import NewTask
     from service.queue.ledger import Ledger
     from service.queue.task import Task
 
@@ -66,7 +65,7 @@ def start_group(ledger: Ledger, command: StartGroup) -> GroupResult | Refusal:
         _sweep(ledger, group)
         settle_groups(ledger)
     elif group.state is not GroupState.STARTED:
-        return _wrong_state(group)
+        return wrong_state(group)
     return GroupResult(group.view())
 
 
@@ -76,33 +75,13 @@ def cancel_group(ledger: Ledger, command: CancelGroup) -> GroupResult | Refusal:
     if isinstance(group, Refusal):
         return group
     if group.state is GroupState.ENDED:
-        return _wrong_state(group)
+        return wrong_state(group)
     if group.state is not GroupState.CANCELLED or (command.revoke and not group.has_ended):
         group.state = GroupState.CANCELLED
         group.revoke = command.revoke
         _sweep(ledger, group)
         settle_groups(ledger)
     return GroupResult(group.view())
-
-
-def group_refusal(ledger: Ledger, task: NewTask) -> Refusal | None:
-    """Return why a new task cannot join its group, or None."""
-    if not task.group:
-        return None
-    group = ledger.groups.find(task.group)
-    if isinstance(group, Refusal):
-        return group
-    if group.state not in (GroupState.HELD, GroupState.STARTED):
-        return _wrong_state(group)
-    return None
-
-
-def _wrong_state(group: Group) -> Refusal:
-    return Refusal(
-        Reason.WRONG_STATE,
-        f"group {group.name!r} is {group.state.name}",
-        {"group": group.name, "state": group.state.name},
-    )
 
 
 # --------------------------------------------------------------------------------------- in steps

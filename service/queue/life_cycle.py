@@ -74,6 +74,9 @@ class Operation(IntEnum):
     EXHAUST = 23
     EXHAUST_REMOVE = 24
     MOVE = 25
+    PUT_HELD = 40
+    GROUP_START = 41
+    GROUP_START_DELAYED = 42
 
 
 GONE: Final = State.GONE
@@ -143,6 +146,12 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (DONE, Operation.DELETE): GONE,
     (DONE, Operation.RETENTION_END): GONE,
     (DONE, Operation.TRUNCATE): GONE,
+    (GONE, Operation.PUT_HELD): HELD,
+    (HELD, Operation.GROUP_START): READY,
+    (HELD, Operation.GROUP_START_DELAYED): DELAYED,
+    (HELD, Operation.DELETE): GONE,
+    (HELD, Operation.TTL_END): GONE,
+    (HELD, Operation.TRUNCATE): GONE,
     (ZOMBIE, Operation.DELETE): GONE,
     (ZOMBIE, Operation.RETENTION_END): GONE,
     (ZOMBIE, Operation.TRUNCATE): GONE,

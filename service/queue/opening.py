@@ -70,6 +70,7 @@ def open_ledger(
     ledger.settings, at = read_settings(meta, at)
     at = ledger.requests.restore(meta, at)
     at = ledger.feed.restore(meta, at)
+    at = ledger.groups.restore_meta(meta, at)
     assert at == len(meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
         tube = read_tube(record, store, limits)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
     Extras,
+    GroupState,
     ItemRefusal,
     NewTask,
     Position,
@@ -16,7 +17,7 @@ from service.queue.commands import (
 )
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after, lengthened
-from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
+from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
 from service.queue.profiles import suitable_task
 from service.queue.task import Task, Terms
 
@@ -30,12 +31,15 @@ PUT: Final = EventKind.PUT
 IN_ORDER: Final = Position.IN_ORDER
 
 
-def put(ledger: Ledger, command: Put) -> PutResult | Refusal:
-    """Put tasks in order; with ``atomic`` all or none."""
+def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | Refusal:
+    """Put tasks in order; with ``atomic`` all or none.
+
+    What is owed (the end of a group) is held back neither by a pause nor by the capacity.
+    """
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    if tube.options.put_paused:
+    if tube.options.put_paused and not is_owed:
         return Refusal(
             Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name}
         )
@@ -53,13 +57,14 @@ def put(ledger: Ledger, command: Put) -> PutResult | Refusal:
         or task.position is not IN_ORDER
         or task.subqueue
         or task.retry is not None
+        or task.group
     }
     refused = [
         ItemRefusal(place, refusal)
         for place, task in wishes.items()
-        if (refusal := _refusal(tube, task)) is not None
+        if (refusal := _refusal(ledger, tube, task)) is not None
     ]
-    if tube.has_capacity:
+    if tube.has_capacity and not is_owed:
         refused = _without_room(tube, tasks, refused)
     if not refused:
         return PutResult(_store(ledger, tube, tasks, has_wishes=bool(wishes)))
@@ -119,8 +124,8 @@ def terms_of(tube: Tube, task: NewTask, now_ms: int) -> Terms:
     )
 
 
-def _refusal(tube: Tube, task: NewTask) -> Refusal | None:
-    """Return why a task is not for this kind of tube, or None."""
+def _refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why a task is not for this kind of tube, or not for its group, or None."""
     wishes: dict[str, int | str | None] = {}
     if not tube.has_subqueues:
         wishes["subqueue"] = task.subqueue or None
@@ -140,8 +145,23 @@ def _refusal(tube: Tube, task: NewTask) -> Refusal | None:
                 {"field": field, "kind": tube.kind.name},
             )
     if task.priority is not None:
-        return tube.priority_refusal("priority", task.priority)
-    return None
+        refusal = tube.priority_refusal("priority", task.priority)
+        if refusal is not None:
+            return refusal
+    return ledger.groups.refusal_to_join(task.group) if task.group else None
+
+
+def _give_extras(ledger: Ledger, task: Task, new: NewTask) -> bool:
+    """Give a new task its rare attributes; tell whether its group holds it."""
+    task.extras = Extras(retry=new.retry, group=new.group)
+    if not new.group:
+        return False
+    ledger.groups.came(task)
+    group = ledger.groups.get(new.group)
+    if group is None or group.state is not GroupState.HELD:
+        return False
+    task.state = HELD
+    return True
 
 
 def _store(
@@ -157,15 +177,15 @@ def _store(
     ready: list[Task] = []
     add_ready = ready.append
     terms = terms_of(tube, NewTask(b"", 0), now_ms)
-    delayed = payload_bytes = resident_bytes = 0
+    delayed = held = payload_bytes = resident_bytes = 0
     first_id = task_id = tube.next_id
     for new in new_tasks:
         if has_wishes:
             terms = terms_of(tube, new, now_ms)
         body, size, task_type, subqueue = new.body, new.payload_bytes, new.type, new.subqueue
         task = Task(tube, task_id, terms, now_ms, body, size, task_type, subqueue)
-        if has_wishes and new.retry is not None:
-            task.extras = Extras(retry=new.retry)
+        if has_wishes and (new.retry is not None or new.group):
+            held += _give_extras(ledger, task, new)
         tasks[task_id] = task
         add_dirty(task)
         state = task.state
@@ -206,5 +226,7 @@ def _store(
     ledger.resident_bytes += resident_bytes
     ledger.touch_tube(tube)
     tube.counters.count(PUT, GONE, READY, task_id - first_id - delayed, payload_bytes)
-    tube.counters.count(PUT, GONE, DELAYED, delayed)
+    tube.counters.count(PUT, GONE, DELAYED, delayed - held)
+    if held:
+        tube.counters.count(PUT, GONE, HELD, held)
     return range(first_id, task_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from service.queue.answer_codec import (
+    GroupBefore,
     ScheduleBefore,
     SessionBefore,
     SettingsBefore,
@@ -23,14 +24,17 @@ from service.queue.collect import collect
 from service.queue.commands import (
     AttachSession,
     Bury,
+    CancelGroup,
     CloseSession,
     Configure,
     CountResult,
+    CreateGroup,
     CreateSchedule,
     CreateTube,
     Delete,
     DeleteSchedule,
     DropTube,
+    GroupResult,
     KeepSessions,
     Kick,
     OpenSession,
@@ -45,6 +49,7 @@ from service.queue.commands import (
     SettingsResult,
     Settle,
     SettleResult,
+    StartGroup,
     Startup,
     Take,
     TakeResult,
@@ -55,6 +60,14 @@ from service.queue.commands import (
     UpdateTube,
 )
 from service.queue.editor import unchanged
+from service.queue.groups import (
+    cancel_group,
+    create_group,
+    forget_groups,
+    settle_groups,
+    start_group,
+    sweep_groups,
+)
 from service.queue.opening import bare_task, open_ledger
 from service.queue.put import put
 from service.queue.readers import Readers
@@ -114,10 +127,19 @@ class Queue(Readers):
         assert index > ledger.index, f"entry {index} after {ledger.index}"
         ledger.index = index
         ledger.place = 0
+        groups = ledger.groups
         advance(ledger, now_ms)
-        results = [_answer(ledger, command) for command in commands]
+        settle_groups(ledger)
+        results = []
+        for command in commands:
+            results.append(_answer(ledger, command))
+            if groups.complete:
+                settle_groups(ledger)
         if ledger.removals:
             clear_away(ledger, ledger.limits.removals_per_entry_max)
+            settle_groups(ledger)
+        sweep_groups(ledger)
+        forget_groups(ledger)
         return results
 
     def collect_writes(self) -> Iterable[Write]:
@@ -195,6 +217,12 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return update_tube(ledger, command)
         case Configure():
             return configure(ledger, command)
+        case CreateGroup():
+            return create_group(ledger, command)
+        case StartGroup():
+            return start_group(ledger, command)
+        case CancelGroup():
+            return cancel_group(ledger, command)
         case CreateSchedule():
             return create_schedule(ledger, command)
         case UpdateSchedule():
@@ -228,6 +256,9 @@ def _repeat(ledger: Ledger, record: bytes) -> Result:
             return session if isinstance(session, Refusal) else SessionResult(session.view())
         case SettingsBefore():
             return SettingsResult(ledger.settings)
+        case GroupBefore(name):
+            group = ledger.groups.find(name)
+            return group if isinstance(group, Refusal) else GroupResult(group.view())
         case ScheduleBefore(name):
             schedule = ledger.schedules.find(name)
             return schedule if isinstance(schedule, Refusal) else ScheduleResult(schedule.view())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from service.queue.commands import ScheduleView
+    from service.queue.commands import GroupView, ScheduleView
     from service.queue.ledger import Ledger
     from service.queue.watch import Watch
 
@@ -33,6 +33,24 @@ class ShellReaders:
         schedules = self._ledger.schedules
         changed, schedules.changed = schedules.changed, {}
         return changed
+
+    # -------------------------------------------------------------------------------------- groups
+
+    def group(self, name: str) -> GroupView | None:
+        """Return a group, or None."""
+        group = self._ledger.groups.get(name)
+        return group.view() if group is not None else None
+
+    def groups(self) -> list[GroupView]:
+        """Return all groups in order of their names."""
+        return [group.view() for group in self._ledger.groups]
+
+    def woken_tubes(self) -> Iterable[str]:
+        """Return the tubes that got ready tasks which no command told of, since the last call."""
+        woken = self._ledger.woken
+        if woken:
+            self._ledger.woken = {}
+        return woken
 
     # ------------------------------------------------------------------------------- awaited tasks
 

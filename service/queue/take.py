@@ -94,6 +94,8 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
         end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
         return no_task(task.id)
     tubes[0].ready.claim(task)
+    if task.state is BURIED and task.extras.group:
+        ledger.groups.moved(task, TAKE, BURIED, TAKEN)
     return [task]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from service.queue.commands import (
     CountResult,
     CreateTube,
     DropTube,
+    Outcome,
     Reason,
     Refusal,
     TruncateTube,

@@ -15,6 +15,15 @@ from service.queue.commands.circulation import (
     Delete,
     Kick,
 )
+from service.queue.commands.groups import (
+    CancelGroup,
+    CreateGroup,
+    GroupResult,
+    GroupState,
+    GroupTask,
+    GroupView,
+    StartGroup,
+)
 from service.queue.commands.leadership import (
     Startup,
     StartupResult,
@@ -130,6 +139,9 @@ Command: TypeAlias = (
     | KeepSessions
     | AttachSession
     | CloseSession
+    | CreateGroup
+    | StartGroup
+    | CancelGroup
     | CreateSchedule
     | UpdateSchedule
     | DeleteSchedule
@@ -146,6 +158,7 @@ Result: TypeAlias = (
     | TubeResult
     | SessionResult
     | KeepResult
+    | GroupResult
     | ScheduleResult
     | SettingsResult
     | StartupResult
@@ -163,11 +176,13 @@ __all__ = [
     "AttachSession",
     "Bury",
     "BuryTaken",
+    "CancelGroup",
     "CloseSession",
     "ClusterSettings",
     "Command",
     "Configure",
     "CountResult",
+    "CreateGroup",
     "CreateSchedule",
     "CreateTube",
     "Delete",
@@ -177,6 +192,10 @@ __all__ = [
     "Exhausted",
     "Extras",
     "Failure",
+    "GroupResult",
+    "GroupState",
+    "GroupTask",
+    "GroupView",
     "ItemRefusal",
     "Keep",
     "KeepResult",
@@ -209,6 +228,7 @@ __all__ = [
     "SettleResult",
     "Settlement",
     "Slot",
+    "StartGroup",
     "Startup",
     "StartupResult",
     "State",

@@ -1,16 +1,23 @@
 """What is wrong with calls about what is above single tasks: method, request, reason."""
 
-from taskraft.v1 import schedule_service_pb2, task_pb2
+from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
 INVALID = "INVALID_FIELD"
-SERVICES = (schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],)
+SERVICES = (
+    group_service_pb2.DESCRIPTOR.services_by_name["GroupService"],
+    schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
+)
 IMPLEMENTED = {
     "CreateSchedule",
     "UpdateSchedule",
     "DeleteSchedule",
     "ListSchedules",
     "WaitTasks",
+    "CreateGroup",
+    "StartGroup",
+    "CancelGroup",
+    "GetGroup",
 }
 
 
@@ -31,7 +38,28 @@ def put(tasks=1, **fields):
     return pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec()] * tasks, **fields)
 
 
+def group(**fields):
+    named = group_service_pb2.Group(**({"name": "g"} | fields))
+    return group_service_pb2.CreateGroupRequest(group=named)
+
+
+def follower(tube="emails", **spec):
+    return group_service_pb2.GroupTask(tube=tube, spec=task_pb2.TaskSpec(**spec))
+
+
 CASES = [
+    ("CreateGroup", group(name=""), INVALID),
+    ("CreateGroup", group(name="x" * 129), INVALID),
+    ("CreateGroup", group(end_task=follower(tube="a b")), INVALID),
+    ("CreateGroup", group(abort_task=follower(delay_ms=-1)), INVALID),
+    ("CreateGroup", group(end_task=follower(payload=b"x" * 65_537)), "PAYLOAD_TOO_LARGE"),
+    ("CreateGroup", group(only_if_processed=True), INVALID),
+    ("StartGroup", group_service_pb2.StartGroupRequest(name="nobody"), "GROUP_NOT_FOUND"),
+    ("StartGroup", group_service_pb2.StartGroupRequest(), INVALID),
+    ("CancelGroup", group_service_pb2.CancelGroupRequest(name="nobody"), "GROUP_NOT_FOUND"),
+    ("CancelGroup", group_service_pb2.CancelGroupRequest(name="x" * 129), INVALID),
+    ("GetGroup", group_service_pb2.GetGroupRequest(name="nobody"), "GROUP_NOT_FOUND"),
+    ("GetGroup", group_service_pb2.GetGroupRequest(), INVALID),
     ("WaitTasks", wait(1, tube="a b"), INVALID),
     ("WaitTasks", wait(1, tube="nowhere"), "TUBE_NOT_FOUND"),
     ("WaitTasks", wait(), INVALID),
@@ -55,7 +83,7 @@ CASES = [
     ("CreateSchedule", create(catch_up=9), INVALID),
     ("CreateSchedule", create(overlap=9), INVALID),
     ("CreateSchedule", create(spec=task_pb2.TaskSpec(delay_ms=-1)), INVALID),
-    ("CreateSchedule", create(spec=task_pb2.TaskSpec(payload=b"x" * 1025)), "PAYLOAD_TOO_LARGE"),
+    ("CreateSchedule", create(spec=task_pb2.TaskSpec(payload=b"x" * 65_537)), "PAYLOAD_TOO_LARGE"),
     (
         "CreateSchedule",
         schedule_service_pb2.CreateScheduleRequest(schedule=schedule(), request_id="x" * 65),

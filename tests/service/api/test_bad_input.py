@@ -5,7 +5,6 @@ import pytest
 from google.protobuf import field_mask_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from service.api.server import NOT_YET
 from service.limits import HEADERS_BYTES_MAX, PUT_TASKS_MAX
 from taskraft.v1 import (
     cluster_service_pb2,
@@ -29,7 +28,7 @@ SERVICES = [
         (feed_service_pb2, "FeedService"),
         (cluster_service_pb2, "ClusterService"),
     )
-] + [*above.SERVICES, *(servicer.service for servicer in NOT_YET)]
+] + [*above.SERVICES]
 IMPLEMENTED = above.IMPLEMENTED | {
     "PutTasks",
     "TakeTasks",
@@ -135,7 +134,6 @@ CASES = [
     ("PutTasks", put_one(payload=b"x" * 1025, priority=1), "PAYLOAD_TOO_LARGE"),
     ("PutTasks", put_one(headers={"x": b"y" * HEADERS_BYTES_MAX}), "PAYLOAD_TOO_LARGE"),
     ("PutTasks", put_one(unique_key=["k"]), NOT_IMPLEMENTED),
-    ("PutTasks", put_one(group="g"), NOT_IMPLEMENTED),
     ("PutTasks", put_one(retry=task_pb2.RetryPolicy(attempts_max=-3)), INVALID),
     ("PutTasks", put_one(retry=task_pb2.RetryPolicy(exhausted=99)), INVALID),
     ("PutTasks", put_one(on_conflict=task_pb2.TaskSpec.RETURN_EXISTING), NOT_IMPLEMENTED),
@@ -404,6 +402,7 @@ def parts(node):
         queue.list_tasks("emails", (), 0, 100),
         queue.sessions(),
         queue.schedules(),
+        queue.groups(),
         [(view.low_seq, view.high_seq) for view in queue.feed.views()],
         queue.statistics(["emails"]),
     )

@@ -285,6 +285,7 @@ def tasks(found):
             visible_at_ms=EPOCH_MS + int(found["at"]) if "at" in found else None,
             type=found.get("type", ""),
             subqueue=found.get("subqueue", ""),
+            group=found.get("group", ""),
             position=position(found),
             retry=retry(found),
         )

@@ -1,35 +1,51 @@
-"""The words of scenario files for what is above single tasks: schedules.
+"""The words of scenario files for what is above single tasks: groups, schedules.
+
+    group NAME end=mail/body abort=mail/body only      the tasks that it puts: tube and body
+    start-group NAME
+    cancel-group NAME revoke
 
     schedule NAME tube=mail next=60 body=x overlap=skip paused pattern=daily
     reschedule NAME ...          the same words; replaces it
     unschedule NAME
     run NAME version=1 slots=60,120 until=120 next=180
 
-``schedules`` asks for all of them.
+``schedules`` and ``groups`` ask for all of them.
 """
 
 from __future__ import annotations
 
 from service.queue.commands import (
+    CancelGroup,
+    CreateGroup,
     CreateSchedule,
     DeleteSchedule,
+    GroupResult,
+    GroupTask,
     Overlap,
     RunSchedule,
     ScheduleOptions,
     ScheduleResult,
     Slot,
+    StartGroup,
     UpdateSchedule,
 )
 
 EPOCH_MS = 1_000_000
 """The clock's time at the beginning; instants are shown relative to it."""
-QUESTIONS = ("schedules",)
-FLAGS = ("paused",)
+QUESTIONS = ("schedules", "groups")
+FLAGS = ("paused", "only", "revoke")
 
 
 def command(word, target, found):
     """Read a command."""
     match word:
+        case "group":
+            tasks = [group_task(found.get(name)) for name in ("end", "abort")]
+            return CreateGroup(target, *tasks, "only" in found)
+        case "start-group":
+            return StartGroup(target)
+        case "cancel-group":
+            return CancelGroup(target, "revoke" in found)
         case "schedule":
             return CreateSchedule(target, schedule_options(found), at(found, "next"))
         case "reschedule":
@@ -47,6 +63,13 @@ def command(word, target, found):
             )
         case _:
             raise AssertionError(word)
+
+
+def group_task(text):
+    if text is None:
+        return None
+    tube, body = text.split("/")
+    return GroupTask(tube, body.encode())
 
 
 def schedule_options(found):
@@ -69,8 +92,20 @@ def instant(at_ms):
 
 def ask(queue, word, _rest):
     """Answer a question."""
+    if word == "groups":
+        return [group(view) for view in queue.groups()] or ["none"]
     assert word == "schedules", word
     return [schedule(view) for view in queue.schedules()] or ["none"]
+
+
+def group(view):
+    parts = [f"{view.name} {view.state.name}"]
+    counts = ("open", "processed", "failed", "cancelled")
+    parts += [f"{name} {getattr(view, name)}" for name in counts if getattr(view, name)]
+    parts += [f"ended {instant(view.ended_ms)}"] if view.ended_ms else []
+    parts += [f"put {view.last_task_id}"] if view.last_task_id else []
+    parts += [view.refusal.reason.name] if view.refusal else []
+    return ", ".join(parts)
 
 
 def schedule(view):
@@ -90,6 +125,8 @@ def schedule(view):
 def told(result):
     """Return the answer to a command as lines."""
     match result:
+        case GroupResult(view):
+            return [group(view)]
         case ScheduleResult(view):
             return [schedule(view)]
         case _:

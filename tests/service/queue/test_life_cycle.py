@@ -9,6 +9,7 @@ from service.queue.commands import (
     Bury,
     BuryTaken,
     CloseSession,
+    CreateGroup,
     CreateTube,
     Delete,
     Exhausted,
@@ -25,6 +26,7 @@ from service.queue.commands import (
     ReleaseAll,
     RetryPolicy,
     Settle,
+    StartGroup,
     Startup,
     State,
     Take,
@@ -40,7 +42,7 @@ from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
-IMPLEMENTED = tuple(state for state in State if state is not State.HELD)
+IMPLEMENTED = tuple(State)
 TOKEN = 1
 SESSION = "session-of-the-holder"
 COMMANDS = {
@@ -64,9 +66,12 @@ COMMANDS = {
     Operation.SESSION_END: CloseSession(SESSION),
     Operation.RELEASE_ALL: ReleaseAll("tube"),
     Operation.TRUNCATE: TruncateTube("tube"),
+    Operation.GROUP_START: StartGroup("group"),
 }
 ONE_ATTEMPT = RetryPolicy(attempts_max=1, exhausted=Exhausted.REMOVE)
-WISHES = {Operation.EXHAUST_REMOVE: {"retry": ONE_ATTEMPT}}
+WISHES = {
+    Operation.EXHAUST_REMOVE: {"retry": ONE_ATTEMPT},
+}
 EVENTS = {Operation.MOVE: 2}
 """Operations with more than one event: a move has one in each tube."""
 CLOCK = {
@@ -93,6 +98,9 @@ class Stage:
             return
         if state is State.DELAYED:
             wishes.setdefault("delay_ms", 50)
+        if state is State.HELD:
+            self.do(CreateGroup("group"))
+            wishes["group"] = "group"
         self.do(Put("tube", [NewTask(b"", 0, **wishes)]))
         if state in (State.TAKEN, State.DONE, State.ZOMBIE):
             self.do(Take(["tube"], SESSION))
@@ -175,6 +183,14 @@ def test_time_to_live_ends_the_states_of_its_scope(state, scope):
     assert stage.state() is (State.GONE if ends else state)
 
 
+def test_a_held_task_whose_delay_is_not_over_is_delayed_by_the_start():
+    stage = Stage(State.HELD, delay_ms=50)
+    stage.do(StartGroup("group"), now_ms=1_049)
+    assert stage.state() is LIFE_CYCLE[State.HELD, Operation.GROUP_START_DELAYED]
+    stage.do(now_ms=1_050)
+    assert stage.state() is State.READY
+
+
 def test_lease_ends_with_the_time_to_live():
     """tarantool/queue, fifottl: events `ttr`, then `ttl`."""
     stage = Stage(State.TAKEN, ttl_ms=50)
@@ -203,9 +219,14 @@ def test_put_follows_the_table(delay_ms, operation):
     assert stage.state() is LIFE_CYCLE[State.GONE, operation]
 
 
+def test_a_put_into_a_group_that_was_not_started_is_held():
+    assert Stage(State.HELD).state() is LIFE_CYCLE[State.GONE, Operation.PUT_HELD]
+
+
 def test_every_operation_is_walked():
     """No operation was forgotten here."""
     walked = {*COMMANDS, *CLOCK, Operation.TTL_END, Operation.PUT, Operation.PUT_DELAYED}
+    walked |= {Operation.PUT_HELD, Operation.GROUP_START_DELAYED}
     assert walked == set(Operation)
     assert STATES[State.HELD] is State.HELD
 

@@ -6,6 +6,7 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from taskraft.v1 import error_pb2 as _error_pb2
 from taskraft.v1 import task_pb2 as _task_pb2
 import builtins as _builtins
 import sys
@@ -20,7 +21,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GroupTask(_message.Message):
-    """A task that is put when a group ends."""
+    """A task that is put when a group ends; neither a pause nor the capacity of its tube holds it back. Its
+    content may have 64 KiB.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -48,7 +51,7 @@ Global___GroupTask: _TypeAlias = GroupTask  # noqa: Y015
 
 @_typing.final
 class Group(_message.Message):
-    """A set of tasks with a common end."""
+    """A set of tasks with a common end. A group is shown for a day after its end, if there is room for it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -65,9 +68,9 @@ class Group(_message.Message):
         STARTED: Group._State.ValueType  # 2
         """Its tasks are worked on."""
         ENDED: Group._State.ValueType  # 3
-        """All tasks have ended and the end task was put."""
+        """All tasks have ended, and in the same moment the end task was put."""
         CANCELLED: Group._State.ValueType  # 4
-        """It was cancelled."""
+        """It was cancelled; it has ended when no task is open any more."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper):
         """Where in its life a group is."""
@@ -79,9 +82,9 @@ class Group(_message.Message):
     STARTED: Group.State.ValueType  # 2
     """Its tasks are worked on."""
     ENDED: Group.State.ValueType  # 3
-    """All tasks have ended and the end task was put."""
+    """All tasks have ended, and in the same moment the end task was put."""
     CANCELLED: Group.State.ValueType  # 4
-    """It was cancelled."""
+    """It was cancelled; it has ended when no task is open any more."""
 
     NAME_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -92,20 +95,30 @@ class Group(_message.Message):
     END_TASK_FIELD_NUMBER: _builtins.int
     ABORT_TASK_FIELD_NUMBER: _builtins.int
     ONLY_IF_PROCESSED_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    LAST_TASK_ID_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 128 bytes; unique in the cluster."""
     state: Global___Group.State.ValueType
     """Where in its life it is."""
     open: _builtins.int
-    """Tasks that have not ended."""
+    """Tasks that have neither ended nor been buried."""
     processed: _builtins.int
     """Tasks that were acknowledged."""
     failed: _builtins.int
-    """Tasks that failed, expired or are buried."""
+    """Tasks that failed, expired or are buried. One that is kicked before the group ends is open again."""
     cancelled: _builtins.int
     """Tasks that were deleted or cancelled."""
     only_if_processed: _builtins.bool
     """The end task is put only if every task was acknowledged."""
+    created_ms: _builtins.int
+    """When it was created. Set by the server."""
+    ended_ms: _builtins.int
+    """When its last task ended. 0: not yet. Set by the server."""
+    last_task_id: _builtins.int
+    """Id of the end task or abort task. 0: none was put. Set by the server."""
     @_builtins.property
     def end_task(self) -> Global___GroupTask:
         """Put when all tasks have ended."""
@@ -113,6 +126,12 @@ class Group(_message.Message):
     @_builtins.property
     def abort_task(self) -> Global___GroupTask:
         """Put instead when the group was cancelled or, with only_if_processed, when a task has failed."""
+
+    @_builtins.property
+    def last_error(self) -> _error_pb2.Error:
+        """Why that task could not be put: its tube does not exist, or does not take such a task. Set by the
+        server.
+        """
 
     def __init__(
         self,
@@ -126,10 +145,14 @@ class Group(_message.Message):
         end_task: Global___GroupTask | None = ...,
         abort_task: Global___GroupTask | None = ...,
         only_if_processed: _builtins.bool = ...,
+        created_ms: _builtins.int = ...,
+        ended_ms: _builtins.int = ...,
+        last_task_id: _builtins.int = ...,
+        last_error: _error_pb2.Error | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "end_task", b"end_task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "end_task", b"end_task", "last_error", b"last_error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "cancelled", b"cancelled", "end_task", b"end_task", "failed", b"failed", "name", b"name", "only_if_processed", b"only_if_processed", "open", b"open", "processed", b"processed", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_task", b"abort_task", "cancelled", b"cancelled", "created_ms", b"created_ms", "end_task", b"end_task", "ended_ms", b"ended_ms", "failed", b"failed", "last_error", b"last_error", "last_task_id", b"last_task_id", "name", b"name", "only_if_processed", b"only_if_processed", "open", b"open", "processed", b"processed", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -259,7 +282,7 @@ class CancelGroupRequest(_message.Message):
     name: _builtins.str
     """Its name."""
     revoke: _builtins.bool
-    """Also end the leases of its taken tasks; otherwise they may be finished."""
+    """Also remove its taken tasks; otherwise their holders are asked to stop, but may finish them."""
     def __init__(
         self,
         *,

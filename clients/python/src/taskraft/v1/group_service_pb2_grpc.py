@@ -69,14 +69,14 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StartGroup(self, request, context):
-        """Starts a group: its held tasks become ready.
+        """Starts a group: its held tasks become ready, many in steps. Without tasks it ends at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelGroup(self, request, context):
-        """Cancels a group: its waiting tasks are removed.
+        """Cancels a group: its waiting tasks are removed, many in steps.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

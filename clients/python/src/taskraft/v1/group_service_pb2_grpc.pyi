@@ -36,9 +36,9 @@ class GroupServiceStub:
     CreateGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.CreateGroupRequest, _group_service_pb2.CreateGroupResponse]
     """Creates a group."""
     StartGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.StartGroupRequest, _group_service_pb2.StartGroupResponse]
-    """Starts a group: its held tasks become ready."""
+    """Starts a group: its held tasks become ready, many in steps. Without tasks it ends at once."""
     CancelGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.CancelGroupRequest, _group_service_pb2.CancelGroupResponse]
-    """Cancels a group: its waiting tasks are removed."""
+    """Cancels a group: its waiting tasks are removed, many in steps."""
     GetGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.GetGroupRequest, _group_service_pb2.GetGroupResponse]
     """Shows a group."""
 
@@ -50,9 +50,9 @@ class GroupServiceAsyncStub(GroupServiceStub):
     CreateGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.CreateGroupRequest, _group_service_pb2.CreateGroupResponse]  # type: ignore[assignment]
     """Creates a group."""
     StartGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.StartGroupRequest, _group_service_pb2.StartGroupResponse]  # type: ignore[assignment]
-    """Starts a group: its held tasks become ready."""
+    """Starts a group: its held tasks become ready, many in steps. Without tasks it ends at once."""
     CancelGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.CancelGroupRequest, _group_service_pb2.CancelGroupResponse]  # type: ignore[assignment]
-    """Cancels a group: its waiting tasks are removed."""
+    """Cancels a group: its waiting tasks are removed, many in steps."""
     GetGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.GetGroupRequest, _group_service_pb2.GetGroupResponse]  # type: ignore[assignment]
     """Shows a group."""
 
@@ -73,7 +73,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.StartGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.StartGroupResponse, _abc.Awaitable[_group_service_pb2.StartGroupResponse]]:
-        """Starts a group: its held tasks become ready."""
+        """Starts a group: its held tasks become ready, many in steps. Without tasks it ends at once."""
 
     @_abc_1.abstractmethod
     def CancelGroup(
@@ -81,7 +81,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.CancelGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.CancelGroupResponse, _abc.Awaitable[_group_service_pb2.CancelGroupResponse]]:
-        """Cancels a group: its waiting tasks are removed."""
+        """Cancels a group: its waiting tasks are removed, many in steps."""
 
     @_abc_1.abstractmethod
     def GetGroup(

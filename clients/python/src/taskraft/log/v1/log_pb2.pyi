@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from taskraft.v1 import cluster_service_pb2 as _cluster_service_pb2
+from taskraft.v1 import group_service_pb2 as _group_service_pb2
 from taskraft.v1 import schedule_service_pb2 as _schedule_service_pb2
 from taskraft.v1 import session_service_pb2 as _session_service_pb2
 from taskraft.v1 import task_service_pb2 as _task_service_pb2
@@ -86,6 +87,9 @@ class Command(_message.Message):
     UPDATE_SCHEDULE_FIELD_NUMBER: _builtins.int
     DELETE_SCHEDULE_FIELD_NUMBER: _builtins.int
     RUN_SCHEDULE_FIELD_NUMBER: _builtins.int
+    CREATE_GROUP_FIELD_NUMBER: _builtins.int
+    START_GROUP_FIELD_NUMBER: _builtins.int
+    CANCEL_GROUP_FIELD_NUMBER: _builtins.int
     request_hash: _builtins.int
     """Hash of the client's request, which tells a repetition from a reused request_id. 0: none."""
     @_builtins.property
@@ -184,6 +188,18 @@ class Command(_message.Message):
     def run_schedule(self) -> Global___RunSchedule:
         """Put the tasks of times that are due."""
 
+    @_builtins.property
+    def create_group(self) -> _group_service_pb2.CreateGroupRequest:
+        """Create a group."""
+
+    @_builtins.property
+    def start_group(self) -> _group_service_pb2.StartGroupRequest:
+        """Start a group."""
+
+    @_builtins.property
+    def cancel_group(self) -> _group_service_pb2.CancelGroupRequest:
+        """Cancel a group."""
+
     def __init__(
         self,
         *,
@@ -212,12 +228,15 @@ class Command(_message.Message):
         update_schedule: Global___UpdateSchedule | None = ...,
         delete_schedule: _schedule_service_pb2.DeleteScheduleRequest | None = ...,
         run_schedule: Global___RunSchedule | None = ...,
+        create_group: _group_service_pb2.CreateGroupRequest | None = ...,
+        start_group: _group_service_pb2.StartGroupRequest | None = ...,
+        cancel_group: _group_service_pb2.CancelGroupRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "close_session", b"close_session", "configure", b"configure", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "run_schedule", b"run_schedule", "settle", b"settle", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "run_schedule", b"run_schedule", "settle", b"settle", "start_group", b"start_group", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "close_session", b"close_session", "configure", b"configure", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "run_schedule", b"run_schedule", "settle", b"settle", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "run_schedule", b"run_schedule", "settle", b"settle", "start_group", b"start_group", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

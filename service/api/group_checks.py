@@ -1,0 +1,30 @@
+"""Check the requests of GroupService against the limits of the contract."""
+
+from __future__ import annotations
+
+from service.api.task_checks import check_stored_spec
+from service.api.violations import Violations
+from taskraft.v1 import group_service_pb2 as pb
+
+
+def check_create_group(request: pb.CreateGroupRequest) -> None:
+    """Refuse a group that breaks a limit."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.name("group.name", request.group.name)
+    for field in ("end_task", "abort_task"):
+        if request.group.HasField(field):
+            task = getattr(request.group, field)
+            wrong.tube(f"group.{field}.tube", task.tube)
+            check_stored_spec(wrong, f"group.{field}.spec", task.spec)
+    if request.group.only_if_processed and not request.group.HasField("end_task"):
+        wrong.add("group.only_if_processed", "given without end_task")
+    wrong.raise_any()
+
+
+def check_group_name(name: str, request_id: str = "") -> None:
+    """Refuse a malformed name or request_id."""
+    wrong = Violations()
+    wrong.request_id(request_id)
+    wrong.name("name", name)
+    wrong.raise_any()
