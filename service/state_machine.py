@@ -157,7 +157,10 @@ class QueueMachine:
         now_ms = self.queue.now_ms
         if entry.kind is EntryKind.NORMAL and entry.data:
             own = self._own.pop(entry.data, None)
-            now_ms, commands = own or decode_entry(entry.data)
+            stamp_ms, commands = own or decode_entry(entry.data)
+            # A new leader stamps its first entry before it has applied all that the one before had
+            # stamped, perhaps by a clock that was ahead. All replicas correct it in the same way.
+            now_ms = max(now_ms, stamp_ms)
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
         return Applied(entry.index, now_ms, results)

@@ -256,3 +256,10 @@ def test_replicas_that_collect_at_different_moments_agree(tmp_path):
         digests.add(machine.queue.digest())
         machine.abandon()
     assert len(digests) == 1
+
+
+def test_a_stamp_below_the_last_one_does_not_turn_the_clock_back(machine):
+    """A new leader may not have applied yet what the one before stamped."""
+    machine.apply([entry(1, now_ms=5_000)])
+    (applied,) = machine.apply([entry(2, now_ms=4_000)])
+    assert applied.now_ms == machine.queue.now_ms == 5_000
