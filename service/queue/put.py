@@ -18,6 +18,7 @@ from service.queue.commands import (
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after, lengthened
 from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
+from service.queue.option_checks import retry_violations
 from service.queue.profiles import suitable_task
 from service.queue.task import Task, Terms
 
@@ -144,6 +145,10 @@ def _refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
                 f"{field} means nothing in a tube of kind {tube.kind.name}",
                 {"field": field, "kind": tube.kind.name},
             )
+    if task.retry is not None:
+        for field, text in retry_violations(task.retry, tube.options.dead_letter_tube):
+            name = f"retry.{field}"
+            return Refusal(Reason.INVALID_FIELD, f"{name} {text}", {"field": name})
     if task.priority is not None:
         refusal = tube.priority_refusal("priority", task.priority)
         if refusal is not None:

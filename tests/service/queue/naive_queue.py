@@ -257,6 +257,7 @@ class NaiveQueue(
             wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
             wished = plain and any(wish is not None for wish in wishes)
             wrong = self.unfit_update(tube, TaskUpdate(priority=new.priority))
+            wrong = wrong or self.unfit_retry(tube, new.retry)
             nameless = not self.has_subqueues(tube)
             if (nameless and new.subqueue) or wished or wrong:
                 refused.append((item, Reason.INVALID_FIELD))

@@ -169,3 +169,10 @@ class NaiveRetrying:
         ):
             return None
         return Reason.INVALID_FIELD
+
+    def unfit_retry(self, tube, policy):
+        """Return what is wrong with the policy of a task: there must be a tube for dead letters."""
+        dead = tube["view"].options.dead_letter_tube
+        if policy and policy.exhausted is Exhausted.DEAD_LETTER and not dead:
+            return Reason.INVALID_FIELD
+        return None

@@ -35,11 +35,23 @@ from service.queue.limits import Limits
 from service.queue.opening import UnknownFormatError
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
+from tests.service.queue.scenario_policies import replaced
 
 NAMES = st.sampled_from(("a", "b", "", "ü" * 60))
 INT64 = st.integers(-(2**63), 2**63 - 1)
 WISHES = st.none() | INT64
 IDS = st.lists(INT64 | st.integers(1, 5), max_size=4)
+POLICIES = st.builds(
+    commands.RetryPolicy,
+    INT64 | st.integers(0, 3),
+    INT64,
+    INT64 | st.integers(0, 500),
+    INT64,
+    INT64 | st.integers(0, 100),
+    st.sampled_from(commands.Exhausted),
+    st.sampled_from(commands.Position),
+)
+UPDATES = st.none() | st.builds(commands.TaskUpdate, st.binary(), WISHES, WISHES, WISHES, WISHES)
 TASKS = st.lists(
     st.builds(
         NewTask,
@@ -53,6 +65,7 @@ TASKS = st.lists(
         NAMES,
         NAMES,
         st.sampled_from(commands.Position),
+        st.none() | POLICIES,
     ),
     max_size=3,
 )
@@ -60,7 +73,15 @@ FAILURES = st.none() | st.builds(commands.Failure, NAMES, NAMES, st.booleans())
 SETTLEMENTS = st.lists(
     st.one_of(
         st.builds(Ack, IDS),
-        st.builds(Ack, IDS, st.none() | st.binary(), NAMES, st.sampled_from(commands.Keep), WISHES),
+        st.builds(
+            Ack,
+            IDS,
+            st.none() | st.binary(),
+            NAMES,
+            st.sampled_from(commands.Keep),
+            WISHES,
+            UPDATES,
+        ),
         st.builds(
             Release,
             IDS,
@@ -70,8 +91,10 @@ SETTLEMENTS = st.lists(
             st.sampled_from(commands.Position),
             st.booleans(),
             FAILURES,
+            NAMES,
+            UPDATES,
         ),
-        st.builds(commands.BuryTaken, IDS, FAILURES),
+        st.builds(commands.BuryTaken, IDS, FAILURES, UPDATES),
         st.builds(commands.Reject, IDS, FAILURES),
         st.builds(commands.Touch, IDS, INT64, st.booleans()),
     ),
@@ -79,6 +102,20 @@ SETTLEMENTS = st.lists(
 )
 OPTIONS = st.builds(
     TubeOptions, st.booleans(), INT64, INT64, INT64, INT64, st.booleans(), st.booleans()
+)
+SMALL = st.integers(0, 3) | INT64
+POLICED = st.builds(
+    TubeOptions,
+    ttl_scope=st.sampled_from(commands.TtlScope),
+    on_ack=st.sampled_from(commands.OnAck),
+    retain_ms=SMALL,
+    capacity_tasks=SMALL,
+    buried_max=SMALL,
+    retry=POLICIES,
+    dead_letter_tube=NAMES,
+    concurrency=SMALL,
+    rate_per_second=SMALL,
+    rate_burst=SMALL,
 )
 REQUEST = (st.sampled_from(("", "", "r1", "r2")), st.integers(0, 2**64 - 1))
 ANY = st.one_of(
@@ -103,7 +140,7 @@ ANY = st.one_of(
         CreateTube,
         NAMES,
         st.sampled_from(TubeKind),
-        OPTIONS,
+        OPTIONS | POLICED,
         st.booleans(),
         *REQUEST,
     ),
@@ -124,8 +161,18 @@ ANY = st.one_of(
 def test_apply_never_raises(entries):
     """Whatever the numbers and names are: a mistake is an answer, and all of it can be written."""
     store = MemoryStore()
-    queue = Queue(store, Limits(head_entries_max=2))
-    opening = [CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("a", "b")]
+    queue = Queue(store, Limits(head_entries_max=2), editor=replaced)
+    policed = TubeOptions(
+        retry=commands.RetryPolicy(1, exhausted=commands.Exhausted.DEAD_LETTER),
+        dead_letter_tube="a",
+        rate_per_second=5,
+        buried_max=1,
+        ttl_scope=commands.TtlScope.ALL,
+    )
+    opening = [
+        CreateTube("a", TubeKind.FIFOTTL, TubeOptions()),
+        CreateTube("b", TubeKind.FIFOTTL, policed),
+    ]
     now_ms = 1
     for index, (passed, entry) in enumerate([(0, opening), *entries], 1):
         now_ms += passed

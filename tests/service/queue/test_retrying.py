@@ -1,0 +1,142 @@
+"""How late a task is tried again: growing, bounded, and the same on every replica."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.queue.commands import (
+    BACKOFF_MS_MAX,
+    FOREVER_MS,
+    CreateTube,
+    Exhausted,
+    NewTask,
+    Put,
+    Release,
+    RetryPolicy,
+    Settle,
+    Startup,
+    State,
+    Take,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
+from service.queue.queue import Queue
+from service.queue.retrying import backoff_ms
+from tests.service.queue.memory_store import MemoryStore
+
+
+class Tube:
+    number = 7
+
+
+class Task:
+    tube = Tube()
+
+    def __init__(self, task_id, attempt):
+        self.id = task_id
+        self.attempt = attempt
+
+
+def delays(policy, attempts):
+    return [backoff_ms(policy, Task(1, attempt)) for attempt in range(1, attempts + 1)]
+
+
+def test_delay_doubles_by_default_up_to_its_cap():
+    policy = RetryPolicy(backoff_ms=100, backoff_ms_max=1_000)
+    assert delays(policy, 6) == [100, 200, 400, 800, 1_000, 1_000]
+
+
+def test_delay_grows_by_its_factor():
+    assert delays(RetryPolicy(backoff_ms=8, factor_percent=150), 4) == [8, 12, 18, 27]
+    assert delays(RetryPolicy(backoff_ms=8, factor_percent=100), 3) == [8, 8, 8]
+
+
+def test_no_backoff_is_no_delay():
+    assert delays(RetryPolicy(jitter_percent=100), 3) == [0, 0, 0]
+
+
+@given(
+    st.builds(
+        RetryPolicy,
+        backoff_ms=st.integers(0, FOREVER_MS * 2),
+        factor_percent=st.integers(100, FACTOR_PERCENT_MAX),
+        backoff_ms_max=st.integers(0, FOREVER_MS * 2),
+        jitter_percent=st.integers(0, 100),
+    ),
+    st.integers(0, 2**31),
+    st.integers(1, 2**63),
+)
+def test_delay_stays_within_its_bounds(policy, attempt, task_id):
+    """However often a task was tried, and however steep the policy is."""
+    task = Task(task_id, attempt)
+    delay = backoff_ms(policy, task)
+    assert 0 <= delay <= policy.backoff_ms_max
+    assert backoff_ms(policy, task) == delay
+    if policy.jitter_percent == 0 and 0 < policy.backoff_ms <= policy.backoff_ms_max:
+        assert delay >= policy.backoff_ms
+
+
+def test_jitter_spreads_tasks_and_attempts_evenly():
+    """Each task has a delay of its own, half as short on average as it may be."""
+    policy = RetryPolicy(backoff_ms=10_000, factor_percent=100, jitter_percent=50)
+    found = [backoff_ms(policy, Task(task_id, 1)) for task_id in range(1_000)]
+    assert min(found) >= 5_000
+    assert max(found) <= 10_000
+    assert mean(found) == pytest.approx(7_500, rel=0.02)
+    assert len(set(found)) > 900
+    assert len(set(delays(policy, 20))) > 15
+
+
+def test_task_without_bound_is_tried_for_days():
+    """A poisonous task under a policy without attempts_max: cheap to the end."""
+    policy = RetryPolicy(backoff_ms=1, factor_percent=101)
+    assert backoff_ms(policy, Task(1, ATTEMPTS_MAX)) <= BACKOFF_MS_MAX
+
+
+def test_move_that_does_not_fit_refuses_an_atomic_settle_as_a_whole():
+    queue = Queue(MemoryStore(), Limits())
+    queue.apply(
+        1,
+        1_000,
+        [
+            Startup(1, 0, "feed", 1),
+            CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()),
+            CreateTube("small", TubeKind.FIFOTTL, TubeOptions(capacity_tasks=1)),
+            Put("mail", [NewTask(b"", 0)] * 2),
+            Take(["mail"], tasks_max=2),
+        ],
+    )
+    (refused,) = queue.apply(2, 1_000, [Settle([Release([1, 2], move_to="small")], atomic=True)])
+    assert (refused.reason.name, refused.metadata["item"]) == ("TUBE_FULL", "1")
+    assert [task.state for task in queue.get_tasks("mail", [1, 2])] == [State.TAKEN] * 2
+    (settled,) = queue.apply(3, 1_000, [Settle([Release([1, 2], move_to="small")])])
+    assert [item.item for item in settled.refused] == [1]
+
+
+def test_dead_letters_do_not_break_an_atomic_settle():
+    """What a request was promised to find room for goes first where the room is short."""
+    policy = RetryPolicy(attempts_max=1, exhausted=Exhausted.DEAD_LETTER)
+    options = TubeOptions(retry=policy, dead_letter_tube="small")
+    queue = Queue(MemoryStore(), Limits())
+    queue.apply(
+        1,
+        1_000,
+        [
+            Startup(1, 0, "feed", 1),
+            CreateTube("mail", TubeKind.FIFOTTL, options),
+            CreateTube("small", TubeKind.FIFOTTL, TubeOptions(capacity_tasks=1)),
+            Put("mail", [NewTask(b"", 0)] * 2),
+            Take(["mail"], tasks_max=2),
+        ],
+    )
+    settlements = [Release([1]), Release([2], move_to="small")]
+    (settled,) = queue.apply(2, 1_000, [Settle(settlements, atomic=True)])
+    assert not settled.refused
+    assert queue.get_tasks("mail", [1, 2]) == [None, None]
+    assert len(queue.list_tasks("small", (), 0, 10)) == 2
