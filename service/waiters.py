@@ -228,15 +228,23 @@ class Waiters:
         return self._board.ready(name) + known.coming - known.promised
 
     def _claim(self, consumer: Consumer, first: str, wanted: int) -> Claim:
-        """Return a claim on ``first``, and on the consumer's other tubes if more is wanted."""
+        """Return a claim on ``first`` and on all other tubes of the consumer that have something.
+
+        From which of them the tasks come is decided when the entry is applied, by their order or by
+        weights; the shares are a guess.
+        """
         shares: dict[str, int] = {}
+        offering: list[str] = []
         names = self._consumers[consumer]
         hoped = 0
         for name in names if len(names) > 1 else (first,):
             known = self._tubes[name]
             if name != first and self._dry.get((consumer, name)) == known.serial:
                 continue
-            share = min(wanted - hoped, self._free(name, known))
+            free = self._free(name, known)
+            if free > 0 or name == first:
+                offering.append(name)
+            share = min(wanted - hoped, free)
             if name == first:
                 share = max(share, 1)
             if share > 0:
@@ -248,7 +256,7 @@ class Waiters:
             known.promised += share
             serials[name] = known.serial
         tasks_max = min(hoped, wanted)
-        return Claim(consumer, consumer.take(list(shares), tasks_max), tasks_max, shares, serials)
+        return Claim(consumer, consumer.take(offering, tasks_max), tasks_max, shares, serials)
 
     def _move_back(self, consumer: Consumer) -> None:
         """Put a subscription that was served at the end of its lines, or out of them."""

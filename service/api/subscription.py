@@ -12,12 +12,13 @@ from typing import Final
 
 from service import forms, wire
 from service.api.answers import encode_tasks
+from service.api.sources import Sources
 from service.api.status import Refused, error_message, item_errors
 from service.codec import Recorded, record_own
 from service.forms import payload_bytes
 from service.limits import TAKE_BYTES_DEFAULT
 from service.outcome import Failure, Outcome
-from service.queue.commands import Refusal, SettleResult, TakeResult, TaskView
+from service.queue.commands import Reason, Refusal, SettleResult, TakeResult, TaskView
 from service.waiters import Claim
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -106,7 +107,8 @@ class Subscription:
         give_back: Callable[[list[int]], None],
     ) -> None:
         self.session_id = session_id
-        self.sources = tuple(source.tube for source in opened.sources)
+        self._sources = Sources(opened.sources)
+        self.sources = self._sources.names
         self.is_new = not opened.session_id
         self.outbox = Outbox()
         self._give_back = give_back
@@ -155,8 +157,7 @@ class Subscription:
         self.idle.clear()
         request = self._take
         del request.sources[:]
-        for tube in tubes:
-            request.sources.add(tube=tube)
+        request.sources.extend(self._sources.narrowed(tubes))
         request.tasks_max = tasks_max
         bytes_open = self._bytes_open
         request.bytes_max = min(bytes_open or TAKE_BYTES_DEFAULT, TAKE_BYTES_DEFAULT)
@@ -172,7 +173,10 @@ class Subscription:
             # The roles tell the stream that leadership is lost; a lost claim alone says nothing.
             return
         if isinstance(outcome.result, Refusal):
-            self.go_away(outcome.result)
+            # A tube that matched a pattern may be dropped meanwhile; another may come.
+            is_gone = outcome.result.reason is Reason.TUBE_NOT_FOUND
+            if not (is_gone and self._sources.has_patterns):
+                self.go_away(outcome.result)
         elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
             self._send(outcome.result.tasks)
 

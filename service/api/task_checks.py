@@ -80,8 +80,9 @@ def _check_sources(wrong: Violations, sources: Sequence[task_service_pb2.TakeSou
     wrong.some("sources", sources, limits.TAKE_SOURCES_MAX)
     for place, source in enumerate(sources):
         wrong.pattern(f"sources[{place}].tube", source.tube)
-        wrong.not_negative(f"sources[{place}].weight", source.weight)
-        wrong.not_yet(f"sources[{place}].weight", asked=source.weight > 0)
+        wrong.in_range(f"sources[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX)
+    if len({source.weight > 0 for source in sources}) > 1:
+        wrong.add("sources", "either all of them have a weight or none")
 
 
 def _check_types(wrong: Violations, types: Sequence[str]) -> None:

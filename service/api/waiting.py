@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from service import forms
+from service.api.sources import Sources
 from service.api.status import refused
 from service.codec import Recorded, record_own
 from service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 from service.outcome import Failure, NotProposed, Outcome
-from service.queue.commands import Refusal, TakeResult, TaskView
+from service.queue.commands import Reason, Refusal, TakeResult, TaskView
 from service.waiters import Claim
 from taskraft.v1 import task_service_pb2 as pb
 
@@ -51,7 +52,8 @@ class WaitingTake:
         self._give_back = give_back
         self._claimed = False
         self._abandoned = False
-        self.sources = tuple(source.tube for source in request.sources)
+        self._sources = Sources(request.sources)
+        self.sources = self._sources.names
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.idle = asyncio.Event()
         """Set while no claim is without answer."""
@@ -73,8 +75,7 @@ class WaitingTake:
         request.CopyFrom(self._request)
         request.ClearField("wait_ms")
         request.ClearField("sources")
-        for tube in tubes:
-            request.sources.add(tube=tube)
+        request.sources.extend(self._sources.narrowed(tubes))
         request.tasks_max = tasks_max
         return record_own(forms.TAKE, request, self._hash)
 
@@ -86,7 +87,10 @@ class WaitingTake:
         if not isinstance(outcome, Outcome):
             self._fail(outcome)
         elif isinstance(outcome.result, Refusal):
-            self._fail(refused(outcome.result))
+            # A tube that matched a pattern may be dropped meanwhile; another may come.
+            is_gone = outcome.result.reason is Reason.TUBE_NOT_FOUND
+            if not (is_gone and self._sources.has_patterns):
+                self._fail(refused(outcome.result))
         elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
             if not self.outcome.done():
                 self.outcome.set_result(outcome)

@@ -11,6 +11,7 @@ from taskraft.v1 import task_service_pb2
 
 
 def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, hash_: int) -> core.Take:
+    weights = [source.weight for source in request.sources]
     return core.Take(
         tubes=[source.tube for source in request.sources],
         session_id=request.session_id,
@@ -22,6 +23,7 @@ def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, hash_: int) -
         task_id=request.task_id if request.HasField("task_id") else None,
         request_id=request.request_id,
         request_hash=hash_,
+        weights=tuple(weights) if any(weights) else (),
     )
 
 

@@ -1,7 +1,4 @@
-"""Choose the tasks of a take: the most urgent first, from one tube or from several.
-
-What is chosen is out of its order and counts as taken there; leasing it is the next step.
-"""
+"""Offer the ready tasks of some tubes one by one, the most urgent first."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from service.queue.life_cycle import READY, EventKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from service.queue.commands import Take
     from service.queue.ledger import Ledger
     from service.queue.ordered_index import Entry
     from service.queue.task import Task
@@ -57,11 +53,12 @@ class Candidates:
             if task.expire_at_ms > ledger.now_ms:
                 return task, entry
             expire(ledger, task)
-            self.proceed()
+            self.proceed(is_claimed=False)
         return None
 
-    def proceed(self) -> None:
+    def proceed(self, *, is_claimed: bool) -> None:
         """Let the tube whose task was withdrawn last compete with its next one."""
+        del is_claimed  # it makes no difference to an order by urgency
         if len(self._tubes) == 1:
             return
         head = self._head(self._heads[0][-1])
@@ -99,102 +96,3 @@ def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> boo
     if types and task.type not in types:
         return False
     return priority_bound is None or task.order[1] <= task.tube.rank(priority_bound)
-
-
-def choose(
-    ledger: Ledger,
-    command: Take,
-    tubes: Sequence[Tube],
-    room: int,
-    bytes_max: int,
-    has_some: bool = False,  # noqa: FBT001, FBT002 - see throttling.Choice
-) -> list[Task]:
-    """Choose up to ``room`` tasks of together ``bytes_max``.
-
-    The first may have more bytes, unless ``has_some`` says that it is not the first of its take.
-    """
-    if command.types or command.priority_bound is not None:
-        return _filtered(ledger, command, tubes, room, bytes_max, has_some=has_some)
-    if len(tubes) == 1 and not tubes[0].ready.counts_leases:
-        return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
-    return _first(ledger, tubes, room, bytes_max, has_some=has_some)
-
-
-def _first(
-    ledger: Ledger, tubes: Sequence[Tube], room: int, bytes_max: int, *, has_some: bool
-) -> list[Task]:
-    """Choose the most urgent tasks of some tubes."""
-    tasks: list[Task] = []
-    candidates = Candidates(ledger, tubes)
-    while len(tasks) < room and (found := candidates.withdraw()) is not None:
-        task, entry = found
-        bytes_max -= task.payload_bytes
-        if bytes_max < 0 and (tasks or has_some):
-            task.tube.ready.restore(entry)
-            break
-        task.tube.ready.claim(task)
-        candidates.proceed()
-        tasks.append(task)
-    return tasks
-
-
-def _first_of_one(
-    ledger: Ledger, tube: Tube, room: int, bytes_max: int, *, has_some: bool
-) -> list[Task]:
-    """Do the same for one tube in plain order: the hot path of consumers."""
-    now_ms = ledger.now_ms
-    pop = tube.ready.pop_least
-    tasks: list[Task] = []
-    while len(tasks) < room:
-        entry = pop()
-        if entry is None:
-            break
-        task = ready_task(ledger, tube, entry)
-        if task.expire_at_ms <= now_ms:
-            expire(ledger, task)
-            continue
-        bytes_max -= task.payload_bytes
-        if bytes_max < 0 and (tasks or has_some):
-            tube.ready.restore(entry)
-            break
-        tasks.append(task)
-    return tasks
-
-
-def _filtered(
-    ledger: Ledger,
-    command: Take,
-    tubes: Sequence[Tube],
-    room: int,
-    bytes_max: int,
-    *,
-    has_some: bool,
-) -> list[Task]:
-    """Choose the most urgent tasks that a filter lets through.
-
-    The others are put aside meanwhile; at most ``filter_scan_max`` are looked at. In a sub-queue a
-    task that the filter holds back holds back those behind it.
-    """
-    types, bound, bytes_left = command.types, command.priority_bound, bytes_max
-    tasks: list[Task] = []
-    aside: list[tuple[Task, Entry]] = []
-    candidates = Candidates(ledger, tubes)
-    while len(tasks) < room and len(aside) < ledger.limits.filter_scan_max:
-        found = candidates.withdraw()
-        if found is None:
-            break
-        task, _ = found
-        if not matches(task, types, bound):
-            aside.append(found)
-        elif task.payload_bytes > bytes_left and (tasks or has_some):
-            aside.append(found)
-            break
-        else:
-            bytes_left -= task.payload_bytes
-            task.tube.ready.claim(task)
-            tasks.append(task)
-        candidates.proceed()
-    for task, entry in reversed(aside):
-        task.tube.ready.restore(entry)
-        ledger.touch_tube(task.tube)  # so that its order is flushed
-    return tasks

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from service.queue.candidates import choose
+from service.queue.choosing import choose
 from service.queue.circulation import no_task, wrong_state
 from service.queue.commands import (
     FOREVER_MS,
@@ -40,13 +40,9 @@ TAKE: Final = EventKind.TAKE
 
 def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     """Lease the first ready tasks of some tubes, or a chosen task of one."""
-    tubes: list[Tube] = []
-    for name in dict.fromkeys(command.tubes):
-        tube = ledger.tube(name)
-        if isinstance(tube, Refusal):
-            return tube
-        if not tube.options.take_paused:
-            tubes.append(tube)
+    named = _tubes(ledger, command)
+    if isinstance(named, Refusal):
+        return named
     session = None
     room = command.tasks_max
     if command.session_id:
@@ -55,7 +51,7 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
             return found
         session = found
         room = min(room, ledger.limits.session_taken_max - len(session.held))
-    tubes, allowed = open_tubes(tubes, ledger.now_ms)
+    tubes, allowed = open_tubes(named, ledger.now_ms)
     if command.task_id is not None:
         chosen = _chosen(ledger, command, tubes if room > 0 else [])
     elif allowed:
@@ -69,6 +65,26 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     for tube, run in groupby(chosen, BY_TUBE):
         views += _lease(ledger, tube, list(run), session, command.ttr_ms)
     return TakeResult(views)
+
+
+def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
+    """Return the tubes of a take that are not paused.
+
+    Of several tubes, those that do not exist are left out: a pattern may have named them when they
+    did.
+    """
+    found: list[Tube] = []
+    missing: Refusal | None = None
+    names = dict.fromkeys(command.tubes)
+    for name in names:
+        tube = ledger.tube(name)
+        if isinstance(tube, Refusal):
+            missing = tube
+        elif not tube.options.take_paused:
+            found.append(tube)
+    if missing is not None and not any(name in ledger.tubes for name in names):
+        return missing
+    return found
 
 
 def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] | Refusal:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from service.queue.store import Store
     from service.queue.task import Task
 
-_record = Struct(">IBQqqQQqqqIHHH")
+_record = Struct(">IBQqqQQQqqqIHHH")
 
 
 class Tube:
@@ -67,6 +67,7 @@ class Tube:
         "profile",
         "ready",
         "rules",
+        "share",
         "tasks",
         "timer",
         "ttl_ends",
@@ -91,6 +92,8 @@ class Tube:
         self.next_id = 1
         self.lane_min = 0
         self.lane_max = 0
+        self.share = 0
+        """How much of its share in takes by weight it has had, see ``shares``."""
         self.counters = Counters()
         self.tasks: dict[int, Task] = {}
         self.dirty = False
@@ -205,6 +208,7 @@ class Tube:
         tube.lane_max = self.lane_max
         if self.bucket is not None and tube.bucket is not None:
             tube.bucket.level, tube.bucket.at_ms = self.bucket.level, self.bucket.at_ms
+        tube.share = self.share
         tube.counters = self.counters.emptied()
         return tube
 
@@ -220,6 +224,7 @@ class Tube:
             self.lane_max,
             self.ready.offers,
             self.ready.time,
+            self.share,
             self.created_ms,
             0 if bucket is None else bucket.level,
             0 if bucket is None else bucket.at_ms,
@@ -259,6 +264,7 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
         lane_max,
         offers,
         time,
+        share,
         created_ms,
         level,
         at_ms,
@@ -288,6 +294,7 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
         tube.bucket.level, tube.bucket.at_ms = level, at_ms
         tube.timer = tube.due()
         tube.written = timer_key(tube.timer) if tube.timer is not None else b""
+    tube.share = share
     tube.counters = Counters.read(record, options_end)
     states = tube.counters.states
     scan_buried = order_scan(store, BURIED_ORDER, number)

@@ -10,7 +10,10 @@ from service.queue.values import value
 
 @value
 class Take:
-    """Lease ready tasks of some tubes to a session, or for a time. Answer: ``TakeResult``."""
+    """Lease ready tasks of some tubes to a session, or for a time. Answer: ``TakeResult``.
+
+    ``weights``: shares of the tubes, one for each; without them tasks go by urgency over all tubes.
+    """
 
     tubes: Sequence[str]
     session_id: str = ""
@@ -22,6 +25,7 @@ class Take:
     task_id: int | None = None
     request_id: str = ""
     request_hash: int = 0
+    weights: Sequence[int] = ()
 
 
 @value

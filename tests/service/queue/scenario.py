@@ -294,8 +294,11 @@ def tasks(found):
 
 
 def take(target, found):
+    """Read a take; ``a:3,b:1`` are tubes with weights."""
+    parts = [part.partition(":") for part in target.split(",")]
+    weights = tuple(int(weight) for _, _, weight in parts if weight)
     return Take(
-        target.split(","),
+        [name for name, _, _ in parts],
         found.get("by", ""),
         int(found.get("max", 1)),
         int(found.get("bytes", 4_000_000)),
@@ -304,6 +307,7 @@ def take(target, found):
         priority_bound=span(found, "bound"),
         task_id=span(found, "id"),
         request_id=found.get("request", ""),
+        weights=weights,
     )
 
 

@@ -126,7 +126,9 @@ class TakeSource(_message.Message):
     tube: _builtins.str
     """Name of the tube, or a pattern in which "*" stands for any characters."""
     weight: _builtins.int
-    """Share of this tube when several have ready tasks. 0: in order of priority over all tubes."""
+    """Share of this tube when several have ready tasks, 1 to 1 000 000; all sources of a take have one,
+    or none. 0: tasks go in order of priority over all tubes. Each tube that a pattern names has it.
+    """
     def __init__(
         self,
         *,
