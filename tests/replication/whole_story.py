@@ -104,9 +104,13 @@ class Story:
         member.settle()
 
     def finish(self, member: PromisingMember) -> None:
-        """Let a later leader send a restarted member what it lacks of the committed entries."""
-        missing = self.committed[member.driver.core.commit_index :]
+        """Let a later leader send a restarted member what it lacks.
+
+        After what is committed comes an empty entry, of that leader or of the member's own lead.
+        """
+        whole = [*self.committed, Entry(Term(9), LogIndex(LAST + 1))]
+        missing = whole[member.driver.core.commit_index :]
         if missing:
-            member.append(3, 9, missing, LAST)
+            member.append(3, 9, missing, LAST + 1)
         member.request_pump()
         member.settle()

@@ -1,0 +1,183 @@
+"""Let processes with the real queue die: one that has everything imported forks each of them.
+
+Started as ``python -m tests.service.crash_child``; reads one request per line, answers each with
+one line, both in JSON. A request names a directory and what is done in it::
+
+    {"work": "prepare", "place": ...}               make the snapshot of the story, and its digest
+    {"work": "live", "place": ..., "rules": ...}    live the story, to its end or to a failpoint
+    {"work": "restart", "place": ...}               start again, compare, and finish the story
+
+Nothing of RocksDB is opened here, only in the children: its threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from replication.core.types import Entry, LogIndex, MemberId, Term
+from replication.storage.failpoints import NAMES, Action, Failpoints, Rule, parse_rules
+from replication.storage.filesystem import DiskFileSystem
+from service import forms
+from service.codec import encode_entry, record_own
+from service.queue.limits import Limits
+from service.state_machine import CollectPace, QueueMachine
+from service.storage.directory import StateDirectory
+from service.storage.failing_store import FailingStore
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.replication.promising_member import Promises, PromisingMember
+from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
+
+MIB = 1 << 20
+SNAPSHOT = "snapshot"
+PROMISES = "promises"
+
+
+def command_at(index: int) -> bytes:
+    """Return what the entry at an index does to the queue: puts, takes, acknowledgements."""
+    now_ms = 1_000 * index
+    if index == 2:
+        startup = log_pb2.Startup(member_id=1, feed_id="f", feed_partitions=2)
+        return encode_entry(now_ms, [record_own(forms.STARTUP, startup)])
+    if index == 3:
+        tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFOTTL)
+        create = tube_service_pb2.CreateTubeRequest(tube=tube)
+        return encode_entry(now_ms, [record_own(forms.CREATE_TUBE, create)])
+    put = pb.PutTasksRequest(
+        request_id=f"r{index}",
+        tube="t",
+        tasks=[task_pb2.TaskSpec(payload=b"p%d" % index, delay_ms=index % 3 * 20_000)] * 3,
+    )
+    take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=2)
+    ack = pb.Settlement(tokens=[index // 2, index // 2 - 1], ack=pb.Settlement.Ack())
+    settle = pb.SettleTasksRequest(settlements=[ack])
+    return encode_entry(
+        now_ms,
+        [
+            record_own(forms.PUT, put, 5),
+            record_own(forms.TAKE, take),
+            record_own(forms.SETTLE, settle),
+        ],
+    )
+
+
+def machine_in(place: Path, failpoints: Failpoints) -> QueueMachine:
+    """Open the queue of a member."""
+    return QueueMachine(
+        StateDirectory(place / "state", "t", 1, failpoints),
+        lambda path: FailingStore(path, MIB, MIB, failpoints),
+        Limits(),
+        CollectPace(7, 1_000_000),
+        lambda: 0,
+    )
+
+
+def ready(place: Path) -> Story:
+    """Return the story; its snapshot was prepared before."""
+    return Story(command_at, (place.parent / SNAPSHOT).read_bytes())
+
+
+def prepare(place: Path) -> str:
+    """Write the snapshot beside ``place``; return the digest of the whole story."""
+    story = Story(command_at)
+    machine = machine_in(place, Failpoints())
+    machine.apply(story.committed[:SNAPSHOT_AT])
+    machine.collect()
+    snapshot = machine.open_snapshot()
+    content = b""
+    while piece := snapshot.read(len(content), MIB):
+        content += piece
+    (place.parent / SNAPSHOT).write_bytes(content)
+    machine.apply(story.committed[SNAPSHOT_AT:])
+    machine.apply([Entry(Term(4), LogIndex(LAST + 1))])
+    digest = machine.queue.digest()
+    machine.abandon()
+    return digest.hex()
+
+
+def live(place: Path, rules: str) -> dict[str, int]:
+    """Live the story; what is promised is noted in a file that outlives the process."""
+    place.mkdir(exist_ok=True)
+    counting = (Rule(min(NAMES), Action.STALL, 0, 0, 0),)  # never: armed, to count crossings
+    failpoints = Failpoints(parse_rules(rules) or counting)
+    with (place.parent / f"{place.name}.{PROMISES}").open("w", buffering=1) as notes:
+
+        def told(kind: str, one: int, other: int) -> None:
+            notes.write(json.dumps([kind, one, other]) + "\n")
+
+        (place / "log").mkdir(exist_ok=True)
+        member = PromisingMember(
+            DiskFileSystem(place / "log"), machine_in(place, failpoints), failpoints, Promises(told)
+        )
+        ready(place).tell(member)
+    return failpoints.crossings
+
+
+def restart(place: Path) -> str:
+    """Start again, make sure that what was promised is known, finish; return the digest."""
+    story = ready(place)
+    promises = Promises()
+    by_name = {(entry.index, entry.term): entry for entry in story.committed}
+    for line in (place.parent / f"{place.name}.{PROMISES}").read_text().splitlines():
+        kind, one, other = json.loads(line)
+        if kind == "term":
+            promises.term = Term(one)
+        elif kind == "vote":
+            promises.votes[Term(one)] = MemberId(other)
+        elif (one, other) in by_name:
+            # Entries that were replaced later are not among the committed ones.
+            upto = [entry for entry in story.committed if entry.index <= one]
+            promises.entries |= {entry.index: entry for entry in upto}
+    failpoints = Failpoints()
+    machine = machine_in(place, failpoints)
+    member = PromisingMember(DiskFileSystem(place / "log"), machine, failpoints, promises)
+    promises.check(member)
+    story.finish(member)
+    digest = machine.queue.digest().hex()
+    member.close()
+    machine.close()
+    return digest
+
+
+def in_child(work: Callable[[], object]) -> dict[str, object]:
+    """Do ``work`` in a process of its own; return its result, or how it died."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            answer: dict[str, object] = {"result": work()}
+        except BaseException:  # noqa: BLE001 - whatever it is, the test shall show it
+            answer = {"error": traceback.format_exc()}
+        os.write(write_end, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return {"signal": os.WTERMSIG(status)}
+    found: dict[str, object] = json.loads(said)
+    return found
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        place = Path(request["place"])
+        works: dict[str, Callable[[], object]] = {
+            "prepare": lambda place=place: prepare(place),
+            "live": lambda place=place, request=request: live(place, request["rules"]),
+            "restart": lambda place=place: restart(place),
+        }
+        print(json.dumps(in_child(works[request["work"]])), flush=True)
+
+
+if __name__ == "__main__":
+    main()
