@@ -56,7 +56,7 @@ from service.settings import SettingsInForce
 from service.state_machine import CollectPace, QueueMachine
 from service.storage.directory import StateDirectory
 from service.storage.failing_store import FailingStore
-from service.storage.rocks import RocksStore
+from service.storage.rocks import RocksStore, StateDamaged
 from service.waiters import Waiters
 from taskraft.v1 import error_pb2
 
@@ -239,7 +239,7 @@ class Server:
         reading = Reading(self.machine, self.node.read_index, self.leadership.silence_ms)
         known = KnownOnLeader(reading, lenient=lambda: self.settings.creates_tubes)
         self._applications = Applications()
-        self.surface = Surface(self.forwarder)
+        self.surface = Surface(self.forwarder, self._defect_met)
         self.health = Health()
         subscribe = SubscribeApi(
             mutations, reading, known, self.waiters, self.streams, self.forwarder
@@ -381,6 +381,11 @@ class Server:
         """Tell those who wait for the leader: its address may be known now."""
         del conf_state
         asyncio.get_running_loop().call_soon(self.leadership.notify)
+
+    def _defect_met(self, error: Exception) -> None:
+        """Stop the node if a call met damage: what this node says of its state is worth nothing."""
+        if isinstance(error, StateDamaged):
+            self.node.fail(error)
 
     def _observe_stamp(self, now_ms: int) -> None:
         following = self.roles.phase is Phase.WAITING

@@ -237,7 +237,7 @@ def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
     log_directory = f"{metadata.directory}/{LOG_DIRECTORY}"
     fs.make_directory(metadata.directory)
     fs.make_directory(log_directory)
-    if fs.names(log_directory):
+    if fs.names(log_directory) or metadata.has_lived():
         raise LogDamaged(f"{metadata.directory} holds a log, but its identity is missing")
     start = LogStart(0, LogIndex(0), Term(0))
     if config.founders.voters:
@@ -247,6 +247,7 @@ def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
     metadata.save_memberships([(start.index, config.founders)])
     mark = Mark(start.generation, start.index, start.term, 0)
     MarkFile.create(fs, f"{metadata.directory}/mark", mark).close()
+    metadata.await_first_life()
     has_joined = not config.founders.voters
     metadata.save_identity(config.identity, config.salt, has_joined=has_joined)
 

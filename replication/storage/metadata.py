@@ -112,7 +112,7 @@ class Metadata:
         It tells others whether a member still has what it promised: a directory that was wiped, or
         replaced by another, has another one.
         """
-        if not self._fs.exists(self._name("directory")):
+        if not self._fs.exists(self._name("directory")) and not self.is_initialized():
             self._fs.make_directory(self.directory)
             self._write("directory", {"directory_id": fresh})
         return _text(self._read("directory"), "directory_id")
@@ -134,10 +134,18 @@ class Metadata:
 
     def begin_life(self) -> int:
         """Count this start; return its number, by which peers tell our lives apart."""
-        known = self._fs.exists(self._name("incarnation"))
-        incarnation = 1 + (_number(self._read("incarnation"), "number") if known else 0)
+        incarnation = 1 + _number(self._read("incarnation"), "number")
         self._write("incarnation", {"number": incarnation})
         return incarnation
+
+    def await_first_life(self) -> None:
+        """Make it the first life that begins next: a step of a first start."""
+        self._write("incarnation", {"number": 0})
+
+    def has_lived(self) -> bool:
+        """Tell whether a life began here ever."""
+        known = self._fs.exists(self._name("incarnation"))
+        return known and _number(self._read("incarnation"), "number") > 0
 
     def hard_state(self) -> HardState:
         """Return term, vote and a lower bound of the commit index."""

@@ -201,9 +201,13 @@ class Surface:
 
     Args:
         forwarder: passes calls on.
+        defect_met: hears of each exception that is no answer to a caller.
     """
 
-    def __init__(self, forwarder: Forwarder) -> None:
+    def __init__(
+        self, forwarder: Forwarder, defect_met: Callable[[Exception], None] = lambda _: None
+    ) -> None:
+        self._defect_met = defect_met
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
         self._in_hand = 0
@@ -357,6 +361,7 @@ class Surface:
         refused = refusal_of(error)
         if refused is None:
             log.error("a call failed by a defect", method=path, exc_info=error)
+            self._defect_met(error)
             refused = Refused(error_pb2.Error.INTERNAL_ERROR, "a defect of the server")
         self.counts.count(path, reason_name(refused.reason))
         metadata: list[tuple[str, str | bytes]] = [

@@ -43,6 +43,9 @@ def entry(index: int, term: int = 1, data: bytes = b"") -> Entry:
     return Entry(Term(term), LogIndex(index), data or b"entry %d of %d" % (index, term))
 
 
+SMALL_FILES = ("hard_state", "log_start", "membership", "identity", "incarnation", "directory")
+
+
 class Log:
     """A group's storage, with what a test wants to do to it."""
 
@@ -260,7 +263,7 @@ def test_a_missing_segment_is_damage(log, which):
         log.open()
 
 
-@pytest.mark.parametrize("name", ["mark", "hard_state", "log_start", "membership", "identity"])
+@pytest.mark.parametrize("name", ["mark", *SMALL_FILES])
 def test_a_missing_file_is_damage(log, name):
     log.append(entry(2))
     (log.path / "raft-0" / name).unlink()
@@ -268,7 +271,7 @@ def test_a_missing_file_is_damage(log, name):
         log.open()
 
 
-@pytest.mark.parametrize("name", ["hard_state", "log_start", "membership", "identity"])
+@pytest.mark.parametrize("name", SMALL_FILES)
 def test_a_flipped_bit_in_a_small_file_is_damage(log, name):
     path = log.path / "raft-0" / name
     content = bytearray(path.read_bytes())
