@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from service.queue.commands import Command, Kick, Put, Settle, Touch
+from service.queue.commands import (
+    ByFilter,
+    ByIds,
+    Command,
+    Kick,
+    Put,
+    Restart,
+    Selector,
+    Settle,
+    Snatch,
+    Switch,
+    Touch,
+)
 from service.state_machine import QueueMachine
 
 
@@ -41,7 +53,9 @@ class QueueBoard:
             if isinstance(command, Put):
                 put[command.tube] = put.get(command.tube, 0) + len(command.tasks)
             elif isinstance(command, Kick):
-                others += max(command.count, len(command.ids))
+                others += max(command.count, _at_most(command.selector))
+            elif isinstance(command, Snatch | Restart | Switch):
+                others += _at_most(command.selector)
             elif isinstance(command, Settle):
                 others += sum(
                     len(settlement.tokens)
@@ -51,3 +65,12 @@ class QueueBoard:
         names = self._machine.queue.could_be_ready(commands, now_ms)
         # In a fixed order: it decides the order of the takes.
         return {name: put.get(name, 0) or others for name in sorted(names)}
+
+
+def _at_most(selector: Selector | None) -> int:
+    """Return how many tasks a selector may name."""
+    if selector is None:
+        return 0
+    if isinstance(selector, ByFilter):
+        return selector.tasks_max
+    return len(selector.ids if isinstance(selector, ByIds) else selector.keys)

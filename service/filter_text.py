@@ -15,6 +15,7 @@ from typing import Final, cast, get_args
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+from service.limits import KEY_PARTS_MAX
 from service.queue.commands import FOREVER_MS, Outcome, State
 from service.queue.commands.filter import (
     AgeField,
@@ -38,7 +39,6 @@ from service.queue.commands.filter import (
 FILTER_CHARACTERS_MAX: Final = 2_048
 FILTER_DEPTH_MAX: Final = 32
 """Parentheses within parentheses."""
-KEY_PARTS_MAX: Final = 8
 _NUMBER_MAX: Final = (1 << 63) - 1
 _CACHED_MAX: Final = 64
 

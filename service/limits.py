@@ -19,6 +19,9 @@ TYPE_BYTES_MAX: Final = 128
 SUBQUEUE_BYTES_MAX: Final = 128
 NAME_BYTES_MAX: Final = 128
 REQUEST_ID_BYTES_MAX: Final = 64
+KEY_PARTS_MAX: Final = 8
+KEY_BYTES_MAX: Final = 256
+"""All parts of a unique key together."""
 FAILURE_TYPE_BYTES_MAX: Final = 255
 FAILURE_MESSAGE_BYTES_MAX: Final = 4 * 1024
 PROGRESS_NOTE_BYTES_MAX: Final = 255
@@ -36,6 +39,12 @@ DELETE_IDS_MAX: Final = 10_000
 SESSIONS_PER_KEEP_MAX: Final = 1_000
 PAGE_SIZE_MAX: Final = 1_000
 TASKS_PAGE_SIZE_DEFAULT: Final = 100
+LIST_SCAN_MAX: Final = 20_000
+"""Tasks that one ListTasks looks at, whether the filter lets them through or not."""
+LIST_SLICE_MAX: Final = 1_000
+"""Tasks that a ListTasks looks at before it lets other calls have the event loop."""
+LIST_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Content in one page; more than that, and the page ends with the task that went beyond."""
 CREDIT_TASKS_MAX: Final = 100_000
 NAMES_MAX: Final = 1_000
 

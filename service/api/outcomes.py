@@ -9,11 +9,11 @@ from typing import Final
 import grpc.aio
 
 from service import wire
-from service.api import task_checks
 from service.api.answers import encode_tasks
 from service.api.endpoint import Call, Route, Unary
 from service.api.forward import Forwarder, ServeHere
 from service.api.reading import Reading
+from service.api.selection_checks import check_wait
 from service.api.status import Refused, task_not_found, tube_not_found
 from service.api.waiting import wait_seconds
 from service.outcome import NotProposed
@@ -48,7 +48,7 @@ class OutcomeApi:
     async def wait_tasks(self, call: Call[pb.WaitTasksRequest]) -> bytes:
         """Wait until tasks have ended; when leadership is lost, the next leader waits on."""
         request = call.request
-        task_checks.check_wait(request)
+        check_wait(request)
         await self._reading.barrier()
         if self._reading.applied.tube(request.tube) is None:
             raise tube_not_found(request.tube)

@@ -222,5 +222,9 @@ def settled_message(request_id: str, outcome: Outcome | Refused) -> pb.Subscribe
         assert isinstance(outcome.result, SettleResult)
         settled.errors.extend(item_errors(outcome.result.refused))
         for lease in outcome.result.touched:
-            settled.touched.add(token=lease.token, lease_until_ms=lease.lease_until_ms)
+            settled.touched.add(
+                token=lease.token,
+                lease_until_ms=lease.lease_until_ms,
+                cancel_requested=lease.cancel_requested,
+            )
     return pb.SubscribeResponse(settled=[settled])

@@ -5,11 +5,11 @@ What depends on the state (does the tube exist?) is the queue core's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from service import limits
-from service.api.settle_checks import POSITIONS, check_failure
-from service.api.update_checks import check_retry, check_transition_update
+from service.api.settle_checks import POSITIONS
+from service.api.update_checks import check_retry
 from service.api.violations import Violations
 from service.forms import bodies, plain_payload_bytes
 from taskraft.v1 import task_pb2, task_service_pb2
@@ -133,87 +133,4 @@ def check_credit(credit: task_service_pb2.SubscribeRequest.Credit, tasks_open: i
     if credit.tasks + tasks_open > limits.CREDIT_TASKS_MAX:
         total = credit.tasks + tasks_open
         wrong.add("credit.tasks", f"{total} would be open, more than {limits.CREDIT_TASKS_MAX}")
-    wrong.raise_any()
-
-
-def _check_selector(
-    wrong: Violations, selector: task_pb2.TaskSelector, ids_max: int, *, needed: bool = True
-) -> None:
-    by_other_means = bool(selector.keys) or bool(selector.filter)
-    wrong.not_yet("selector.keys", asked=bool(selector.keys))
-    wrong.not_yet("selector.filter", asked=bool(selector.filter))
-    if by_other_means:
-        return
-    if needed:
-        wrong.some("selector.ids", selector.ids, ids_max)
-    elif len(selector.ids) > ids_max:
-        wrong.add("selector.ids", f"{len(selector.ids)} items, more than {ids_max}")
-    _check_ids(wrong, selector.ids)
-
-
-def _check_ids(wrong: Violations, ids: Iterable[int]) -> None:
-    for place, task_id in enumerate(ids):
-        if task_id < 1:
-            wrong.add(f"selector.ids[{place}]", f"{task_id} is not positive")
-
-
-def check_get(request: task_service_pb2.GetTasksRequest) -> None:
-    """Refuse a read of chosen tasks that breaks a limit."""
-    wrong = Violations()
-    wrong.tube("tube", request.tube)
-    _check_selector(wrong, request.selector, limits.SELECTOR_IDS_MAX)
-    wrong.raise_any()
-
-
-def check_wait(request: task_service_pb2.WaitTasksRequest) -> None:
-    """Refuse a wait that breaks a limit."""
-    wrong = Violations()
-    wrong.tube("tube", request.tube)
-    wrong.not_negative("wait_ms", request.wait_ms)
-    if request.until not in type(request).Until.values():
-        wrong.add("until", f"{request.until} is unknown")
-    _check_selector(wrong, request.selector, limits.SELECTOR_IDS_MAX)
-    wrong.raise_any()
-
-
-def check_list(request: task_service_pb2.ListTasksRequest) -> None:
-    """Refuse a list that breaks a limit; filter and page token are read elsewhere."""
-    wrong = Violations()
-    wrong.tube("tube", request.tube)
-    wrong.in_range("page_size", request.page_size, 0, limits.PAGE_SIZE_MAX)
-    wrong.not_yet("order_by", asked=request.order_by not in ("", "id"))
-    wrong.raise_any()
-
-
-def check_kick(request: task_service_pb2.KickTasksRequest, payload_bytes_max: int) -> None:
-    """Refuse a kick that breaks a limit."""
-    wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.tube("tube", request.tube)
-    wrong.not_negative("count", request.count)
-    wrong.not_negative("delay_ms", request.delay_ms)
-    if request.count and request.selector.ids:
-        wrong.add("count", "given together with a selector")
-    if request.HasField("update"):
-        check_transition_update(wrong, "update", request.update, payload_bytes_max)
-    _check_selector(wrong, request.selector, limits.DELETE_IDS_MAX, needed=False)
-    wrong.raise_any()
-
-
-def check_bury(request: task_service_pb2.BuryTasksRequest) -> None:
-    """Refuse a burial that breaks a limit."""
-    wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.tube("tube", request.tube)
-    check_failure(wrong, "failure", request.failure)
-    _check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
-    wrong.raise_any()
-
-
-def check_delete(request: task_service_pb2.DeleteTasksRequest) -> None:
-    """Refuse a deletion that breaks a limit."""
-    wrong = Violations()
-    wrong.request_id(request.request_id)
-    wrong.tube("tube", request.tube)
-    _check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
     wrong.raise_any()

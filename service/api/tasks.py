@@ -10,21 +10,29 @@ from typing import Final, Protocol
 from service import forms, wire
 from service.api import task_checks
 from service.api.answers import encode_tasks
+from service.api.chosen import chosen_tasks
 from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
 from service.api.giving_back import GivingBack
+from service.api.listing import page_of_tasks
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.outcomes import OutcomeApi
-from service.api.paging import key_of, malformed_token, token_after
 from service.api.reading import Reading
+from service.api.selection_checks import check_get, check_list
 from service.api.settle_checks import check_settle
-from service.api.status import Refused, item_errors, task_not_found, tube_not_found
-from service.api.task_filter import states_of
+from service.api.status import Refused, error_message, item_errors, tube_not_found
 from service.api.waiting import WaitingTake, wait_seconds
 from service.codec import Recorded, record_own
 from service.disk import DiskWatch
-from service.limits import TASKS_PAGE_SIZE_DEFAULT
+from service.forms.selection import selector_of
 from service.outcome import Outcome
-from service.queue.commands import CountResult, PutResult, SettleResult, TakeResult, TaskView
+from service.queue.commands import (
+    ByFilter,
+    PutResult,
+    Refusal,
+    SettleResult,
+    TakeResult,
+    TaskView,
+)
 from service.settings import SettingsInForce
 from service.waiters import Waiters, is_pattern, matcher
 from taskraft.v1 import error_pb2, tube_service_pb2
@@ -123,9 +131,7 @@ class TaskApi:
                 self._outcomes.wait_tasks_method(),
                 Unary("TakeTasks", pb.TakeTasksRequest, Route.LEADER, self.take_tasks),
                 Unary("SettleTasks", pb.SettleTasksRequest, Route.LEADER, self.settle_tasks),
-                Unary("KickTasks", pb.KickTasksRequest, Route.LEADER, self.kick_tasks),
-                Unary("BuryTasks", pb.BuryTasksRequest, Route.LEADER, self.bury_tasks),
-                Unary("DeleteTasks", pb.DeleteTasksRequest, Route.LEADER, self.delete_tasks),
+                *chosen_tasks(self._mutations, self._settings.payload_bytes_max),
                 Unary(
                     "GetTasks",
                     pb.GetTasksRequest,
@@ -165,7 +171,10 @@ class TaskApi:
         outcome = await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
         put = result_of(outcome, PutResult)
         return pb.PutTasksResponse(
-            task_ids=put.ids, errors=item_errors(put.refused), revision=outcome.index
+            task_ids=put.ids,
+            errors=item_errors(put.refused),
+            existing=put.existing,
+            revision=outcome.index,
         )
 
     def _missing_tube(self, call: Call[pb.PutTasksRequest]) -> Sequence[Recorded]:
@@ -272,73 +281,40 @@ class TaskApi:
             revision=outcome.index,
         )
 
-    # ------------------------------------------------------------------------------ others
-
-    async def kick_tasks(self, call: Call[pb.KickTasksRequest]) -> pb.KickTasksResponse:
-        """Kick buried tasks."""
-        task_checks.check_kick(call.request, self._settings.payload_bytes_max)
-        outcome = await self._mutations.apply(forms.KICK, call)
-        kicked = result_of(outcome, CountResult)
-        errors = item_errors(kicked.refused)
-        return pb.KickTasksResponse(count=kicked.count, errors=errors, revision=outcome.index)
-
-    async def bury_tasks(self, call: Call[pb.BuryTasksRequest]) -> pb.BuryTasksResponse:
-        """Bury tasks that nobody holds."""
-        task_checks.check_bury(call.request)
-        outcome = await self._mutations.apply(forms.BURY, call)
-        buried = result_of(outcome, CountResult)
-        errors = item_errors(buried.refused)
-        return pb.BuryTasksResponse(count=buried.count, errors=errors, revision=outcome.index)
-
-    async def delete_tasks(self, call: Call[pb.DeleteTasksRequest]) -> pb.DeleteTasksResponse:
-        """Remove tasks."""
-        task_checks.check_delete(call.request)
-        outcome = await self._mutations.apply(forms.DELETE, call)
-        deleted = result_of(outcome, CountResult)
-        errors = item_errors(deleted.refused)
-        return pb.DeleteTasksResponse(count=deleted.count, errors=errors, revision=outcome.index)
+    # ------------------------------------------------------------------------------ reads
 
     async def get_tasks(self, call: Call[pb.GetTasksRequest]) -> bytes:
         """Show chosen tasks."""
         request = call.request
-        task_checks.check_get(request)
+        check_get(request)
         queue = await self._reading.queue(request.consistency)
         if queue.tube(request.tube) is None:
             raise tube_not_found(request.tube)
-        ids = list(request.selector.ids)
-        views = queue.get_tasks(request.tube, ids)
+        selector = selector_of(request.selector)
+        assert not isinstance(selector, ByFilter)
+        found = queue.select_tasks(request.tube, selector)
         answer = pb.GetTasksResponse(revision=queue.applied_index)
-        for item, view in enumerate(views):
-            if view is None:
-                answer.errors.append(task_not_found(item, ids[item]))
-        shown = [view for view in views if view is not None]
+        shown: list[TaskView] = []
+        for item, one in enumerate(found):
+            if isinstance(one, Refusal):
+                answer.errors.add(item=item, error=error_message(one))
+            else:
+                shown.append(one)
         return answer.SerializeToString() + _show(shown, payload_omit=request.payload_omit)
 
     async def list_tasks(self, call: Call[pb.ListTasksRequest]) -> bytes:
         """List tasks by id."""
         request = call.request
-        task_checks.check_list(request)
-        states = states_of(request.filter)
-        after_id = _after_id(request.page_token)
+        check_list(request)
         queue = await self._reading.queue(request.consistency)
-        if queue.tube(request.tube) is None:
+        tube = queue.tube(request.tube)
+        if tube is None:
             raise tube_not_found(request.tube)
-        size = request.page_size or TASKS_PAGE_SIZE_DEFAULT
-        views = queue.list_tasks(request.tube, states, after_id, size + 1)
-        page = views[:size]
-        next_token = token_after(str(page[-1].id)) if len(views) > size else ""
-        answer = pb.ListTasksResponse(next_page_token=next_token, revision=queue.applied_index)
-        return answer.SerializeToString() + _show(page, payload_omit=request.payload_omit)
+        page = await page_of_tasks(self._reading, tube, request)
+        answer = pb.ListTasksResponse(next_page_token=page.next_token, revision=page.revision)
+        return answer.SerializeToString() + _show(page.tasks, payload_omit=request.payload_omit)
 
 
 def _show(views: Sequence[TaskView], *, payload_omit: bool) -> bytes:
     encoded = encode_tasks(views, _SHOWN, payload_omit=payload_omit, secret=True)
     return b"".join(encoded)
-
-
-def _after_id(token: str) -> int:
-    """Return the id behind which a page of tasks begins."""
-    key = key_of(token) if token else "0"
-    if not key.isascii() or not key.isdigit() or len(key) > len(str(2**63)):
-        raise malformed_token()
-    return int(key)

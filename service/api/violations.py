@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Final
 
 from service.api.status import Refused
-from service.limits import NAME_BYTES_MAX, REQUEST_ID_BYTES_MAX
+from service.limits import KEY_BYTES_MAX, KEY_PARTS_MAX, NAME_BYTES_MAX, REQUEST_ID_BYTES_MAX
 from taskraft.v1 import error_pb2
 
 TUBE_NAME: Final = re.compile(rf"[A-Za-z0-9_.:-]{{1,{NAME_BYTES_MAX}}}")
@@ -25,11 +25,17 @@ class Violations:
 
     def __init__(self) -> None:
         self._fields: list[tuple[str, str]] = []
+        self._metadata: dict[str, str] = {}
         self._unimplemented: list[str] = []
         self._too_large: tuple[str, int, int] | None = None
 
-    def add(self, path: str, description: str) -> None:
-        """Note a field that is missing, malformed or out of range."""
+    def add(self, path: str, description: str, metadata: Mapping[str, str] | None = None) -> None:
+        """Note a field that is missing, malformed or out of range.
+
+        ``metadata`` is told of the first such field.
+        """
+        if not self._fields:
+            self._metadata = {"field": path, **(metadata or {})}
         if len(self._fields) < VIOLATIONS_MAX:
             self._fields.append((path, description))
 
@@ -93,6 +99,13 @@ class Violations:
         if SESSION_ID.fullmatch(session_id) is None:
             self.add(path, "not a UUID")
 
+    def key(self, path: str, parts: Sequence[str]) -> None:
+        """Check the parts of a unique key."""
+        self.some(path, parts, KEY_PARTS_MAX)
+        self.text(path, "".join(parts), KEY_BYTES_MAX)
+        if any(not part for part in parts):
+            self.add(path, "an empty part")
+
     def request_id(self, request_id: str) -> None:
         """Check the length of a request_id."""
         self.text("request_id", request_id, REQUEST_ID_BYTES_MAX)
@@ -110,7 +123,7 @@ class Violations:
             raise Refused(
                 error_pb2.Error.INVALID_FIELD,
                 text + (f"; and {more} more" if more > 0 else ""),
-                {"field": self._fields[0][0]},
+                self._metadata,
                 self._fields,
             )
         if self._too_large:

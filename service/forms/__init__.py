@@ -12,6 +12,7 @@ from typing import Final
 from service.forms.circulation import BURY, DELETE, KICK
 from service.forms.form import Form
 from service.forms.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
+from service.forms.intervention import CANCEL, RESTART, SNATCH, SWITCH
 from service.forms.put import PUT, bodies, new_task, payload_bytes, plain_payload_bytes
 from service.forms.schedules import (
     CREATE_SCHEDULE,
@@ -48,6 +49,10 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     KICK.number: KICK.decode,
     BURY.number: BURY.decode,
     DELETE.number: DELETE.decode,
+    SNATCH.number: SNATCH.decode,
+    RESTART.number: RESTART.decode,
+    SWITCH.number: SWITCH.decode,
+    CANCEL.number: CANCEL.decode,
     CREATE_TUBE.number: CREATE_TUBE.decode,
     DROP_TUBE.number: DROP_TUBE.decode,
     TRUNCATE_TUBE.number: TRUNCATE_TUBE.decode,
@@ -73,6 +78,7 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
 __all__ = [
     "ATTACH_SESSION",
     "BURY",
+    "CANCEL",
     "CANCEL_GROUP",
     "CLOSE_SESSION",
     "COMMANDS",
@@ -89,10 +95,13 @@ __all__ = [
     "OPTION_NAMES",
     "PUT",
     "RELEASE_ALL",
+    "RESTART",
     "RUN_SCHEDULE",
     "SETTLE",
+    "SNATCH",
     "STARTUP",
     "START_GROUP",
+    "SWITCH",
     "TAKE",
     "TRIM_FEED",
     "TRUNCATE_TUBE",

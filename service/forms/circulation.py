@@ -6,6 +6,7 @@ from typing import Final
 
 from service.forms.form import IN_LOG, Form
 from service.forms.retry import failure_of
+from service.forms.selection import is_empty, selector_of
 from service.forms.update import update_of
 from service.queue import commands as core
 from taskraft.v1 import task_service_pb2
@@ -15,7 +16,7 @@ def _kick(request: task_service_pb2.KickTasksRequest, _raw: bytes, hash_: int) -
     return core.Kick(
         tube=request.tube,
         count=request.count or 1,
-        ids=list(request.selector.ids),
+        selector=None if is_empty(request.selector) else selector_of(request.selector),
         delay_ms=request.delay_ms,
         request_id=request.request_id,
         request_hash=hash_,
@@ -26,7 +27,7 @@ def _kick(request: task_service_pb2.KickTasksRequest, _raw: bytes, hash_: int) -
 def _bury(request: task_service_pb2.BuryTasksRequest, _raw: bytes, hash_: int) -> core.Bury:
     return core.Bury(
         tube=request.tube,
-        ids=list(request.selector.ids),
+        selector=selector_of(request.selector),
         failure=failure_of(request),
         request_id=request.request_id,
         request_hash=hash_,
@@ -34,7 +35,7 @@ def _bury(request: task_service_pb2.BuryTasksRequest, _raw: bytes, hash_: int) -
 
 
 def _delete(request: task_service_pb2.DeleteTasksRequest, _raw: bytes, hash_: int) -> core.Delete:
-    return core.Delete(request.tube, list(request.selector.ids), request.request_id, hash_)
+    return core.Delete(request.tube, selector_of(request.selector), request.request_id, hash_)
 
 
 KICK: Final = Form(IN_LOG.KICK_FIELD_NUMBER, task_service_pb2.KickTasksRequest, _kick)

@@ -67,6 +67,7 @@ def new_task(body: bytes) -> core.NewTask:
         retry_policy(spec.retry) if has("retry") else None,
         tuple(spec.unique_key),
         spec.group,
+        core.OnConflict(spec.on_conflict or core.OnConflict.FAIL),
     )
 
 

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from service.queue.commands import (
+    CancelResult,
     CountResult,
     GroupResult,
     ItemRefusal,
@@ -80,6 +81,7 @@ Answer: TypeAlias = (
     PutResult
     | SettleResult
     | CountResult
+    | CancelResult
     | TakenBefore
     | TubeBefore
     | SessionBefore
@@ -99,33 +101,43 @@ _SESSION: Final = 7
 _SCHEDULE: Final = 8
 _SETTINGS: Final = 9
 _GROUP: Final = 10
+_CANCEL: Final = 30
 
 _run = Struct(">BQI")
 _list = Struct(">BI")
+_counted = Struct(">BQQ")
+_cancelled = Struct(">BIIQ")
 _number = Struct(">Q")
 _count = Struct(">I")
-_touched = Struct(">QQ")
+_touched = Struct(">QQ?")
 _existed = Struct(">B?")
 _kind = Struct(">B")
 _refusal = Struct(">IHI")
 _texts = Struct(">I")
 
 
-def encode(result: Result) -> bytes:  # noqa: C901 - one line per kind
+def encode(result: Result) -> bytes:  # noqa: C901, PLR0912 - one line per kind
     """Return a result in the kept form. Refused commands and empty takes are not for keeping."""
     match result:
-        case PutResult(ids, refused):
-            if not refused and ids and len(ids) == ids[-1] - ids[0] + 1:
+        case PutResult(ids, refused, existing):
+            if not refused and not existing and ids and len(ids) == ids[-1] - ids[0] + 1:
                 return _run.pack(_PUT_RUN, ids[0], len(ids))
-            return _list.pack(_PUT, len(ids)) + _numbers(ids) + _refusals(refused)
+            there_before = _count.pack(len(existing)) + _numbers(existing)
+            return _list.pack(_PUT, len(ids)) + _numbers(ids) + there_before + _refusals(refused)
         case TakeResult(tasks):
             tokens = [task.token for task in tasks]
             return _list.pack(_TAKE, len(tokens)) + _numbers(tokens)
         case SettleResult(refused, touched):
-            leases = b"".join(_touched.pack(item.token, item.lease_until_ms) for item in touched)
+            leases = b"".join(
+                _touched.pack(item.token, item.lease_until_ms, item.cancel_requested)
+                for item in touched
+            )
             return _list.pack(_SETTLE, len(touched)) + leases + _refusals(refused)
-        case CountResult(count, refused):
-            return _run.pack(_COUNT, count, 0) + _refusals(refused)
+        case CountResult(count, refused, continue_after_id):
+            return _counted.pack(_COUNT, count, continue_after_id) + _refusals(refused)
+        case CancelResult(asked, removed, refused, continue_after_id):
+            head = _cancelled.pack(_CANCEL, asked, removed, continue_after_id)
+            return head + _refusals(refused)
         case TubeResult(tube, existed):
             return _existed.pack(_TUBE, existed) + tube.name.encode()
         case SessionResult(session):
@@ -142,7 +154,7 @@ def encode(result: Result) -> bytes:  # noqa: C901 - one line per kind
             assert_never(result)
 
 
-def decode(record: bytes) -> Answer:
+def decode(record: bytes) -> Answer:  # noqa: C901 - one line per kind
     """Return what was kept."""
     kind = record[0]
     if kind == _PUT_RUN:
@@ -159,20 +171,28 @@ def decode(record: bytes) -> Answer:
     if kind == _SETTINGS:
         return SettingsBefore()
     if kind == _COUNT:
-        _, count, _ = _run.unpack_from(record)
-        return CountResult(count, _read_refusals(record, _run.size))
+        _, count, continue_after_id = _counted.unpack_from(record)
+        return CountResult(count, _read_refusals(record, _counted.size), continue_after_id)
+    if kind == _CANCEL:
+        _, asked, removed, continue_after_id = _cancelled.unpack_from(record)
+        refused = _read_refusals(record, _cancelled.size)
+        return CancelResult(asked, removed, refused, continue_after_id)
     _, count = _list.unpack_from(record)
     at = _list.size
     if kind == _SETTLE:
         end = at + count * _touched.size
-        touched = [TouchedLease(*pair) for pair in _touched.iter_unpack(record[at:end])]
+        touched = [TouchedLease(*lease) for lease in _touched.iter_unpack(record[at:end])]
         return SettleResult(_read_refusals(record, end), touched)
     end = at + count * _number.size
     numbers = [number for (number,) in _number.iter_unpack(record[at:end])]
     if kind == _TAKE:
         return TakenBefore(numbers)
     assert kind == _PUT
-    return PutResult(numbers, _read_refusals(record, end))
+    (existing_count,) = _count.unpack_from(record, end)
+    at = end + _count.size
+    end = at + existing_count * _number.size
+    existing = [number for (number,) in _number.iter_unpack(record[at:end])]
+    return PutResult(numbers, _read_refusals(record, end), existing)
 
 
 def _numbers(numbers: Sequence[int]) -> bytes:

@@ -1,4 +1,4 @@
-"""Move tasks that nobody settles: kick, bury and delete them by id, and release all of a tube."""
+"""Move tasks that nobody settles: kick, bury and delete them, and release all of a tube."""
 
 from __future__ import annotations
 
@@ -11,35 +11,21 @@ from service.queue.commands import (
     ItemRefusal,
     Kick,
     Outcome,
-    Reason,
     Refusal,
     ReleaseAll,
 )
 from service.queue.endings import bury as bury_task
 from service.queue.endings import end
 from service.queue.instants import after, lengthened, postponed
-from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
+from service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN, EventKind
+from service.queue.refusals import delay_unsuitable, wrong_state
+from service.queue.selection import change_each
 from service.queue.updating import unsuitable_update, update_task
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.task import Task
-
-
-def no_task(task_id: int) -> Refusal:
-    """Say that a task does not exist."""
-    return Refusal(
-        Reason.TASK_NOT_FOUND, "no such task, or not any more", {"task_id": str(task_id)}
-    )
-
-
-def wrong_state(task: Task) -> Refusal:
-    """Say that a task's state does not allow the operation."""
-    return Refusal(
-        Reason.WRONG_STATE,
-        f"task {task.id} is {task.state.name}",
-        {"task_id": str(task.id), "state": task.state.name},
-    )
+    from service.queue.tube import Tube
 
 
 def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
@@ -47,28 +33,28 @@ def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    if command.delay_ms > 0 and not tube.has_options:
-        return Refusal(
-            Reason.INVALID_FIELD,
-            f"delay_ms means nothing in a tube of kind {tube.kind.name}",
-            {"field": "delay_ms", "kind": tube.kind.name},
-        )
+    refusal = delay_unsuitable(tube, "delay_ms", command.delay_ms)
+    if refusal is not None:
+        return refusal
+    if command.selector is None:
+        return _kick_first(ledger, tube, command)
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state is not BURIED:
+            return wrong_state(task)
+        refusal = _unsuitable(ledger, task, command)
+        if refusal is not None:
+            return refusal
+        ledger.leave_order(task)
+        _kick(ledger, task, command)
+        return True
+
+    return change_each(ledger, tube, command.selector, (BURIED,), change)
+
+
+def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
+    """Kick the buried tasks that come first by priority and id."""
     count = 0
-    refused: list[ItemRefusal] = []
-    if command.ids:
-        for item, task_id in enumerate(command.ids):
-            task = ledger.find(tube, task_id)
-            if task is None:
-                refused.append(ItemRefusal(item, no_task(task_id)))
-            elif task.state is not BURIED:
-                refused.append(ItemRefusal(item, wrong_state(task)))
-            elif (refusal := _unsuitable(ledger, task, command)) is not None:
-                refused.append(ItemRefusal(item, refusal))
-            else:
-                ledger.leave_order(task)
-                _kick(ledger, task, command)
-                count += 1
-        return CountResult(count, refused)
     wanted = min(command.count, ledger.limits.kick_tasks_max)
     while count < wanted and (order := tube.buried.least()) is not None:
         task = ledger.find(tube, order[2])
@@ -105,21 +91,19 @@ def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    count = 0
-    refused: list[ItemRefusal] = []
     failure = command.failure
-    for item, task_id in enumerate(command.ids):
-        task = ledger.find(tube, task_id)
-        if task is None:
-            refused.append(ItemRefusal(item, no_task(task_id)))
-        elif task.state in (READY, DELAYED):
-            ledger.leave_order(task)
-            reason = failure.type if failure is not None else ""
-            bury_task(ledger, task, EventKind.BURY, failure, reason)
-            count += 1
-        elif task.state is not BURIED:
-            refused.append(ItemRefusal(item, wrong_state(task)))
-    return CountResult(count, refused)
+    reason = failure.type if failure is not None else ""
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state is BURIED:
+            return False
+        if task.state not in (READY, DELAYED):
+            return wrong_state(task)
+        ledger.leave_order(task)
+        bury_task(ledger, task, EventKind.BURY, failure, reason)
+        return True
+
+    return change_each(ledger, tube, command.selector, (READY, DELAYED), change)
 
 
 def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
@@ -127,17 +111,13 @@ def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    count = 0
-    refused: list[ItemRefusal] = []
-    for item, task_id in enumerate(command.ids):
-        task = ledger.find(tube, task_id)
-        if task is None:
-            refused.append(ItemRefusal(item, no_task(task_id)))
-            continue
+
+    def change(task: Task) -> bool:
         ledger.leave_order(task)
         end(ledger, task, EventKind.DELETE, Outcome.DELETED)
-        count += 1
-    return CountResult(count, refused)
+        return True
+
+    return change_each(ledger, tube, command.selector, STATES, change)
 
 
 def release_all(ledger: Ledger, command: ReleaseAll) -> CountResult | Refusal:

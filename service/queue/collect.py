@@ -35,6 +35,7 @@ def collect(ledger: Ledger) -> list[Write]:
     ledger.requests.collect(writes)
     ledger.schedules.collect(writes)
     ledger.groups.collect(writes)
+    ledger.unique_keys.collect(writes)
     ledger.feed.collect(writes)
     ledger.timers.flushed()
     writes.append((META, _meta(ledger)))

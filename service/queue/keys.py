@@ -6,7 +6,7 @@ moved up by 2^63 for the same reason. The layout is described in docs/data.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -36,6 +36,7 @@ RETENTION_TIMER: Final = 4
 SESSION_TIMER: Final = 5
 RATE_TIMER: Final = 6
 """Kinds of timers, in the order in which they fire at one instant."""
+UNIQUE: Final = b"k"
 
 OFFSET: Final = 1 << 63
 """Added to signed numbers."""
@@ -57,6 +58,7 @@ _lease = Struct(">BQ")
 _timer = Struct(">BQBIQ")
 _chunk = Struct(">cHQ")
 _member = Struct(">cQIQ")
+_length = Struct(">H")
 
 TASK_KEY_BYTES: Final = _task.size
 
@@ -148,6 +150,15 @@ def member_of(key: bytes) -> tuple[int, int]:
 def request_key(bucket: int, request_id: str) -> bytes:
     """Return the key of a remembered request."""
     return _numbered.pack(REQUEST, bucket) + request_id.encode()
+
+
+def unique_key(tube: int, key: Sequence[str]) -> bytes:
+    """Return the key of the holder of a unique key: each part with its length before it."""
+    parts = [_tube.pack(UNIQUE, tube)]
+    for part in key:
+        text = part.encode()
+        parts += (_length.pack(len(text)), text)
+    return b"".join(parts)
 
 
 def chunk_key(partition: int, end_seq: int) -> bytes:

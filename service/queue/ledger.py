@@ -8,10 +8,12 @@ orders, the timers, the leases, the counters and the feed in step.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import ClusterSettings, Outcome, Reason, Refusal, State
+from service.queue.endings import end
 from service.queue.feed import TUBE_STRIDE, Feed
 from service.queue.group import Groups
 from service.queue.instants import NEVER_MS
@@ -21,6 +23,7 @@ from service.queue.ordered_index import OrderedIndex
 from service.queue.requests import Requests
 from service.queue.schedule import Schedules
 from service.queue.task import Task, read_task
+from service.queue.unique_keys import UniqueKeys
 from service.queue.watch import Watch
 
 if TYPE_CHECKING:
@@ -74,6 +77,7 @@ class Ledger:
         self.groups = Groups(store)
         self.woken: dict[str, None] = {}
         """Tubes in which tasks became ready that no command told of; for the shell to fetch."""
+        self.unique_keys = UniqueKeys(store)
         self.dirty_tasks: list[Task] = []
         self.dirty_tubes: list[Tube] = []
         self.dirty_sessions: list[Session] = []
@@ -157,6 +161,21 @@ class Ledger:
         for task_id in resident:
             yield from self._living(tube, task_id)
 
+    def tasks_back(self, tube: Tube, last_id: int) -> Iterator[Task]:
+        """Yield the tasks up to an id, the last first; the tube must not change meanwhile."""
+        resident = sorted(task_id for task_id in tube.tasks if task_id <= last_id)
+        first, stop = task_key(tube.number, 0), task_key(tube.number, last_id + 1)
+        for key, record in self.store.scan_back(first, stop):
+            task_id = task_id_of(key)
+            while resident and resident[-1] > task_id:
+                yield from self._living(tube, resident.pop())
+            if resident and resident[-1] == task_id:
+                yield from self._living(tube, resident.pop())
+            else:
+                yield self.read(tube, task_id, record)
+        for task_id in reversed(resident):
+            yield from self._living(tube, task_id)
+
     def _living(self, tube: Tube, task_id: int) -> Iterator[Task]:
         task = tube.tasks[task_id]
         if task.state is not GONE:
@@ -221,10 +240,13 @@ class Ledger:
 
         The caller has set what the state needs (deadlines, order, token and session of a taken
         task) and may set more afterwards that no index depends on. A task that leaves TAKEN loses
-        its lease here.
+        its lease here. One whose holder was asked to stop does not come back: it ends.
         """
-        self.touch_task(task)
         before = task.state
+        if task.extras.cancel_requested and state in (READY, DELAYED):
+            end(self, task, kind, Outcome.DELETED, reason=reason)
+            return
+        self.touch_task(task)
         label = task.session.label if task.session is not None else ""
         self.emit(task, kind, before, state, label, reason)
         self.touch_tube(task.tube)
@@ -232,7 +254,7 @@ class Ledger:
         task.tube.counters.count(kind, before, state, 1, gone_bytes)
         if before is TAKEN:
             self.end_lease(task)
-        elif before is DELAYED:
+        elif before is DELAYED and state is not DELAYED:
             task.visible_at_ms = NEVER_MS
         task.state = state
         task.since_ms = self.now_ms
@@ -279,6 +301,8 @@ class Ledger:
             task.session = None
         task.token = 0
         task.lease_until_ms = NEVER_MS
+        if task.extras.cancel_requested:
+            task.extras = replace(task.extras, cancel_requested=False)
 
     def set_timer(self, task: Task) -> None:
         """Give a task the timer of its state."""
@@ -314,6 +338,9 @@ class Ledger:
 
     def forget(self, task: Task) -> None:
         """Let go of a task that is gone; if the store knows it, it stays until the next batch."""
+        key = task.extras.unique_key
+        if key:
+            self.unique_keys.free(task.tube.number, key, task.id)
         if task.written is None:
             del task.tube.tasks[task.id]
         if task.body:

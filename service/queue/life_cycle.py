@@ -7,7 +7,7 @@ is refused, or, for the kinds that only the clock brings about, does not happen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import Final
 
 from service.queue.commands import State, TtlScope
@@ -38,8 +38,10 @@ class EventKind(IntEnum):
     MOVE = 20
     RELEASE_ALL = 21
     GROUP_START = 22
+    CANCEL = 23
 
 
+@unique
 class Operation(IntEnum):
     """What can be done to a task; those that name a delay have one above 0.
 
@@ -77,6 +79,16 @@ class Operation(IntEnum):
     PUT_HELD = 40
     GROUP_START = 41
     GROUP_START_DELAYED = 42
+    SNATCH = 50
+    SNATCH_DELAYED = 51
+    RESTART = 52
+    RESTART_DELAYED = 53
+    SWITCH_READY = 54
+    SWITCH_DELAYED = 55
+    SWITCH_BURIED = 56
+    SWITCH_DONE = 57
+    SWITCH_ZOMBIE = 58
+    CANCEL = 59
 
 
 GONE: Final = State.GONE
@@ -155,5 +167,42 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (ZOMBIE, Operation.DELETE): GONE,
     (ZOMBIE, Operation.RETENTION_END): GONE,
     (ZOMBIE, Operation.TRUNCATE): GONE,
+    (TAKEN, Operation.SNATCH): READY,
+    (TAKEN, Operation.SNATCH_DELAYED): DELAYED,
+    (DELAYED, Operation.RESTART): READY,
+    (DELAYED, Operation.RESTART_DELAYED): DELAYED,
+    (BURIED, Operation.RESTART): READY,
+    (BURIED, Operation.RESTART_DELAYED): DELAYED,
+    (DONE, Operation.RESTART): READY,
+    (DONE, Operation.RESTART_DELAYED): DELAYED,
+    (ZOMBIE, Operation.RESTART): READY,
+    (ZOMBIE, Operation.RESTART_DELAYED): DELAYED,
+    (READY, Operation.SWITCH_DELAYED): DELAYED,
+    (READY, Operation.SWITCH_BURIED): BURIED,
+    (READY, Operation.SWITCH_DONE): DONE,
+    (READY, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (DELAYED, Operation.SWITCH_READY): READY,
+    (DELAYED, Operation.SWITCH_DELAYED): DELAYED,
+    (DELAYED, Operation.SWITCH_BURIED): BURIED,
+    (DELAYED, Operation.SWITCH_DONE): DONE,
+    (DELAYED, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (BURIED, Operation.SWITCH_READY): READY,
+    (BURIED, Operation.SWITCH_DELAYED): DELAYED,
+    (BURIED, Operation.SWITCH_DONE): DONE,
+    (BURIED, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (DONE, Operation.SWITCH_READY): READY,
+    (DONE, Operation.SWITCH_DELAYED): DELAYED,
+    (DONE, Operation.SWITCH_BURIED): BURIED,
+    (DONE, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (ZOMBIE, Operation.SWITCH_READY): READY,
+    (ZOMBIE, Operation.SWITCH_DELAYED): DELAYED,
+    (ZOMBIE, Operation.SWITCH_BURIED): BURIED,
+    (ZOMBIE, Operation.SWITCH_DONE): DONE,
+    (ZOMBIE, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (HELD, Operation.CANCEL): GONE,
+    (READY, Operation.CANCEL): GONE,
+    (DELAYED, Operation.CANCEL): GONE,
+    (BURIED, Operation.CANCEL): GONE,
+    (TAKEN, Operation.CANCEL): TAKEN,
 }
 """From a state by an operation to a state."""

@@ -35,6 +35,8 @@ class Limits:
     kick_tasks_max: int = 10_000
     filter_scan_max: int = 10_000
     """Ready tasks that a take with a filter looks at before it gives up."""
+    selector_scan_max: int = 5_000
+    """Tasks that one command with a filter looks at; its answer says where to go on."""
     requests_max: int = 10_000_000
     """Remembered request ids. At the bound the older half goes, whatever its age."""
     request_window_ms: int = 600_000

@@ -24,7 +24,9 @@ from service.queue.collect import collect
 from service.queue.commands import (
     AttachSession,
     Bury,
+    Cancel,
     CancelGroup,
+    CancelResult,
     CloseSession,
     Configure,
     CountResult,
@@ -43,14 +45,17 @@ from service.queue.commands import (
     Reason,
     Refusal,
     ReleaseAll,
+    Restart,
     RunSchedule,
     ScheduleResult,
     SessionResult,
     SettingsResult,
     Settle,
     SettleResult,
+    Snatch,
     StartGroup,
     Startup,
+    Switch,
     Take,
     TakeResult,
     TrimFeed,
@@ -68,6 +73,7 @@ from service.queue.groups import (
     start_group,
     sweep_groups,
 )
+from service.queue.intervention import cancel, restart, snatch, switch
 from service.queue.opening import bare_task, open_ledger
 from service.queue.put import put
 from service.queue.readers import Readers
@@ -201,6 +207,14 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return bury(ledger, command)
         case Delete():
             return delete(ledger, command)
+        case Snatch():
+            return snatch(ledger, command)
+        case Restart():
+            return restart(ledger, command)
+        case Switch():
+            return switch(ledger, command)
+        case Cancel():
+            return cancel(ledger, command)
         case OpenSession():
             return open_session(ledger, command)
         case CloseSession():
@@ -243,7 +257,7 @@ def _repeat(ledger: Ledger, record: bytes) -> Result:
     """Return the first answer again: valid leases only, tubes and sessions as they are now."""
     answer = decode(record)
     match answer:
-        case PutResult() | SettleResult() | CountResult():
+        case PutResult() | SettleResult() | CountResult() | CancelResult():
             return answer
         case TakenBefore(tokens):
             tasks = [ledger.leases[token] for token in tokens if token in ledger.leases]

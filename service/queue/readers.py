@@ -14,17 +14,24 @@ from service.queue.commands import (
     Delete,
     Kick,
     Put,
+    Refusal,
     Reject,
     Release,
     ReleaseAll,
+    Restart,
     RunSchedule,
     Settle,
+    Snatch,
+    State,
+    Switch,
     Touch,
     UpdateTube,
 )
 from service.queue.feed import low_and_high
 from service.queue.keys import SESSION_TIMER
 from service.queue.life_cycle import READY
+from service.queue.listing import NOTHING_LEFT, Listed, scan_window
+from service.queue.selection import named
 from service.queue.shell_readers import ShellReaders
 from service.queue.statistics import statistics_of, total_statistics
 
@@ -32,16 +39,18 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from service.queue.commands import (
+        ByIds,
+        ByKeys,
         ClusterSettings,
         Command,
         SessionView,
         Settlement,
-        State,
         TaskView,
         TubeView,
     )
     from service.queue.feed import Feed
     from service.queue.ledger import Ledger
+    from service.queue.listing import Listing, Window
     from service.queue.statistics import TubeStatistics
     from service.queue.task import Task
     from service.queue.tube import Tube
@@ -84,6 +93,11 @@ class Readers(ShellReaders):
         tasks = (self._ledger.find(found, task_id) for task_id in ids)
         return [self._view(task) if task is not None else None for task in tasks]
 
+    def select_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | Refusal]:
+        """Return chosen tasks of a tube that exists, in order, or why there is none."""
+        tasks = named(self._ledger, self._ledger.tubes[tube], selector)
+        return [task if isinstance(task, Refusal) else self._view(task) for task in tasks]
+
     def list_tasks(
         self, tube: str, states: Collection[State], after_id: int, limit: int
     ) -> list[TaskView]:
@@ -97,6 +111,18 @@ class Readers(ShellReaders):
         tasks = self._ledger.tasks(found, after_id)
         wanted = (task for task in tasks if not states or task.state in states)
         return [self._view(task) for task in islice(wanted, limit)]
+
+    def scan_tasks(self, tube: str, listing: Listing, window: Window) -> Listed:
+        """Return some of the tasks in a window of a list; see ``scan_window``."""
+        found = self._ledger.tubes.get(tube)
+        if found is None:
+            return Listed([], NOTHING_LEFT)
+        return scan_window(self._ledger, found, listing, window)
+
+    def last_id(self, tube: str) -> int:
+        """Return the greatest id that a tube has given so far; 0: none, or no such tube."""
+        found = self._ledger.tubes.get(tube)
+        return found.next_id - 1 if found is not None else 0
 
     def lease(self, token: int) -> TaskView | None:
         """Return the task of a valid lease, or None."""
@@ -203,7 +229,16 @@ class Readers(ShellReaders):
         names: set[str] = set()
         for command in commands:
             match command:
-                case Put(tube) | Kick(tube) | ReleaseAll(tube) | UpdateTube(tube):
+                case (
+                    Put(tube)
+                    | Kick(tube)
+                    | ReleaseAll(tube)
+                    | UpdateTube(tube)
+                    | Snatch(tube)
+                    | Restart(tube)
+                ):
+                    names.add(tube)
+                case Switch(tube, state=State.READY):
                     names.add(tube)
                 case Delete(tube) | Bury(tube):
                     # A taken task, or the first of its sub-queue, may make way for another.
@@ -296,6 +331,8 @@ class Readers(ShellReaders):
             yield repr(list(session.held)).encode()
         yield from (schedule.record() for schedule in ledger.schedules)
         yield from ledger.groups.digest_parts()
+        for place, task_id in ledger.unique_keys.items():
+            yield place + task_id.to_bytes(8, "big")
         yield ledger.requests.record()
         for request_id, answer in sorted(ledger.requests.items()):
             yield request_id.encode() + answer

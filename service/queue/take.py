@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from service.queue.choosing import choose
-from service.queue.circulation import no_task, wrong_state
 from service.queue.commands import (
     FOREVER_MS,
     Outcome,
@@ -23,6 +22,7 @@ from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
 from service.queue.ledger import BY_TUBE
 from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
+from service.queue.refusals import no_task, wrong_state
 from service.queue.throttling import choose_within, open_tubes
 
 if TYPE_CHECKING:

@@ -15,6 +15,9 @@ from service.queue.commands.circulation import (
     Delete,
     Kick,
 )
+from service.queue.commands.filter import (
+    Filter,
+)
 from service.queue.commands.groups import (
     CancelGroup,
     CreateGroup,
@@ -23,6 +26,14 @@ from service.queue.commands.groups import (
     GroupTask,
     GroupView,
     StartGroup,
+)
+from service.queue.commands.intervention import (
+    Cancel,
+    CancelResult,
+    Restart,
+    Snatch,
+    Switch,
+    UpdateTasks,
 )
 from service.queue.commands.leadership import (
     Startup,
@@ -43,6 +54,7 @@ from service.queue.commands.options import (
 from service.queue.commands.position import Position
 from service.queue.commands.put import (
     NewTask,
+    OnConflict,
     Put,
     PutResult,
 )
@@ -67,6 +79,12 @@ from service.queue.commands.schedules import (
     ScheduleView,
     Slot,
     UpdateSchedule,
+)
+from service.queue.commands.selection import (
+    ByFilter,
+    ByIds,
+    ByKeys,
+    Selector,
 )
 from service.queue.commands.sessions import (
     AttachSession,
@@ -129,6 +147,10 @@ Command: TypeAlias = (
     | Kick
     | Bury
     | Delete
+    | Snatch
+    | Restart
+    | Switch
+    | Cancel
     | CreateTube
     | DropTube
     | TruncateTube
@@ -155,6 +177,7 @@ Result: TypeAlias = (
     | TakeResult
     | SettleResult
     | CountResult
+    | CancelResult
     | TubeResult
     | SessionResult
     | KeepResult
@@ -176,7 +199,12 @@ __all__ = [
     "AttachSession",
     "Bury",
     "BuryTaken",
+    "ByFilter",
+    "ByIds",
+    "ByKeys",
+    "Cancel",
     "CancelGroup",
+    "CancelResult",
     "CloseSession",
     "ClusterSettings",
     "Command",
@@ -192,6 +220,7 @@ __all__ = [
     "Exhausted",
     "Extras",
     "Failure",
+    "Filter",
     "GroupResult",
     "GroupState",
     "GroupTask",
@@ -203,6 +232,7 @@ __all__ = [
     "Kick",
     "NewTask",
     "OnAck",
+    "OnConflict",
     "OpenSession",
     "Outcome",
     "Overlap",
@@ -215,12 +245,14 @@ __all__ = [
     "Reject",
     "Release",
     "ReleaseAll",
+    "Restart",
     "Result",
     "RetryPolicy",
     "RunSchedule",
     "ScheduleOptions",
     "ScheduleResult",
     "ScheduleView",
+    "Selector",
     "SessionResult",
     "SessionView",
     "SettingsResult",
@@ -228,10 +260,12 @@ __all__ = [
     "SettleResult",
     "Settlement",
     "Slot",
+    "Snatch",
     "StartGroup",
     "Startup",
     "StartupResult",
     "State",
+    "Switch",
     "Take",
     "TakeResult",
     "TaskUpdate",
@@ -247,5 +281,6 @@ __all__ = [
     "TubeResult",
     "TubeView",
     "UpdateSchedule",
+    "UpdateTasks",
     "UpdateTube",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.queue.commands.refusal import ItemRefusal
+from service.queue.commands.selection import Selector
 from service.queue.commands.task import Failure
 from service.queue.commands.update import TaskUpdate
 from service.queue.values import value
@@ -16,7 +17,7 @@ class Kick:
 
     tube: str
     count: int = 1
-    ids: Sequence[int] = ()
+    selector: Selector | None = None
     delay_ms: int = 0
     request_id: str = ""
     request_hash: int = 0
@@ -25,10 +26,10 @@ class Kick:
 
 @value
 class Bury:
-    """Bury ready or delayed tasks by id. Answer: ``CountResult``."""
+    """Bury ready and delayed tasks. Answer: ``CountResult``."""
 
     tube: str
-    ids: Sequence[int]
+    selector: Selector
     failure: Failure | None = None
     request_id: str = ""
     request_hash: int = 0
@@ -36,17 +37,21 @@ class Bury:
 
 @value
 class Delete:
-    """Remove tasks in any state by id. Answer: ``CountResult``."""
+    """Remove tasks in any state. Answer: ``CountResult``."""
 
     tube: str
-    ids: Sequence[int]
+    selector: Selector
     request_id: str = ""
     request_hash: int = 0
 
 
 @value
 class CountResult:
-    """How many tasks were affected, and the refused items."""
+    """How many tasks were affected, and the refused items.
+
+    ``continue_after_id``: a filter was not done with the tasks above this id; 0: it was.
+    """
 
     count: int
     refused: Sequence[ItemRefusal] = ()
+    continue_after_id: int = 0

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 from service.queue.commands.position import Position
 from service.queue.commands.refusal import ItemRefusal
 from service.queue.commands.retry import RetryPolicy
 from service.queue.values import value
+
+
+class OnConflict(IntEnum):
+    """What becomes of a put whose unique key is in use.
+
+    Numbers are those of taskraft.v1.TaskSpec.OnConflict; 0 there is FAIL.
+    """
+
+    FAIL = 1
+    RETURN_EXISTING = 2
+    RESTART_IF_FINISHED = 3
+    REPLACE_IF_WAITING = 4
 
 
 @value
@@ -27,6 +40,7 @@ class NewTask:
     retry: RetryPolicy | None = None
     unique_key: tuple[str, ...] = ()
     group: str = ""
+    on_conflict: OnConflict = OnConflict.FAIL
 
 
 @value
@@ -42,7 +56,8 @@ class Put:
 
 @value
 class PutResult:
-    """One id per task, 0 where it was refused."""
+    """One id per task, 0 where it was refused; ``existing``: places of tasks that were there."""
 
     ids: Sequence[int]
     refused: Sequence[ItemRefusal] = ()
+    existing: Sequence[int] = ()

@@ -99,7 +99,11 @@ class Settle:
 
 @value
 class TouchedLease:
-    """A lease after a touch; ``lease_until_ms`` 0: it lives as long as its session."""
+    """A lease after a touch.
+
+    ``lease_until_ms`` 0: it lives as long as its session. ``cancel_requested``: its holder is asked
+    to stop.
+    """
 
     token: int
     lease_until_ms: int

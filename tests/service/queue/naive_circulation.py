@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from service.queue.commands import (
     Bury,
+    ByFilter,
     CountResult,
     Delete,
     Kick,
     Reason,
     State,
+)
+from service.queue.commands.filter import (
+    AgeField,
+    AgeIs,
+    Disjunction,
+    Negation,
+    NumberField,
+    NumberIs,
+    Relation,
+    StateIs,
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_sessions import NEVER, later, longer
@@ -22,10 +33,14 @@ class NaiveCirculation:
         tube = self.tube(command.tube)
         if not tube:
             return Reason.TUBE_NOT_FOUND
+        selector, rest = command.selector, 0
+        if isinstance(selector, ByFilter):
+            tasks, rest = self.matching(tube, selector, states)
+        else:
+            tasks = [self.find(tube, task_id) for task_id in selector.ids]
         count, refused = 0, []
-        for item, task_id in enumerate(command.ids):
-            task = self.find(tube, task_id)
-            if not task:
+        for item, task in enumerate(tasks):
+            if not task or task["state"] is State.GONE:  # or named twice
                 refused.append((item, Reason.TASK_NOT_FOUND))
             elif task["state"] in states and unfit:
                 refused.append((item, unfit))
@@ -34,7 +49,37 @@ class NaiveCirculation:
                 count += 1
             elif task["state"] not in ignored:
                 refused.append((item, Reason.WRONG_STATE))
-        return CountResult(count, refused)
+        return CountResult(count, refused, rest)
+
+    def matching(self, tube, selector, states):
+        """Return what a filter finds, and the id behind which to go on."""
+        tasks = sorted(self.of(tube, *State), key=lambda task: task["id"])
+        tasks = [task for task in tasks if task["id"] > selector.after_id]
+        found = []
+        for looked_at, task in enumerate(tasks):
+            if looked_at == self.scan_max or len(found) == selector.tasks_max:
+                return found, tasks[looked_at - 1]["id"] if looked_at else selector.after_id
+            if task["state"] in states and self.lets(selector.filter, task):
+                found.append(task)
+        return found, 0
+
+    def lets(self, chosen, task):
+        """Tell whether a filter of the few kinds that are drawn lets a task through."""
+        match chosen:
+            case None:
+                return True
+            case StateIs(state):
+                return task["state"] is state
+            case NumberIs(NumberField.ATTEMPT, Relation.ABOVE, number):
+                return task["attempt"] > number
+            case AgeIs(AgeField.AGE, Relation.AT_LEAST, age):
+                return self.now - task["created"] >= age
+            case Negation(of):
+                return not self.lets(of, task)
+            case Disjunction(of):
+                return any(self.lets(one, task) for one in of)
+            case _:
+                raise AssertionError(chosen)
 
     def do_kick(self, command: Kick):
         tube = self.tube(command.tube)
@@ -50,7 +95,7 @@ class NaiveCirculation:
             self.move(task, EventKind.KICK, State.DELAYED if delayed else State.READY)
             task["visible_at"] = later(self.now, command.delay_ms) if delayed else NEVER
 
-        if tube and not command.ids:
+        if tube and command.selector is None:
             buried = self.of(tube, State.BURIED)
             buried.sort(key=lambda task: (task["rank"], task["id"]))
             if unfit and buried[: command.count]:

@@ -30,6 +30,7 @@ from service.queue.commands import (
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_circulation import NaiveCirculation
+from tests.service.queue.naive_intervention import NaiveIntervention
 from tests.service.queue.naive_rates import NaiveRates
 from tests.service.queue.naive_retrying import NaiveRetrying
 from tests.service.queue.naive_sessions import NEVER, NaiveSessions, later, longer
@@ -38,12 +39,20 @@ from tests.service.queue.naive_subqueues import PLAIN_KINDS, NaiveSubqueues
 
 
 class NaiveQueue(
-    NaiveSessions, NaiveSettling, NaiveRetrying, NaiveRates, NaiveCirculation, NaiveSubqueues
+    NaiveSessions,
+    NaiveSettling,
+    NaiveRetrying,
+    NaiveRates,
+    NaiveCirculation,
+    NaiveSubqueues,
+    NaiveIntervention,
 ):
     """The whole state in lists."""
 
-    def __init__(self, entry_deadlines_max, removals_max):
-        self.deadlines_max, self.removals_max = entry_deadlines_max, removals_max
+    def __init__(self, limits):
+        self.deadlines_max = limits.deadlines_per_entry_max
+        self.removals_max = limits.removals_per_entry_max
+        self.scan_max = limits.selector_scan_max
         self.now = self.index = self.token = self.numbers = self.session_numbers = 0
         self.claimed = []
         self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
@@ -94,6 +103,7 @@ class NaiveQueue(
                 retain_until_ms=shown(task["retain_until"]),
                 progress=task["progress"],
                 retry=task["retry"],
+                cancel_requested=task["cancelled"],
             ),
         )
 
@@ -126,9 +136,11 @@ class NaiveQueue(
     def move(self, task, kind, state, reason=""):
         session = task["session"]
         label = (session["name"] or session["id"][:8]) if session else ""
+        if task["cancelled"] and state in (State.READY, State.DELAYED):
+            state = State.GONE
         self.event(task, kind, state, label, reason)
         if task["state"] is State.TAKEN and state is not State.TAKEN:
-            task.update(token=0, lease_until=NEVER, session=None)
+            task.update(token=0, lease_until=NEVER, session=None, cancelled=False)
         if state is not State.DELAYED:
             task["visible_at"] = NEVER
         task.update(state=state, since=self.now)
@@ -309,6 +321,7 @@ class NaiveQueue(
             "progress": None,
             "retry": new.retry,
             "times_buried": 0,
+            "cancelled": False,
         }
         tube["next"] += 1
         self.tasks.append(task)

@@ -141,7 +141,7 @@ class NaiveSettling:
                 until = min(until, task["expire_at"])
             task["lease_until"] = max(task["lease_until"], until)
         until = task["lease_until"]
-        return TouchedLease(task["token"], 0 if until >= NEVER else until)
+        return TouchedLease(task["token"], 0 if until >= NEVER else until, task["cancelled"])
 
     def label(self, task):
         session = task["session"]

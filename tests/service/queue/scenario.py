@@ -9,10 +9,10 @@ other are one entry of the log:
     put mail body=a,b pri=1      one task per body; also delay, ttl, ttr, at, type, front, back
     take mail,news by=anna max=2
     ack 1,2                      tokens; also release, reject, bury-taken, touch; several with ";"
-    kick mail count=2            also by ids=1,2; bury and delete take ids
     open anna ttr=100            also keep, attach, detach, close
 
-Policies and changes of tasks: see ``scenario_policies.py``.
+Policies and changes of tasks: see ``scenario_policies.py``; what is done to chosen tasks:
+``scenario_chosen.py``.
 
 Words after the time that ask and change nothing: ``show TUBE``, ``task TUBE ID``, ``sessions``,
 ``events`` (since they were last asked for), ``deadline``. They are answered in their place.
@@ -25,17 +25,15 @@ from itertools import groupby
 
 from service.queue.commands import (
     AttachSession,
-    Bury,
     BuryTaken,
+    CancelResult,
     CloseSession,
     CountResult,
     CreateTube,
-    Delete,
     DropTube,
     Failure,
     KeepResult,
     KeepSessions,
-    Kick,
     NewTask,
     OpenSession,
     Position,
@@ -64,6 +62,7 @@ from service.queue.life_cycle import EventKind
 from service.queue.profiles import PROFILES, defaults_of
 from tests.service.queue import scenario_above as above
 from tests.service.queue import scenario_changing as changing
+from tests.service.queue import scenario_chosen as chosen
 from tests.service.queue.scenario_above import EPOCH_MS
 from tests.service.queue.scenario_policies import (
     ack,
@@ -74,7 +73,7 @@ from tests.service.queue.scenario_policies import (
     update,
 )
 
-QUESTIONS = ("show", "task", "sessions", "events", "deadline", *above.QUESTIONS)
+QUESTIONS = ("show", "task", "sessions", "events", "deadline", *above.QUESTIONS, *chosen.QUESTIONS)
 FLAGS = (
     "front",
     "back",
@@ -86,6 +85,7 @@ FLAGS = (
     "if_not_exists",
     "as_settings",
     *above.FLAGS,
+    *chosen.FLAGS,
 )
 
 
@@ -141,6 +141,9 @@ class Player:
         if word == "task":
             (view,) = self.queue.get_tasks(rest[0], [int(rest[1])])
             return ["gone" if view is None else whole(view)]
+        if word in chosen.QUESTIONS:
+            line, where = chosen.cut(line)
+            return chosen.ask(self.queue, rest[0], options(line.split()[2:]), where)
         if word in above.QUESTIONS:
             return above.ask(self.queue, word, rest)
         assert word == "events", line
@@ -200,13 +203,15 @@ def position(found):
 
 def command(line):  # noqa: PLR0912, C901 - one line per command
     """Read a command."""
+    line, where = chosen.cut(line)
     word, *rest = line.split()
     if word in ("ack", "release", "bury-taken", "reject", "touch"):
         *parts, last = line.removesuffix(" atomic").split(";")
         return Settle([settlement(part) for part in (*parts, last)], line.endswith(" atomic"))
     target = rest.pop(0) if rest and "=" not in rest[0] else ""
     found = options(rest)
-    ids = numbers(found.get("ids", ""))
+    if word in chosen.WORDS:
+        return chosen.command(word, target, found, where)
     match word:
         case "create":
             return create(target, found)
@@ -214,18 +219,6 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
             return Put(target, tasks(found), "atomic" in found, found.get("request", ""))
         case "take":
             return take(target, found)
-        case "kick":
-            return Kick(
-                target,
-                int(found.get("count", 1)),
-                ids,
-                int(found.get("delay", 0)),
-                update=update(found),
-            )
-        case "bury":
-            return Bury(target, ids, failure(found))
-        case "delete":
-            return Delete(target, ids)
         case "release-all":
             return ReleaseAll(target)
         case "truncate":
@@ -399,11 +392,12 @@ def told(result):  # noqa: C901 - one line per answer
             ends = [
                 f"  touched {lease.token}"
                 + (f" until {instant(lease.lease_until_ms)}" if lease.lease_until_ms else "")
+                + (" asked to stop" if lease.cancel_requested else "")
                 for lease in touched
             ]
             return ["settled", *items, *ends]
-        case CountResult(count):
-            return [f"count {count}", *items]
+        case CountResult() | CancelResult():
+            return [chosen.told(result), *items]
         case TubeResult(tube, existed):
             return [f"{'existing' if existed else 'created'} {tube.name} {tube.kind.name.lower()}"]
         case SessionResult(view):

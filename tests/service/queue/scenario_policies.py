@@ -50,6 +50,14 @@ RETRY_NUMBERS = {
 }
 
 
+CHANGES = {
+    "new_pri": "priority",
+    "new_delay": "delay_ms",
+    "new_ttl": "ttl_ms",
+    "new_ttr": "ttr_ms",
+}
+
+
 def replaced(_body, changes):
     """Take the changes for the new content."""
     return Edited(changes, len(changes))
@@ -87,11 +95,7 @@ def retry(found):
 
 def update(found):
     """Return the changes that a line names, or None."""
-    named = {
-        to: int(found[name])
-        for name, to in {"new_pri": "priority", "new_ttl": "ttl_ms", "new_ttr": "ttr_ms"}.items()
-        if name in found
-    }
+    named = {to: int(found[name]) for name, to in CHANGES.items() if name in found}
     if "new" in found:
         named["content"] = found["new"].encode()
     return TaskUpdate(**named) if named else None
@@ -118,6 +122,8 @@ def shown(extras, instant):
     """Yield what is to say of a task's extras."""
     if extras.failure:
         yield f"failure {extras.failure.type}"
+    if extras.cancel_requested:
+        yield "asked to stop"
     if extras.times_buried:
         yield f"buried {extras.times_buried}"
     if extras.progress:

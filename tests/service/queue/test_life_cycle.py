@@ -8,6 +8,8 @@ from service.queue.commands import (
     Ack,
     Bury,
     BuryTaken,
+    ByIds,
+    Cancel,
     CloseSession,
     CreateGroup,
     CreateTube,
@@ -24,11 +26,14 @@ from service.queue.commands import (
     Reject,
     Release,
     ReleaseAll,
+    Restart,
     RetryPolicy,
     Settle,
+    Snatch,
     StartGroup,
     Startup,
     State,
+    Switch,
     Take,
     Touch,
     TruncateTube,
@@ -59,10 +64,20 @@ COMMANDS = {
     Operation.RELEASE_DELAYED: Settle([Release([TOKEN], delay_ms=10)]),
     Operation.BURY_TAKEN: Settle([BuryTaken([TOKEN])]),
     Operation.TOUCH: Settle([Touch([TOKEN], increment_ms=10)]),
-    Operation.BURY: Bury("tube", [1]),
-    Operation.KICK: Kick("tube", ids=[1]),
-    Operation.KICK_DELAYED: Kick("tube", ids=[1], delay_ms=10),
-    Operation.DELETE: Delete("tube", [1]),
+    Operation.BURY: Bury("tube", ByIds([1])),
+    Operation.KICK: Kick("tube", selector=ByIds([1])),
+    Operation.KICK_DELAYED: Kick("tube", selector=ByIds([1]), delay_ms=10),
+    Operation.DELETE: Delete("tube", ByIds([1])),
+    Operation.SNATCH: Snatch("tube", ByIds([1])),
+    Operation.SNATCH_DELAYED: Snatch("tube", ByIds([1]), delay_ms=10),
+    Operation.RESTART: Restart("tube", ByIds([1])),
+    Operation.RESTART_DELAYED: Restart("tube", ByIds([1]), delay_ms=10),
+    Operation.SWITCH_READY: Switch("tube", ByIds([1]), State.READY),
+    Operation.SWITCH_DELAYED: Switch("tube", ByIds([1]), State.DELAYED, 10),
+    Operation.SWITCH_BURIED: Switch("tube", ByIds([1]), State.BURIED),
+    Operation.SWITCH_DONE: Switch("tube", ByIds([1]), State.DONE),
+    Operation.SWITCH_ZOMBIE: Switch("tube", ByIds([1]), State.ZOMBIE, 10),
+    Operation.CANCEL: Cancel("tube", ByIds([1])),
     Operation.SESSION_END: CloseSession(SESSION),
     Operation.RELEASE_ALL: ReleaseAll("tube"),
     Operation.TRUNCATE: TruncateTube("tube"),
@@ -107,7 +122,7 @@ class Stage:
         if state in (State.DONE, State.ZOMBIE):
             self.do(Settle([Ack([TOKEN], keep=Keep[state.name])]))
         elif state is State.BURIED:
-            self.do(Bury("tube", [1]))
+            self.do(Bury("tube", ByIds([1])))
         assert self.state() is state
 
     def do(self, *commands, now_ms=1_000):
@@ -234,7 +249,7 @@ def test_every_operation_is_walked():
 def test_wrong_state_is_named():
     """A refusal says what state the task is in."""
     stage = Stage(State.TAKEN)
-    (result,) = stage.do(Bury("tube", [1]))
+    (result,) = stage.do(Bury("tube", ByIds([1])))
     (item,) = result.refused
     assert item.refusal.reason is Reason.WRONG_STATE
     assert item.refusal.metadata["state"] == "TAKEN"

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.filter_text import read_filter
 from service.queue import commands
 from service.queue.commands import (
     Ack,
     AttachSession,
     Bury,
+    ByIds,
     CloseSession,
     CreateTube,
     DropTube,
@@ -69,6 +71,17 @@ TASKS = st.lists(
     ),
     max_size=3,
 )
+SELECTORS = st.one_of(
+    st.builds(ByIds, IDS),
+    st.builds(commands.ByKeys, st.lists(st.tuples(NAMES), max_size=2)),
+    st.builds(
+        commands.ByFilter,
+        st.sampled_from([read_filter(text) for text in ("", "state = TAKEN", "age > 1ms")]),
+        INT64,
+        INT64,
+    ),
+)
+SWITCH_STATES = (State.READY, State.DELAYED, State.BURIED, State.DONE, State.ZOMBIE)
 FAILURES = st.none() | st.builds(commands.Failure, NAMES, NAMES, st.booleans())
 SETTLEMENTS = st.lists(
     st.one_of(
@@ -133,9 +146,13 @@ ANY = st.one_of(
         *REQUEST,
     ),
     st.builds(Settle, SETTLEMENTS, st.booleans(), *REQUEST),
-    st.builds(Kick, NAMES, INT64, IDS, INT64, *REQUEST),
-    st.builds(Bury, NAMES, IDS, FAILURES, *REQUEST),
-    st.builds(commands.Delete, NAMES, IDS, *REQUEST),
+    st.builds(Kick, NAMES, INT64, st.none() | SELECTORS, INT64, *REQUEST),
+    st.builds(Bury, NAMES, SELECTORS, FAILURES, *REQUEST),
+    st.builds(commands.Delete, NAMES, SELECTORS, *REQUEST),
+    st.builds(commands.Snatch, NAMES, SELECTORS, INT64, *REQUEST),
+    st.builds(commands.Restart, NAMES, SELECTORS, INT64, *REQUEST),
+    st.builds(commands.Switch, NAMES, SELECTORS, st.sampled_from(SWITCH_STATES), INT64, *REQUEST),
+    st.builds(commands.Cancel, NAMES, SELECTORS, *REQUEST),
     st.builds(
         CreateTube,
         NAMES,
@@ -437,7 +454,7 @@ def test_equal_entries_give_equal_states_whenever_writes_are_collected():
     entries = [
         (Startup(1, 0, "feed", 2), CreateTube("mail", TubeKind.FIFOTTL, TubeOptions())),
         (OpenSession("s"), Put("mail", [NewTask(b"x" * 1_500, 1_500) for _ in range(9)])),
-        (Take(["mail"], "s", tasks_max=4, request_id="t"), Bury("mail", [6, 7])),
+        (Take(["mail"], "s", tasks_max=4, request_id="t"), Bury("mail", ByIds([6, 7]))),
         (Settle([Ack([1]), Release([2], delay_ms=7)], request_id="a"), Kick("mail")),
         (TruncateTube("mail"), Put("mail", [NewTask(b"", 0, ttl_ms=3)])),
         (),

@@ -12,6 +12,9 @@ from service.queue.commands import (
     AttachSession,
     Bury,
     BuryTaken,
+    ByFilter,
+    ByIds,
+    Cancel,
     CloseSession,
     CreateTube,
     Delete,
@@ -32,9 +35,13 @@ from service.queue.commands import (
     Reject,
     Release,
     ReleaseAll,
+    Restart,
     RetryPolicy,
     Settle,
+    Snatch,
     Startup,
+    State,
+    Switch,
     Take,
     TaskUpdate,
     Touch,
@@ -43,6 +50,16 @@ from service.queue.commands import (
     TtlScope,
     TubeKind,
     TubeOptions,
+)
+from service.queue.commands.filter import (
+    AgeField,
+    AgeIs,
+    Disjunction,
+    Negation,
+    NumberField,
+    NumberIs,
+    Relation,
+    StateIs,
 )
 from service.queue.editor import Edited
 from service.queue.limits import Limits
@@ -57,6 +74,7 @@ LIMITS = Limits(
     removals_per_entry_max=4,
     subqueue_entries_max=2,
     subqueues_max=2,
+    selector_scan_max=5,
     feed_chunk_rows_max=5,
 )
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
@@ -146,6 +164,22 @@ CHOSEN_TAKES = st.builds(
     st.just("") | SESSIONS,
     IDS,
 )
+DELAYS = st.sampled_from((0, 0, 10))
+FILTERS = st.one_of(
+    st.none(),
+    st.builds(StateIs, st.sampled_from((State.READY, State.TAKEN, State.BURIED, State.DONE))),
+    st.builds(NumberIs, st.just(NumberField.ATTEMPT), st.just(Relation.ABOVE), st.integers(0, 1)),
+    st.builds(AgeIs, st.just(AgeField.AGE), st.just(Relation.AT_LEAST), st.sampled_from((1, 20))),
+)
+SELECTORS = st.one_of(
+    st.builds(ByIds, st.lists(IDS, min_size=1, max_size=4)),
+    st.builds(ByFilter, FILTERS, st.integers(1, 4), st.sampled_from((0, 0, 3))),
+    st.builds(
+        ByFilter,
+        st.builds(Disjunction, st.tuples(FILTERS, st.builds(Negation, FILTERS))) | FILTERS,
+        st.just(2),
+    ),
+)
 COMMANDS = st.one_of(
     st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=4), st.booleans()),
     st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=9)),
@@ -154,16 +188,19 @@ COMMANDS = st.one_of(
     CHOSEN_TAKES,
     st.builds(Settle, st.lists(SETTLEMENTS, max_size=3), st.booleans()),
     st.builds(Settle, st.lists(SETTLEMENTS, max_size=3)),
+    st.builds(Kick, TUBES, st.integers(0, 4), st.none() | SELECTORS, DELAYS, update=UPDATES),
+    st.builds(Bury, TUBES, SELECTORS, FAILURES),
+    st.builds(Delete, TUBES, SELECTORS),
+    st.builds(Snatch, TUBES, SELECTORS, DELAYS),
+    st.builds(Restart, TUBES, SELECTORS, DELAYS),
     st.builds(
-        Kick,
+        Switch,
         TUBES,
-        st.integers(0, 4),
-        st.lists(IDS, max_size=2),
-        st.sampled_from((0, 0, 10)),
-        update=UPDATES,
+        SELECTORS,
+        st.sampled_from((State.READY, State.BURIED, State.DONE, State.DELAYED, State.ZOMBIE)),
+        st.sampled_from((5, 20)),
     ),
-    st.builds(Bury, TUBES, st.lists(IDS, max_size=4), FAILURES),
-    st.builds(Delete, TUBES, st.lists(IDS, max_size=2)),
+    st.builds(Cancel, TUBES, SELECTORS),
     st.builds(ReleaseAll, TUBES),
     st.builds(OpenSession, SESSIONS, st.sampled_from(("", "name")), SPANS),
     st.builds(KeepSessions, st.lists(SESSIONS, max_size=3)),
@@ -258,7 +295,7 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.store = MemoryStore()
         self.queue = Queue(self.store, LIMITS, editor=replaced)
-        self.model = NaiveQueue(LIMITS.deadlines_per_entry_max, LIMITS.removals_per_entry_max)
+        self.model = NaiveQueue(LIMITS)
         self.index = 0
         self.now = 0
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from service.queue.answer_codec import decode, encode
 from service.queue.commands import (
     Ack,
+    ByIds,
+    CancelResult,
     CountResult,
     CreateTube,
     Delete,
@@ -170,7 +172,7 @@ def test_forgotten_request_ids_leave_the_store():
     assert sum(key.startswith(b"q") for key in node.store.pairs) == 1
     for _ in range(2):
         node.now_ms += WINDOW_MS
-        node.do(Delete("tube", []))
+        node.do(Delete("tube", ByIds([])))
     assert sum(key.startswith(b"q") for key in node.store.pairs) == 0
 
 
@@ -199,15 +201,25 @@ REFUSED = st.lists(
 )
 NUMBERS = st.lists(st.integers(0, 2**63 - 1), max_size=5)
 ANSWERS = st.one_of(
-    st.builds(PutResult, NUMBERS, REFUSED),
+    st.builds(PutResult, NUMBERS, REFUSED, NUMBERS),
     st.builds(
         lambda first, n: PutResult(range(first, first + n)), st.integers(1, 99), NUMBERS.map(len)
     ),
-    st.builds(CountResult, st.integers(0, 2**63 - 1), REFUSED),
+    st.builds(CountResult, st.integers(0, 2**63 - 1), REFUSED, st.integers(0, 2**63 - 1)),
+    st.builds(
+        CancelResult,
+        st.integers(0, 10_000),
+        st.integers(0, 10_000),
+        REFUSED,
+        st.integers(0, 2**63 - 1),
+    ),
     st.builds(
         SettleResult,
         REFUSED,
-        st.lists(st.builds(TouchedLease, st.integers(1, 2**62), st.integers(0, 2**62)), max_size=3),
+        st.lists(
+            st.builds(TouchedLease, st.integers(1, 2**62), st.integers(0, 2**62), st.booleans()),
+            max_size=3,
+        ),
     ),
 )
 

@@ -9,6 +9,8 @@ from service.queue.commands import (
     Ack,
     Bury,
     BuryTaken,
+    ByIds,
+    Cancel,
     CloseSession,
     CreateTube,
     Delete,
@@ -19,8 +21,12 @@ from service.queue.commands import (
     Put,
     Release,
     ReleaseAll,
+    Restart,
     Settle,
+    Snatch,
     Startup,
+    State,
+    Switch,
     Take,
     TruncateTube,
     TubeKind,
@@ -54,7 +60,8 @@ TIMED_TASKS = st.builds(
     position=st.sampled_from((Position.IN_ORDER, *Position)),
 )
 TOKENS = st.lists(st.integers(1, 20), max_size=4)
-IDS = st.lists(st.integers(1, 20), max_size=3)
+CHOSEN = st.builds(ByIds, st.lists(st.integers(1, 20), max_size=3))
+DELAYS = st.sampled_from((0, 0, 10))
 SETTLEMENTS = st.one_of(
     st.builds(Ack, TOKENS),
     st.builds(Ack, TOKENS),
@@ -78,9 +85,13 @@ COMMANDS = st.one_of(
     ),
     st.builds(lambda tube, chosen: Take([tube], "", task_id=chosen), TUBES, st.integers(1, 20)),
     st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3)),
-    st.builds(Kick, TUBES, st.integers(0, 4), IDS, st.sampled_from((0, 0, 10))),
-    st.builds(Bury, TUBES, IDS),
-    st.builds(Delete, TUBES, IDS),
+    st.builds(Kick, TUBES, st.integers(0, 4), st.none() | CHOSEN, DELAYS),
+    st.builds(Bury, TUBES, CHOSEN),
+    st.builds(Delete, TUBES, CHOSEN),
+    st.builds(Snatch, TUBES, CHOSEN, DELAYS),
+    st.builds(Restart, TUBES, CHOSEN, DELAYS),
+    st.builds(Switch, TUBES, CHOSEN, st.sampled_from((State.READY, State.BURIED, State.DONE))),
+    st.builds(Cancel, TUBES, CHOSEN),
     st.builds(ReleaseAll, TUBES),
     st.builds(TruncateTube, TUBES),
     st.builds(OpenSession, st.just("session-one"), st.just(""), st.just(100)),

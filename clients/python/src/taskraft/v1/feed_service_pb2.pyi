@@ -433,6 +433,8 @@ class ChangeEvent(_message.Message):
         """Released by all-release."""
         GROUP_START: ChangeEvent._Kind.ValueType  # 22
         """Its group was started."""
+        CANCEL: ChangeEvent._Kind.ValueType  # 23
+        """Its holder was asked to stop."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """What happened."""
@@ -483,6 +485,8 @@ class ChangeEvent(_message.Message):
     """Released by all-release."""
     GROUP_START: ChangeEvent.Kind.ValueType  # 22
     """Its group was started."""
+    CANCEL: ChangeEvent.Kind.ValueType  # 23
+    """Its holder was asked to stop."""
 
     SEQ_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int

@@ -158,6 +158,7 @@ class KeepSessionsResponse(_message.Message):
 
     SESSIONS_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
+    CANCEL_TOKENS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
         """Those that live on, in order of the request."""
@@ -166,15 +167,20 @@ class KeepSessionsResponse(_message.Message):
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The others."""
 
+    @_builtins.property
+    def cancel_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Leases of these sessions whose holders somebody asked to stop."""
+
     def __init__(
         self,
         *,
         sessions: _abc.Iterable[Global___Session] | None = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
+        cancel_tokens: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_tokens", b"cancel_tokens", "errors", b"errors", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,7 +44,9 @@ class TaskSpec(_message.Message):
         RESTART_IF_FINISHED: TaskSpec._OnConflict.ValueType  # 3
         """Restart the task if it is finished and kept; otherwise answer with its id."""
         REPLACE_IF_WAITING: TaskSpec._OnConflict.ValueType  # 4
-        """Replace the content of the task if nobody has taken it; otherwise refuse with KEY_TAKEN."""
+        """Give the task this content and these times if nobody has taken it; otherwise refuse with
+        KEY_TAKEN. Its id stays; a buried one is put back into circulation with its attempts reset.
+        """
 
     class OnConflict(_OnConflict, metaclass=_OnConflictEnumTypeWrapper):
         """What to do when an unfinished task of the tube has the same unique key."""
@@ -58,7 +60,9 @@ class TaskSpec(_message.Message):
     RESTART_IF_FINISHED: TaskSpec.OnConflict.ValueType  # 3
     """Restart the task if it is finished and kept; otherwise answer with its id."""
     REPLACE_IF_WAITING: TaskSpec.OnConflict.ValueType  # 4
-    """Replace the content of the task if nobody has taken it; otherwise refuse with KEY_TAKEN."""
+    """Give the task this content and these times if nobody has taken it; otherwise refuse with
+    KEY_TAKEN. Its id stays; a buried one is put back into circulation with its attempts reset.
+    """
 
     class _Position:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -551,10 +555,15 @@ class TaskSelector(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     TASKS_MAX_FIELD_NUMBER: _builtins.int
+    AFTER_ID_FIELD_NUMBER: _builtins.int
     filter: _builtins.str
-    """A filter in the grammar of ListTasks."""
+    """A filter in the language of ListTasks. A call looks at a limited number of tasks, also at those
+    that the filter does not let through; its answer tells where to go on.
+    """
     tasks_max: _builtins.int
     """With a filter: at most so many tasks, in order of their ids. 0: 1 000."""
+    after_id: _builtins.int
+    """With a filter: only tasks with greater ids; continue_after_id of the answer before."""
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids."""
@@ -570,10 +579,11 @@ class TaskSelector(_message.Message):
         keys: _abc.Iterable[Global___UniqueKey] | None = ...,
         filter: _builtins.str = ...,
         tasks_max: _builtins.int = ...,
+        after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "ids", b"ids", "keys", b"keys", "tasks_max", b"tasks_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_id", b"after_id", "filter", b"filter", "ids", b"ids", "keys", b"keys", "tasks_max", b"tasks_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

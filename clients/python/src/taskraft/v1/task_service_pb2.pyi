@@ -861,19 +861,25 @@ class SubscribeResponse(_message.Message):
 
         NOW_MS_FIELD_NUMBER: _builtins.int
         LEADER_FIELD_NUMBER: _builtins.int
+        CANCEL_TOKENS_FIELD_NUMBER: _builtins.int
         now_ms: _builtins.int
         """The cluster's clock."""
         leader: _builtins.str
         """Address of the leader."""
+        @_builtins.property
+        def cancel_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """Leases of the session whose holder somebody asked to stop."""
+
         def __init__(
             self,
             *,
             now_ms: _builtins.int = ...,
             leader: _builtins.str = ...,
+            cancel_tokens: _abc.Iterable[_builtins.int] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader", "now_ms", b"now_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_tokens", b"cancel_tokens", "leader", b"leader", "now_ms", b"now_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -965,7 +971,7 @@ class GetTasksRequest(_message.Message):
     """Leave payloads out."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
-        """Ids or keys, at most 1 000."""
+        """Ids or keys, at most 1 000. For filters there is ListTasks."""
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
@@ -1037,7 +1043,13 @@ class ListTasksRequest(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     filter: _builtins.str
-    """For example: state = BURIED AND attempt > 3. Empty: all."""
+    """For example: state = BURIED AND attempt > 3. Empty: all. The language is a subset of AIP-160:
+    comparisons of state, outcome, id, priority, attempt, times_buried, payload_bytes, instants,
+    age and state_age (durations: 90s, 15m, 2h), type, subqueue, group, session, failure.type (texts,
+    "*" stands for any characters) and key.1 to key.8; key:*, failure:* and others tell whether
+    there is one; AND, OR, NOT and parentheses. What does not parse is refused with INVALID_FIELD,
+    metadata position: characters from 0.
+    """
     order_by: _builtins.str
     """"id" (default) or "id desc"."""
     page_size: _builtins.int
@@ -1079,12 +1091,14 @@ class ListTasksResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page. Empty: this was the last."""
+    """For the next page. Empty: this was the last. Pages show the tasks that were there at the first
+    one and still are, each once.
+    """
     revision: _builtins.int
     """Position in the log that the page shows."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
-        """The page."""
+        """The page; it may be empty, or shorter than asked for, and not be the last."""
 
     def __init__(
         self,
@@ -1156,10 +1170,13 @@ class KickTasksResponse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many were kicked."""
     revision: _builtins.int
     """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused ids."""
@@ -1170,10 +1187,11 @@ class KickTasksResponse(_message.Message):
         count: _builtins.int = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1226,10 +1244,13 @@ class BuryTasksResponse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many were buried by this call."""
     revision: _builtins.int
     """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1240,10 +1261,11 @@ class BuryTasksResponse(_message.Message):
         count: _builtins.int = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1290,10 +1312,13 @@ class DeleteTasksResponse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many were removed."""
     revision: _builtins.int
     """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1304,10 +1329,11 @@ class DeleteTasksResponse(_message.Message):
         count: _builtins.int = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1333,7 +1359,7 @@ class UpdateTasksRequest(_message.Message):
 
     @_builtins.property
     def update(self) -> _task_pb2.TaskUpdate:
-        """The changes."""
+        """The changes. A delay is for ready and delayed tasks only."""
 
     def __init__(
         self,
@@ -1360,10 +1386,13 @@ class UpdateTasksResponse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many were changed."""
     revision: _builtins.int
     """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1374,10 +1403,11 @@ class UpdateTasksResponse(_message.Message):
         count: _builtins.int = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1428,10 +1458,13 @@ class SnatchTasksResponse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many leases were ended."""
     revision: _builtins.int
     """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1442,10 +1475,11 @@ class SnatchTasksResponse(_message.Message):
         count: _builtins.int = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1496,10 +1530,13 @@ class RestartTasksResponse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many were restarted."""
     revision: _builtins.int
     """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1510,10 +1547,11 @@ class RestartTasksResponse(_message.Message):
         count: _builtins.int = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1568,10 +1606,13 @@ class SwitchTasksResponse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many were moved."""
     revision: _builtins.int
     """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1582,10 +1623,11 @@ class SwitchTasksResponse(_message.Message):
         count: _builtins.int = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1633,12 +1675,15 @@ class CancelTasksResponse(_message.Message):
     REMOVED_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
     asked: _builtins.int
     """How many holders were asked to stop."""
     removed: _builtins.int
     """How many tasks were removed at once."""
     revision: _builtins.int
     """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The refused items."""
@@ -1650,10 +1695,11 @@ class CancelTasksResponse(_message.Message):
         removed: _builtins.int = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "errors", b"errors", "removed", b"removed", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "continue_after_id", b"continue_after_id", "errors", b"errors", "removed", b"removed", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

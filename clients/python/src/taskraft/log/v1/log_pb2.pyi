@@ -90,6 +90,10 @@ class Command(_message.Message):
     CREATE_GROUP_FIELD_NUMBER: _builtins.int
     START_GROUP_FIELD_NUMBER: _builtins.int
     CANCEL_GROUP_FIELD_NUMBER: _builtins.int
+    SNATCH_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
     request_hash: _builtins.int
     """Hash of the client's request, which tells a repetition from a reused request_id. 0: none."""
     @_builtins.property
@@ -200,6 +204,22 @@ class Command(_message.Message):
     def cancel_group(self) -> _group_service_pb2.CancelGroupRequest:
         """Cancel a group."""
 
+    @_builtins.property
+    def snatch(self) -> _task_service_pb2.SnatchTasksRequest:
+        """Take leases from their holders."""
+
+    @_builtins.property
+    def restart(self) -> _task_service_pb2.RestartTasksRequest:
+        """Begin tasks anew."""
+
+    @_builtins.property
+    def switch(self) -> _task_service_pb2.SwitchTasksRequest:
+        """Move tasks to a chosen state."""
+
+    @_builtins.property
+    def cancel(self) -> _task_service_pb2.CancelTasksRequest:
+        """Ask holders to stop."""
+
     def __init__(
         self,
         *,
@@ -231,12 +251,16 @@ class Command(_message.Message):
         create_group: _group_service_pb2.CreateGroupRequest | None = ...,
         start_group: _group_service_pb2.StartGroupRequest | None = ...,
         cancel_group: _group_service_pb2.CancelGroupRequest | None = ...,
+        snatch: _task_service_pb2.SnatchTasksRequest | None = ...,
+        restart: _task_service_pb2.RestartTasksRequest | None = ...,
+        switch: _task_service_pb2.SwitchTasksRequest | None = ...,
+        cancel: _task_service_pb2.CancelTasksRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "run_schedule", b"run_schedule", "settle", b"settle", "start_group", b"start_group", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "run_schedule", b"run_schedule", "settle", b"settle", "start_group", b"start_group", "startup", b"startup", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

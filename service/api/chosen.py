@@ -1,0 +1,84 @@
+"""Serve the methods of TaskService that change tasks which the caller chooses.
+
+They differ in what they ask of the queue, not in how: each checks its request, proposes it as it
+came, and tells how many tasks it changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+
+from service import forms
+from service.api import selection_checks as checks
+from service.api.endpoint import AnyUnary, Call, Route, Unary
+from service.api.mutations import Mutations, result_of
+from service.api.status import item_errors
+from service.forms import Form
+from service.outcome import Outcome
+from service.queue.commands import CancelResult, CountResult
+from taskraft.v1 import task_service_pb2 as pb
+
+M = TypeVar("M", bound=Message)
+Answer: TypeAlias = Callable[[Outcome], Message]
+Counting: TypeAlias = (
+    type[pb.KickTasksResponse]
+    | type[pb.BuryTasksResponse]
+    | type[pb.DeleteTasksResponse]
+    | type[pb.SnatchTasksResponse]
+    | type[pb.RestartTasksResponse]
+    | type[pb.SwitchTasksResponse]
+)
+"""Responses that differ in name only."""
+
+
+def chosen_tasks(mutations: Mutations, payload_bytes_max: int) -> Sequence[AnyUnary]:
+    """Return the methods; ``payload_bytes_max`` is for what an update may bring."""
+
+    def check_kick(request: pb.KickTasksRequest) -> None:
+        checks.check_kick(request, payload_bytes_max)
+
+    def method(name: str, form: Form[M], check: Callable[[M], None], answer: Answer) -> AnyUnary:
+        async def handle(call: Call[M]) -> Message:
+            check(call.request)
+            return answer(await mutations.apply(form, call))
+
+        return Unary(name, form.message, Route.LEADER, handle)
+
+    return (
+        method("KickTasks", forms.KICK, check_kick, _count(pb.KickTasksResponse)),
+        method("BuryTasks", forms.BURY, checks.check_bury, _count(pb.BuryTasksResponse)),
+        method("DeleteTasks", forms.DELETE, checks.check_delete, _count(pb.DeleteTasksResponse)),
+        method("SnatchTasks", forms.SNATCH, checks.check_snatch, _count(pb.SnatchTasksResponse)),
+        method("RestartTasks", forms.RESTART, checks.check_snatch, _count(pb.RestartTasksResponse)),
+        method("SwitchTasks", forms.SWITCH, checks.check_switch, _count(pb.SwitchTasksResponse)),
+        method("CancelTasks", forms.CANCEL, checks.check_delete, _cancelled),
+    )
+
+
+def _count(response: Counting) -> Answer:
+    """Return what answers with the number of changed tasks."""
+
+    def answer(outcome: Outcome) -> Message:
+        result = result_of(outcome, CountResult)
+        return response(
+            count=result.count,
+            errors=item_errors(result.refused),
+            revision=outcome.index,
+            continue_after_id=result.continue_after_id,
+        )
+
+    return answer
+
+
+def _cancelled(outcome: Outcome) -> Message:
+    result = result_of(outcome, CancelResult)
+    return pb.CancelTasksResponse(
+        asked=result.asked,
+        removed=result.removed,
+        errors=item_errors(result.refused),
+        revision=outcome.index,
+        continue_after_id=result.continue_after_id,
+    )

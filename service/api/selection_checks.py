@@ -1,0 +1,167 @@
+"""Check the requests that name tasks, by id, key or filter, against the limits of the contract."""
+
+from __future__ import annotations
+
+from service import limits
+from service.api.listing import ORDERS
+from service.api.settle_checks import check_failure
+from service.api.update_checks import check_transition_update
+from service.api.violations import Violations
+from service.filter_text import FilterMalformed, read_filter
+from service.forms.selection import is_empty
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+_SWITCH_STATES = (
+    task_pb2.Task.READY,
+    task_pb2.Task.DELAYED,
+    task_pb2.Task.BURIED,
+    task_pb2.Task.DONE,
+    task_pb2.Task.ZOMBIE,
+)
+
+
+def check_selector(wrong: Violations, selector: task_pb2.TaskSelector, items_max: int) -> None:
+    """Check a selector that must name something, in one of the three ways."""
+    if is_empty(selector):
+        wrong.add("selector", "names nothing; all tasks of a tube are: id > 0")
+    ways = (bool(selector.ids), bool(selector.keys), bool(selector.filter))
+    if sum(ways) > 1:
+        wrong.add("selector", "ids, keys and filter exclude each other")
+    _check_items(wrong, selector, items_max)
+    check_filter(wrong, "selector.filter", selector.filter)
+    wrong.in_range("selector.tasks_max", selector.tasks_max, 0, limits.DELETE_IDS_MAX)
+    wrong.not_negative("selector.after_id", selector.after_id)
+    for field in ("tasks_max", "after_id"):
+        if getattr(selector, field) and not selector.filter:
+            wrong.add(f"selector.{field}", "goes with a filter only")
+
+
+def _check_items(wrong: Violations, selector: task_pb2.TaskSelector, items_max: int) -> None:
+    """Check ids and keys one by one."""
+    for field, items in (("ids", selector.ids), ("keys", selector.keys)):
+        if len(items) > items_max:
+            wrong.add(f"selector.{field}", f"{len(items)} items, more than {items_max}")
+    for place, task_id in enumerate(selector.ids):
+        if task_id < 1:
+            wrong.add(f"selector.ids[{place}]", f"{task_id} is not positive")
+    for place, key in enumerate(selector.keys):
+        wrong.key(f"selector.keys[{place}]", key.parts)
+
+
+def _check_named(wrong: Violations, selector: task_pb2.TaskSelector) -> None:
+    """Check a selector of a read, which answers item by item: by ids or keys."""
+    if selector.filter:
+        wrong.add("selector.filter", "not here; for filters there is ListTasks")
+    else:
+        check_selector(wrong, selector, limits.SELECTOR_IDS_MAX)
+
+
+def check_filter(wrong: Violations, path: str, text: str) -> None:
+    """Check that a filter parses; the position of what is wrong goes into the metadata."""
+    try:
+        read_filter(text)
+    except FilterMalformed as error:
+        wrong.add(path, str(error), {"position": str(error.position)})
+
+
+def check_get(request: pb.GetTasksRequest) -> None:
+    """Refuse a read of chosen tasks that breaks a limit."""
+    wrong = Violations()
+    wrong.tube("tube", request.tube)
+    _check_named(wrong, request.selector)
+    wrong.raise_any()
+
+
+def check_list(request: pb.ListTasksRequest) -> None:
+    """Refuse a list that breaks a limit; its page token is read elsewhere."""
+    wrong = Violations()
+    wrong.tube("tube", request.tube)
+    wrong.in_range("page_size", request.page_size, 0, limits.PAGE_SIZE_MAX)
+    check_filter(wrong, "filter", request.filter)
+    if request.order_by not in ORDERS:
+        wrong.add("order_by", 'not "id" or "id desc"')
+    wrong.raise_any()
+
+
+def check_wait(request: pb.WaitTasksRequest) -> None:
+    """Refuse a wait that breaks a limit."""
+    wrong = Violations()
+    wrong.tube("tube", request.tube)
+    wrong.not_negative("wait_ms", request.wait_ms)
+    if request.until not in type(request).Until.values():
+        wrong.add("until", f"{request.until} is unknown")
+    _check_named(wrong, request.selector)
+    wrong.raise_any()
+
+
+def check_kick(request: pb.KickTasksRequest, payload_bytes_max: int) -> None:
+    """Refuse a kick that breaks a limit."""
+    wrong = _begun(request)
+    wrong.not_negative("count", request.count)
+    wrong.not_negative("delay_ms", request.delay_ms)
+    if request.HasField("update"):
+        check_transition_update(wrong, "update", request.update, payload_bytes_max)
+    if not is_empty(request.selector):
+        check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+        if request.count:
+            wrong.add("count", "given together with a selector")
+    wrong.raise_any()
+
+
+def check_bury(request: pb.BuryTasksRequest) -> None:
+    """Refuse a burial that breaks a limit."""
+    wrong = _begun(request)
+    check_failure(wrong, "failure", request.failure)
+    check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+    wrong.raise_any()
+
+
+def check_delete(request: pb.DeleteTasksRequest | pb.CancelTasksRequest) -> None:
+    """Refuse a deletion, or a cancellation, that breaks a limit."""
+    wrong = _begun(request)
+    check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+    wrong.raise_any()
+
+
+def check_snatch(request: pb.SnatchTasksRequest | pb.RestartTasksRequest) -> None:
+    """Refuse a snatch, or a restart, that breaks a limit."""
+    wrong = _begun(request)
+    wrong.not_negative("delay_ms", request.delay_ms)
+    check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+    wrong.raise_any()
+
+
+def check_switch(request: pb.SwitchTasksRequest) -> None:
+    """Refuse a switch that breaks a limit: the time goes with the states that have one."""
+    wrong = _begun(request)
+    state = request.state
+    if state not in _SWITCH_STATES:
+        names = ", ".join(task_pb2.Task.State.Name(one) for one in _SWITCH_STATES)
+        wrong.add("state", f"not one of {names}")
+    wrong.not_negative("duration_ms", request.duration_ms)
+    is_timed = state in (task_pb2.Task.DELAYED, task_pb2.Task.ZOMBIE)
+    if is_timed and request.duration_ms == 0:
+        wrong.add("duration_ms", f"needed for {task_pb2.Task.State.Name(state)}")
+    elif request.duration_ms and not is_timed:
+        wrong.add("duration_ms", "goes with DELAYED and ZOMBIE only")
+    check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+    wrong.raise_any()
+
+
+def _begun(
+    request: (
+        pb.KickTasksRequest
+        | pb.BuryTasksRequest
+        | pb.DeleteTasksRequest
+        | pb.SnatchTasksRequest
+        | pb.RestartTasksRequest
+        | pb.SwitchTasksRequest
+        | pb.CancelTasksRequest
+    ),
+) -> Violations:
+    """Check what all changes of chosen tasks have."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.tube("tube", request.tube)
+    return wrong

@@ -1,0 +1,35 @@
+"""Keep unique keys unique: among the unfinished tasks of a tube each key stands once.
+
+A finished task that is kept does not stand in the way of others, but has its key until another task
+takes it over; to live again it needs the key back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.queue.life_cycle import FINISHED
+from service.queue.refusals import key_taken
+
+if TYPE_CHECKING:
+    from service.queue.commands import Refusal
+    from service.queue.ledger import Ledger
+    from service.queue.task import Task
+    from service.queue.tube import Tube
+
+
+def holder(ledger: Ledger, tube: Tube, key: tuple[str, ...]) -> Task | None:
+    """Return the task that has a key, which may be finished; or None."""
+    return ledger.find(tube, ledger.unique_keys.find(tube.number, key))
+
+
+def reclaim(ledger: Ledger, task: Task) -> Refusal | None:
+    """Give a task that is to live again its key back; return who has it instead, if somebody."""
+    key = task.extras.unique_key
+    if not key:
+        return None
+    other = holder(ledger, task.tube, key)
+    if other is not None and other.id != task.id and other.state not in FINISHED:
+        return key_taken(other)
+    ledger.unique_keys.claim(task.tube.number, key, task.id)
+    return None

@@ -1,0 +1,113 @@
+"""The words of scenario files for operations on chosen tasks.
+
+    bury mail ids=1,2            chosen by ids; also keys=a/b,c (parts of a key between slashes),
+    delete mail limit=2 after=7 where state = BURIED AND attempt > 3        or, last, by a filter
+    kick mail count=2            the first ones; kick, snatch and restart may have a delay
+    switch mail ids=1 to=zombie for=50
+    cancel mail ids=1
+    update mail ids=1 new=body new_pri=3 new_delay=10 new_ttl=20 new_ttr=5
+
+``list mail size=2 scan=9 desc where ...`` asks for all pages: the ids, page by page.
+"""
+
+from __future__ import annotations
+
+from service.filter_text import read_filter
+from service.queue.commands import (
+    Bury,
+    ByFilter,
+    ByIds,
+    ByKeys,
+    Cancel,
+    CancelResult,
+    CountResult,
+    Delete,
+    Failure,
+    Kick,
+    Restart,
+    Snatch,
+    State,
+    Switch,
+    UpdateTasks,
+)
+from service.queue.listing import Listing, Window
+from tests.service.queue.scenario_policies import update
+
+WORDS = ("kick", "bury", "delete", "snatch", "restart", "switch", "cancel", "update")
+QUESTIONS = ("list",)
+FLAGS = ("desc", "fatal")
+
+
+def cut(line):
+    """Return a line without its filter, and the filter; None where it has none."""
+    line, where, text = line.partition(" where ")
+    return line, text if where else None
+
+
+def selector(found, where):
+    if where is not None:
+        limit, after = int(found.get("limit", 1_000)), int(found.get("after", 0))
+        return ByFilter(read_filter(where), limit, after)
+    if "keys" in found:
+        return ByKeys([tuple(key.split("/")) for key in found["keys"].split(",")])
+    if "ids" in found:
+        return ByIds([int(part) for part in found["ids"].split(",")])
+    return None
+
+
+def command(word, tube, found, where):
+    """Read a command."""
+    chosen = selector(found, where)
+    delay_ms = int(found.get("delay", 0))
+    match word:
+        case "kick":
+            count = int(found.get("count", 1))
+            return Kick(tube, count, chosen, delay_ms, update=update(found))
+        case "bury":
+            reason = found.get("because")
+            return Bury(tube, chosen, Failure(reason, "", "fatal" in found) if reason else None)
+        case "delete":
+            return Delete(tube, chosen)
+        case "snatch":
+            return Snatch(tube, chosen, delay_ms)
+        case "restart":
+            return Restart(tube, chosen, delay_ms)
+        case "switch":
+            return Switch(tube, chosen, State[found["to"].upper()], int(found.get("for", 0)))
+        case "cancel":
+            return Cancel(tube, chosen)
+        case "update":
+            return UpdateTasks(tube, chosen, update(found))
+        case _:
+            raise AssertionError(word)
+
+
+def ask(queue, tube, found, where):
+    """Answer with the ids of the tasks of each page, and how the last call ended."""
+    listing = Listing(
+        read_filter(where or ""),
+        "desc" in found,
+        tasks_max=int(found.get("size", 100)),
+        bytes_max=1 << 20,
+        scan_max=int(found.get("scan", 100)),
+    )
+    window, pages = Window(0, queue.last_id(tube)), []
+    while not window.is_empty:
+        listed = queue.scan_tasks(tube, listing, window)
+        assert listed.rest != window
+        window = listed.rest
+        pages.append(" ".join(str(task.id) for task in listed.tasks) or "none")
+    return pages or ["empty"]
+
+
+def told(result):
+    """Return the answer to a command; None: it is another's."""
+    rest = getattr(result, "continue_after_id", 0)
+    more = f", continue after {rest}" if rest else ""
+    match result:
+        case CountResult(count):
+            return f"count {count}{more}"
+        case CancelResult(asked, removed):
+            return f"asked {asked}, removed {removed}{more}"
+        case _:
+            return None
