@@ -317,7 +317,12 @@ async def test_a_tube_is_created_with_its_settings(cluster, client):
         retain=5,
         on_ack="keep",
         if_not_exists=True,
-        retry=Retry(attempts_max=3),
+        retry=Retry(attempts_max=3, position="front"),
+        ttl_scope="all",
+        ttl_policy="reset",
+        rate_per_second=7,
+        subqueue_weights={"a": 2},
+        take_paused=True,
         priority_order="higher_first",
         capacity_tasks=9,
     )
@@ -327,6 +332,9 @@ async def test_a_tube_is_created_with_its_settings(cluster, client):
     assert request.if_not_exists
     assert (request.tube.kind, options.ttr_ms, options.retain_ms) == (5, 60_000, 5_000)
     assert (options.on_ack, options.retry.attempts_max, options.capacity_tasks) == (2, 3, 9)
+    assert (options.ttl_scope, options.ttl_policy, options.rate_per_second) == (3, 3, 7)
+    assert (dict(options.subqueue_weights), options.take_paused) == ({"a": 2}, True)
+    assert options.retry.position == task_pb2.TaskSpec.FRONT
     assert not options.HasField("ttl_ms")
     with pytest.raises(TypeError, match="no option colour"):
         await client.create_tube("emails", colour="red")

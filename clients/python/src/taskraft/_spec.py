@@ -36,6 +36,8 @@ class Retry:
     """By which share, 0 to 1, a delay may be shortened."""
     exhausted: Literal["bury", "dead_letter", "remove"] = "bury"
     """What happens when the attempts are used up."""
+    position: Position | None = None
+    """Before or behind newer work instead of at the old place."""
 
     def message(self) -> task_pb2.RetryPolicy:
         """Return the policy as the contract writes it."""
@@ -46,6 +48,7 @@ class Retry:
             backoff_ms_max=milliseconds(self.backoff_max),
             jitter_percent=round(self.jitter * 100),
             exhausted=task_pb2.RetryPolicy.Exhausted.Value(self.exhausted.upper()),
+            position=_position(self.position or "position_unspecified"),
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, TypedDict
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias, TypedDict
 
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds
@@ -33,20 +34,63 @@ class TubeSettings(TypedDict, total=False):
     """At most so many tasks in all states."""
     capacity_bytes: int
     """At most so many bytes of payload."""
+    buried_max: int
+    """At most so many buried tasks; more are removed in the order of kicks."""
+    priority_min: int
+    """The lowest priority that a task may have."""
+    priority_max: int
+    """The highest priority that a task may have."""
     concurrency: int
     """At most so many tasks taken at once."""
+    subqueue_concurrency: int
+    """At most so many tasks of one sub-queue taken at once; absent 1."""
+    subqueue_weights: Mapping[str, int]
+    """Shares of sub-queues; others have 1. Absent: they go in order of their first tasks."""
+    rate_per_second: int
+    """At most so many takes a second, averaged."""
+    rate_burst: int
+    """So many takes may be made at once after a pause; absent: a second's worth."""
+    ttl_scope: Literal["untaken", "ready_only", "all"]
+    """In which states the time to live ends a task."""
+    ttl_policy: Literal["add_delay", "keep_deadline", "reset"]
+    """What a delay does to the time to live where a release does not say."""
+    put_paused: bool
+    """Puts are refused."""
+    take_paused: bool
+    """Takes find nothing."""
     retry: Retry
     """How failed tasks are tried again."""
     dead_letter_tube: str
     """Where exhausted and rejected tasks go."""
 
 
-_PLAIN = ("priority", "capacity_tasks", "capacity_bytes", "concurrency", "dead_letter_tube")
-_DURATIONS = (
+_PLAIN: Final = (
+    "priority",
+    "priority_min",
+    "priority_max",
+    "capacity_tasks",
+    "capacity_bytes",
+    "buried_max",
+    "concurrency",
+    "subqueue_concurrency",
+    "rate_per_second",
+    "rate_burst",
+    "put_paused",
+    "take_paused",
+    "dead_letter_tube",
+)
+_DURATIONS: Final = (
     ("delay", "delay_ms"),
     ("ttl", "ttl_ms"),
     ("ttr", "ttr_ms"),
     ("retain", "retain_ms"),
+)
+
+_CHOICES: Final = (
+    ("priority_order", tube_service_pb2.TubeOptions.PriorityOrder),
+    ("on_ack", tube_service_pb2.TubeOptions.OnAck),
+    ("ttl_scope", tube_service_pb2.TubeOptions.TtlScope),
+    ("ttl_policy", tube_service_pb2.TubeOptions.TtlPolicy),
 )
 
 
@@ -65,11 +109,10 @@ def create_request(
     for option, field in _DURATIONS:
         if option in given:
             setattr(options, field, milliseconds(given[option]))  # type: ignore[arg-type]  # checked by the keys' types
-    if "priority_order" in settings:
-        order = settings["priority_order"].upper()
-        options.priority_order = tube_service_pb2.TubeOptions.PriorityOrder.Value(order)
-    if "on_ack" in settings:
-        options.on_ack = tube_service_pb2.TubeOptions.OnAck.Value(settings["on_ack"].upper())
+    for option, choices in _CHOICES:
+        if option in given:
+            setattr(options, option, choices.Value(str(given[option]).upper()))
+    options.subqueue_weights.update(settings.get("subqueue_weights", {}))
     if "retry" in settings:
         options.retry.CopyFrom(settings["retry"].message())
     return tube_service_pb2.CreateTubeRequest(

@@ -12,7 +12,7 @@ from taskraft.cli.options import DURATION, cluster_options, connect, examples, o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft import TubeSettings
+    from taskraft import Retry, TubeSettings
     from taskraft._tubes import Kind
     from taskraft.v1 import tube_service_pb2
 
@@ -36,6 +36,15 @@ def tube() -> None:
 @click.option("--capacity-tasks", type=click.IntRange(1), help="At most so many tasks.")
 @click.option("--capacity-bytes", type=click.IntRange(1), help="At most so many bytes of payload.")
 @click.option("--concurrency", type=click.IntRange(1), help="At most so many taken at once.")
+@click.option("--rate-per-second", type=click.IntRange(1), help="At most so many takes a second.")
+@click.option("--rate-burst", type=click.IntRange(1), help="So many takes at once after a pause.")
+@click.option("--attempts-max", type=click.IntRange(1), help="A task is taken so often at most.")
+@click.option("--backoff", type=DURATION, help="Delay before the second attempt; then it doubles.")
+@click.option(
+    "--exhausted",
+    type=click.Choice(("bury", "dead_letter", "remove")),
+    help="What becomes of a task whose attempts are used up.",
+)
 @click.option("--on-ack", type=click.Choice(("remove", "keep", "retain")))
 @click.option("--retain", type=DURATION, help="How long finished tasks are kept.")
 @click.option("--dead-letter-tube", help="Where exhausted and rejected tasks go.")
@@ -54,12 +63,23 @@ def create(
 ) -> None:
     """Create the tube NAME."""
     settings: TubeSettings = {}
+    retry = {name: given.pop(name) for name in ("attempts_max", "backoff", "exhausted")}
+    if any(value is not None for value in retry.values()):
+        settings["retry"] = _retry(**retry)
     for option, value in given.items():
         if value is not None:
             settings[option] = value  # type: ignore[literal-required]  # the options are named alike
     with connect(target, timeout) as client:
         created = client.create_tube(name, kind, if_not_exists=if_not_exists, **settings)
     _show([created], output)
+
+
+def _retry(**given: object) -> Retry:
+    """Return the retry policy that the options describe."""
+    from taskraft import Retry  # noqa: PLC0415
+
+    named = {name: value for name, value in given.items() if value is not None}
+    return Retry(**named)  # type: ignore[arg-type]  # the options are named alike
 
 
 @tube.command("list", epilog=examples("taskraft tube list 'mail*' -o jsonl"))
