@@ -338,8 +338,8 @@ class NaiveQueue(
         return tube["back"]
 
     def do_take(self, command: Take):
-        tubes = [self.tube(name) for name in command.tubes]
-        if not all(tubes):
+        tubes = [tube for name in command.tubes if (tube := self.tube(name))]
+        if not tubes:
             return Reason.TUBE_NOT_FOUND
         session = self.session(command.session_id)
         if command.session_id and not session:
