@@ -14,26 +14,20 @@ import grpc
 from grpc import aio
 
 from replication.codec import encode_message
-from replication.core.types import MemberId, Message, MessageKind
+from replication.core.types import MemberId, Message
 from replication.errors import DirectoryRefused, PeerRefused
 from replication.handshake import EXPELLED_KEY, hello_to, sentence
+from replication.outbox import Outbox
 from replication.peers import Membership
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
-
-QUEUE_MESSAGES_MAX: Final = 4096
-QUEUE_BYTES_MAX: Final = 32 << 20
-"""Data of entries that wait for the stream; twice the window that the core keeps per follower."""
-
-FRAME_BYTES_MAX: Final = 4 << 20
-"""Data of entries in one frame; a single larger message still travels alone."""
 
 BACK_OFF_MIN_MS: Final = 50
 BACK_OFF_MAX_MS: Final = 1000
 """Longest pause between attempts; a peer that comes back ends the pause by calling us."""
 
-COMMIT_DELAY_MS: Final = 5
-"""How long the news of a commit index may wait for another message to travel with."""
+NEWS_DELAY_MS: Final = 5
+"""How long news that nobody waits for may wait for another message to travel with."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +63,8 @@ class PeerLink:
         self.channel = channel
         self._own = own
         self._events = events
-        self._queue: list[Message] = []
-        self._queued_bytes = 0
+        self._outbox = Outbox()
+        self._news_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._is_paused = False
         self._pause_ms = BACK_OFF_MIN_MS
@@ -82,18 +76,12 @@ class PeerLink:
         """Queue a message, or drop it if the peer is out of reach or too slow."""
         if self._is_paused:
             return
-        size = sum([len(entry.data) for entry in message.entries]) if message.entries else 0
-        if len(self._queue) >= QUEUE_MESSAGES_MAX or self._queued_bytes + size > QUEUE_BYTES_MAX:
+        if not self._outbox.put(message):
             self._events.unreachable(self.member)
-            return
-        self._queue.append(message)
-        self._queued_bytes += size
-        if message.entries or message.kind is not MessageKind.APPEND:
+        elif self._outbox.is_urgent:
             self._wake.set()
-        elif len(self._queue) == 1:
-            # It only tells a commit index. Half of all frames are saved if that travels with the
-            # next message, and a frame costs 200 us of CPU on both sides together.
-            self._loop.call_later(COMMIT_DELAY_MS / 1000, self._wake.set)
+        elif self._news_timer is None:
+            self._news_timer = self._loop.call_later(NEWS_DELAY_MS / 1000, self._wake.set)
 
     def nudge(self) -> None:
         """End a pause: there is a sign of life from the peer."""
@@ -126,7 +114,8 @@ class PeerLink:
                     _log.error("member %d is not spoken to: %s", self.member, error)
             if self._is_closed:
                 return
-            self._drop_queue()
+            self._outbox.clear()
+            self._stop_news_timer()
             self._events.unreachable(self.member)
             await self._pause()
 
@@ -147,8 +136,11 @@ class PeerLink:
             while not call.done():
                 await self._wake.wait()
                 self._wake.clear()
-                while self._queue:
-                    await call.write(self._next_frame())
+                self._stop_news_timer()
+                while self._outbox:
+                    frame = pb.ExchangeRequest()
+                    frame.messages.extend(map(encode_message, self._outbox.take_frame()))
+                    await call.write(frame)
         except asyncio.InvalidStateError:
             # grpc.aio reports a write on a stream that has just ended in this way.
             return
@@ -163,26 +155,10 @@ class PeerLink:
                 if expelled is not None:
                     self._events.refused(expelled)
 
-    def _next_frame(self) -> pb.ExchangeRequest:
-        """Take as many messages from the queue as a frame may hold, at least one."""
-        queue = self._queue
-        size = 0
-        count = 0
-        frame = pb.ExchangeRequest()
-        for message in queue:
-            size += sum([len(entry.data) for entry in message.entries])
-            if count and size > FRAME_BYTES_MAX:
-                size -= sum([len(entry.data) for entry in message.entries])
-                break
-            frame.messages.append(encode_message(message))
-            count += 1
-        del queue[:count]
-        self._queued_bytes -= size
-        return frame
-
-    def _drop_queue(self) -> None:
-        self._queue.clear()
-        self._queued_bytes = 0
+    def _stop_news_timer(self) -> None:
+        if self._news_timer is not None:
+            self._news_timer.cancel()
+            self._news_timer = None
 
     async def _pause(self) -> None:
         """Wait before the next attempt, longer each time, or until there is a sign of life."""

@@ -20,7 +20,8 @@ from replication.core.types import MemberId, Message, Roster, SnapshotMeta
 from replication.errors import DirectoryRefused, GroupAbsent, PeerRefused, SnapshotBroken
 from replication.handshake import EXPELLED_KEY, Expulsion, Lives, PeerExpelled, check_directory
 from replication.machine import SnapshotReader
-from replication.peer_link import FRAME_BYTES_MAX, PeerLink
+from replication.outbox import FRAME_BYTES_MAX
+from replication.peer_link import PeerLink
 from replication.peers import Membership, Receiver
 from replication.roster import was_removed
 from replication.snapshot_stream import Transfer, announced_by, header_of, take_chunk

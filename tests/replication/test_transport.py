@@ -25,7 +25,7 @@ from replication.core.types import (
     Term,
 )
 from replication.errors import DirectoryRefused, SnapshotBroken
-from replication.peer_link import QUEUE_MESSAGES_MAX
+from replication.outbox import QUEUE_MESSAGES_MAX
 from replication.peers import Membership
 from replication.roster import roster_of
 from replication.storage.filesystem import DiskFileSystem
@@ -231,7 +231,7 @@ async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
     await one.until(lambda: one.lost)
     for number in range(3 * QUEUE_MESSAGES_MAX):
         one.peers.send([beat(number)])
-    assert len(link._queue) <= QUEUE_MESSAGES_MAX
+    assert len(link._outbox) <= QUEUE_MESSAGES_MAX
     await one.stop()
 
 
