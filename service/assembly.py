@@ -51,6 +51,7 @@ from service.probes import Answer, ProbeServer, said
 from service.proposer import Proposer, ProposerLimits
 from service.queue.limits import Limits
 from service.roles import Phase, Roles
+from service.rooms import Rooms
 from service.scheduler import Scheduler
 from service.settings import SettingsInForce
 from service.state_machine import CollectPace, QueueMachine
@@ -198,13 +199,14 @@ class Server:
             config.feed_partitions,
         )
         self.outcomes = Outcomes(lambda: machine.queue)
+        self.rooms = Rooms(lambda: machine.queue)
         self.settings = SettingsInForce(config, lambda: machine.queue.settings)
         self.leader = Leader(
             settings,
             self.proposer,
             machine,
             self.waiters,
-            self.outcomes,
+            (self.outcomes, self.rooms),
             self.streams,
             self.settings,
         )
@@ -218,6 +220,7 @@ class Server:
         machine.listen(self._serve_woken)
         machine.listen(self.scheduler.applied)
         machine.listen(self.outcomes.applied)
+        machine.listen(self.rooms.applied)
         self.roles.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
         self.roles.listen(self.scheduler.phase_changed)
         self.roles.listen(lambda _phase: self._say_health())
@@ -245,7 +248,7 @@ class Server:
             mutations, reading, known, self.waiters, self.streams, self.forwarder
         )
         settings = TaskSettings(config.payload_bytes_max, self.settings)
-        outcomes = OutcomeApi(reading, self.outcomes, self.forwarder)
+        outcomes = OutcomeApi(reading, self.outcomes, self.rooms, self.forwarder)
         tasks = TaskApi(mutations, reading, known, self.waiters, self.disk, outcomes, settings)
         feed = FeedApi(reading, self._applications, self.members.all, self._leader_name)
         cluster = ClusterApi(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -16,7 +17,6 @@ from service.api.waiting import WaitingTake
 from service.codec import record_own
 from service.leadership import Leadership
 from service.outcome import NotProposed, OutcomeUnknown, Overloaded
-from service.outcomes import Outcomes
 from service.proposer import Proposer
 from service.roles import Phase
 from service.settings import SettingsInForce
@@ -39,6 +39,13 @@ class LeaderSettings:
     feed_partitions: int
 
 
+class Wait(Protocol):
+    """Where calls wait for something that only a leader learns of."""
+
+    def end(self) -> None:
+        """Send everybody who waits to the next leader."""
+
+
 class Leader:
     """Begins and ends leaderships; satisfies ``leadership.Lead``."""
 
@@ -48,7 +55,7 @@ class Leader:
         proposer: Proposer,
         machine: QueueMachine,
         waiters: Waiters,
-        outcomes: Outcomes,
+        waits: Sequence[Wait],
         streams: Streams,
         in_force: SettingsInForce,
     ) -> None:
@@ -57,7 +64,7 @@ class Leader:
         self._proposer = proposer
         self._machine = machine
         self._waiters = waiters
-        self._outcomes = outcomes
+        self._waits = waits
         self._streams = streams
 
     async def begin(self) -> None:
@@ -80,7 +87,8 @@ class Leader:
         for consumer in self._waiters:
             if isinstance(consumer, WaitingTake):
                 consumer.end()
-        self._outcomes.end()
+        for wait in self._waits:
+            wait.end()
         address = "" if leadership.leads_here else leadership.address
         reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
         self._streams.depart(reason, "this node leads no more", address)

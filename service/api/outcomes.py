@@ -19,6 +19,7 @@ from service.api.waiting import wait_seconds
 from service.outcome import NotProposed
 from service.outcomes import Outcomes, Wait, Wish
 from service.queue.commands import TaskView
+from service.rooms import Rooms
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
@@ -33,10 +34,14 @@ class OutcomeApi:
     Args:
         reading: has the queue.
         outcomes: the calls of this node that wait.
+        rooms: the puts of this node that wait for room.
         forwarder: finds the next leader for a put that was done here.
     """
 
-    def __init__(self, reading: Reading, outcomes: Outcomes, forwarder: Forwarder) -> None:
+    def __init__(
+        self, reading: Reading, outcomes: Outcomes, rooms: Rooms, forwarder: Forwarder
+    ) -> None:
+        self.rooms = rooms
         self._reading = reading
         self._outcomes = outcomes
         self._forwarder = forwarder

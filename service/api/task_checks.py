@@ -24,7 +24,7 @@ def check_put(
     wrong.tube("tube", request.tube)
     specs = bodies(raw)
     wrong.some("tasks", specs, limits.PUT_TASKS_MAX)
-    wrong.not_yet("room_wait_ms", asked=request.room_wait_ms != 0)
+    wrong.not_negative("room_wait_ms", request.room_wait_ms)
     wrong.not_negative("outcome_wait_ms", request.outcome_wait_ms)
     if request.outcome_wait_ms > 0 and len(specs) > limits.SELECTOR_IDS_MAX:
         text = f"{len(specs)} items to wait for, more than {limits.SELECTOR_IDS_MAX}"

@@ -18,6 +18,7 @@ from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.outcomes import OutcomeApi
 from service.api.reading import Reading
 from service.api.selection_checks import check_get, check_list
+from service.api.room_waits import put_when_room
 from service.api.settle_checks import check_settle
 from service.api.status import Refused, error_message, item_errors, tube_not_found
 from service.api.waiting import WaitingTake, wait_seconds
@@ -168,7 +169,10 @@ class TaskApi:
                 "the disk is nearly full: puts are refused, takes and settles still work",
                 {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},
             )
-        outcome = await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
+        if call.request.room_wait_ms:
+            outcome = await put_when_room(self._outcomes.rooms, call, self._propose_put)
+        else:
+            outcome = await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
         put = result_of(outcome, PutResult)
         return pb.PutTasksResponse(
             task_ids=put.ids,
@@ -176,6 +180,17 @@ class TaskApi:
             existing=put.existing,
             revision=outcome.index,
         )
+
+    async def _propose_put(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> Outcome:
+        """Put all or nothing, or (``whole`` False) what there is room for."""
+        if whole:
+            return await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
+        request = pb.PutTasksRequest()
+        request.CopyFrom(call.request)
+        request.ClearField("room_wait_ms")
+        hash_of_request = hash_if_named(call.request, call.raw, call.request.request_id)
+        recorded = record_own(forms.PUT, request, hash_of_request)
+        return await self._mutations.propose(recorded, call.deadline)
 
     def _missing_tube(self, call: Call[pb.PutTasksRequest]) -> Sequence[Recorded]:
         name = call.request.tube

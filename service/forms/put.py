@@ -73,7 +73,8 @@ def new_task(body: bytes) -> core.NewTask:
 
 def _put(request: task_service_pb2.PutTasksRequest, raw: bytes, hash_: int) -> core.Put:
     tasks = [new_task(body) for body in bodies(raw)]
-    return core.Put(request.tube, tasks, request.atomic, request.request_id, hash_)
+    waits = request.room_wait_ms > 0
+    return core.Put(request.tube, tasks, request.atomic, request.request_id, hash_, waits)
 
 
 PUT: Final = Form(IN_LOG.PUT_FIELD_NUMBER, task_service_pb2.PutTasksRequest, _put)

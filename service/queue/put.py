@@ -66,7 +66,11 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
         if (refusal := _refusal(ledger, tube, task)) is not None
     ]
     if tube.has_capacity and not is_owed:
+        before = len(refused)
         refused = _without_room(tube, tasks, refused)
+        if command.waits_for_room and len(refused) > before:
+            payload_bytes = sum(task.payload_bytes for task in tasks)
+            return tube.full(len(tasks), payload_bytes) or refused[-1].refusal
     if not refused:
         return PutResult(_store(ledger, tube, tasks, has_wishes=bool(wishes)))
     if command.atomic:

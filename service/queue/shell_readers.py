@@ -52,6 +52,13 @@ class ShellReaders:
             self._ledger.woken = {}
         return woken
 
+    # ---------------------------------------------------------------------------------------- room
+
+    def has_room(self, name: str, tasks: int, payload_bytes: int) -> bool:
+        """Tell whether a put of so much would not be refused for the capacity of its tube."""
+        tube = self._ledger.tubes.get(name)
+        return tube is None or tube.full(tasks, payload_bytes) is None
+
     # ------------------------------------------------------------------------------- awaited tasks
 
     @property

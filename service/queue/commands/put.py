@@ -45,13 +45,17 @@ class NewTask:
 
 @value
 class Put:
-    """Put tasks, all or each for itself. Answer: ``PutResult``."""
+    """Put tasks, all or each for itself. Answer: ``PutResult``.
+
+    ``waits_for_room``: refuse all where there is no room for all; the caller tries again.
+    """
 
     tube: str
     tasks: Sequence[NewTask]
     atomic: bool = False
     request_id: str = ""
     request_hash: int = 0
+    waits_for_room: bool = False
 
 
 @value

@@ -68,6 +68,7 @@ CASES = [
     ("WaitTasks", wait(1, wait_ms=-1), INVALID),
     ("WaitTasks", wait(1, until=9), INVALID),
     ("PutTasks", put(outcome_wait_ms=-1), INVALID),
+    ("PutTasks", put(room_wait_ms=-1), INVALID),
     ("PutTasks", put(1_001, outcome_wait_ms=1), INVALID),
     ("CreateSchedule", create(name=""), INVALID),
     ("CreateSchedule", create(name="x" * 129), INVALID),

@@ -138,11 +138,6 @@ CASES = [
     ("PutTasks", put_one(retry=task_pb2.RetryPolicy(attempts_max=-3)), INVALID),
     ("PutTasks", put_one(retry=task_pb2.RetryPolicy(exhausted=99)), INVALID),
     ("PutTasks", put_one(on_conflict=task_pb2.TaskSpec.RETURN_EXISTING), NOT_IMPLEMENTED),
-    (
-        "PutTasks",
-        pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec()], room_wait_ms=1),
-        NOT_IMPLEMENTED,
-    ),
     ("TakeTasks", pb.TakeTasksRequest(), INVALID),
     ("TakeTasks", pb.TakeTasksRequest(sources=source("nowhere")), TUBE_NOT_FOUND),
     ("TakeTasks", pb.TakeTasksRequest(sources=source("a b")), INVALID),

@@ -40,7 +40,9 @@ class PutTasksRequest(_message.Message):
     atomic: _builtins.bool
     """All tasks or none: a refused item refuses the request."""
     room_wait_ms: _builtins.int
-    """In a tube with a capacity: wait so long for room. 0: do not wait."""
+    """In a tube with a capacity: wait so long for room for all tasks, 60 s at most, behind those that
+    wait already; then what fits is put. 0: do not wait.
+    """
     outcome_wait_ms: _builtins.int
     """Answer only when all tasks have ended or are buried, or after this long, 60 s at most. 0: do not
     wait. At most 1 000 tasks then.
