@@ -158,7 +158,7 @@ CASES = [
         SESSION_NOT_FOUND,
     ),
     ("TakeTasks", pb.TakeTasksRequest(sources=source(), task_id=99), "TASK_NOT_FOUND"),
-    ("TakeTasks", pb.TakeTasksRequest(sources=source(weight=1)), NOT_IMPLEMENTED),
+    ("TakeTasks", pb.TakeTasksRequest(sources=source(weight=-1)), INVALID),
     ("SettleTasks", pb.SettleTasksRequest(), INVALID),
     ("SettleTasks", settle(ack=Settlement.Ack()), INVALID),
     ("SettleTasks", settle(0, ack=Settlement.Ack()), INVALID),
