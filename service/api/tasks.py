@@ -17,8 +17,8 @@ from service.api.listing import page_of_tasks
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.outcomes import OutcomeApi
 from service.api.reading import Reading
-from service.api.selection_checks import check_get, check_list
 from service.api.room_waits import put_when_room
+from service.api.selection_checks import check_get, check_list
 from service.api.settle_checks import check_settle
 from service.api.status import Refused, error_message, item_errors, tube_not_found
 from service.api.waiting import WaitingTake, wait_seconds
