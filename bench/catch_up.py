@@ -1,0 +1,187 @@
+"""Bring a new member up to a full queue while the cluster works: how long, how much, who feels it.
+
+A cluster of three processes on loopback is filled with tasks, and its log is trimmed. Then a client
+puts one task every so many milliseconds, and a fourth node with an empty directory joins: it gets a
+snapshot, then the log behind it. Reported are the time until it has applied what the leader has,
+the size of its state, and the latency of the puts before and meanwhile::
+
+    python -m bench.catch_up                      # 100 000 tasks
+    python -m bench.catch_up --tasks 1000000
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import quantiles
+from typing import Final
+
+import grpc
+
+from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
+from taskraft.v1 import task_service_pb2 as pb
+from tools.local_cluster import LocalCluster, Node, NodeFailed
+
+TUBE: Final = "backlog"
+BATCH_TASKS: Final = 1000
+PAYLOAD_BYTES: Final = 100
+PUT_EVERY_MS: Final = 20
+BASELINE_PUTS: Final = 200
+CATCH_UP_SECONDS_MAX: Final = 900
+
+SETTINGS: Final = {
+    # So small that the log does not reach back to the beginning any more.
+    "TASKRAFT_LOG_SEGMENT_BYTES": str(1 << 20),
+    "TASKRAFT_LOG_FLUSH_BYTES": str(4 << 20),
+    "TASKRAFT_LOG_KEPT_ENTRIES": "10",
+}
+
+
+@dataclass(slots=True, frozen=True)
+class Report:
+    """What was found; times in milliseconds."""
+
+    tasks: int
+    catch_up_ms: int
+    state_bytes: int
+    """Size of the new member's state on disk."""
+    put_ms_before: Sequence[float]
+    put_ms_during: Sequence[float]
+
+    def __str__(self) -> str:
+        """Return the report as lines of text."""
+        return "\n".join(
+            (
+                f"{self.tasks} tasks, new member level after {self.catch_up_ms} ms",
+                f"its state: {self.state_bytes / 1e6:.1f} MB",
+                f"put before: {_latency(self.put_ms_before)}",
+                f"put during: {_latency(self.put_ms_during)}",
+            )
+        )
+
+
+def _latency(found: Sequence[float]) -> str:
+    cuts = quantiles(found, n=100)
+    return (
+        f"median {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, worst {max(found):.1f} ms, "
+        f"{len(found)} puts"
+    )
+
+
+class Puts:
+    """A client that puts one task after the other, at a pace, in a thread of its own."""
+
+    def __init__(self, stub: task_service_pb2_grpc.TaskServiceStub) -> None:
+        self._stub = stub
+        self._took_ms: list[float] = []
+        self._enough = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Put for as long as the block lasts."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            self._thread.join()
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many tasks were put."""
+        with self._enough:
+            self._enough.wait_for(lambda: len(self._took_ms) >= count)
+
+    def taken(self) -> list[float]:
+        """Return the latencies since the last time."""
+        with self._enough:
+            found, self._took_ms = self._took_ms, []
+        return found
+
+    def _run(self) -> None:
+        while not self._stopping.wait(PUT_EVERY_MS / 1000):
+            begun = time.perf_counter()
+            put(self._stub, 1)
+            with self._enough:
+                self._took_ms.append((time.perf_counter() - begun) * 1000)
+                self._enough.notify_all()
+
+
+def put(stub: task_service_pb2_grpc.TaskServiceStub, count: int) -> None:
+    """Put so many tasks in one call."""
+    specs = [task_pb2.TaskSpec(payload=os.urandom(PAYLOAD_BYTES)) for _ in range(count)]
+    stub.PutTasks(pb.PutTasksRequest(tube=TUBE, tasks=specs), timeout=60)
+
+
+def fill(leader: Node, tasks: int) -> None:
+    """Make the tube and put the tasks."""
+    with grpc.insecure_channel(leader.address) as channel:
+        tube = tube_service_pb2.Tube(name=TUBE, kind=tube_service_pb2.Tube.FIFO)
+        create = tube_service_pb2.CreateTubeRequest(tube=tube)
+        tube_service_pb2_grpc.TubeServiceStub(channel).CreateTube(create)
+        stub = task_service_pb2_grpc.TaskServiceStub(channel)
+        for begun in range(0, tasks, BATCH_TASKS):
+            put(stub, min(BATCH_TASKS, tasks - begun))
+
+
+def applied(node: Node) -> int:
+    """Return what a node has applied, 0 if it does not answer."""
+    state = node.state()
+    return state.state.applied_index if state else 0
+
+
+def catch_up(cluster: LocalCluster, leader: Node) -> tuple[Node, int]:
+    """Let a new node join; return it and how long it took to have what the leader had then."""
+    node = cluster.joiner("newcomer")
+    begun = time.monotonic_ns()
+    node.start()
+    goal = applied(leader)
+    while applied(node) < goal:
+        took_ms = (time.monotonic_ns() - begun) // 1_000_000
+        if not node.is_running or took_ms > CATCH_UP_SECONDS_MAX * 1000:
+            raise NodeFailed(f"the newcomer did not catch up in {took_ms} ms{node.tail()}")
+        time.sleep(0.05)
+    return node, (time.monotonic_ns() - begun) // 1_000_000
+
+
+def run(folder: Path, tasks: int) -> Report:
+    """Do the whole experiment in ``folder``."""
+    with LocalCluster(3, folder, settings=SETTINGS) as cluster:
+        leader = cluster.wait_ready()
+        fill(leader, tasks)
+        with grpc.insecure_channel(leader.address) as channel:
+            puts = Puts(task_service_pb2_grpc.TaskServiceStub(channel))
+            with puts.going_on():
+                puts.wait_for(BASELINE_PUTS)
+                before = puts.taken()
+                node, took_ms = catch_up(cluster, leader)
+                puts.wait_for(2)
+                during = puts.taken()
+        state = node.folder / "data" / "state"
+        size = sum(path.stat().st_size for path in state.rglob("*.sst"))
+        if not size:
+            raise NodeFailed("the newcomer has no files yet: it did not get a snapshot")
+    return Report(tasks, took_ms, size, before, during)
+
+
+def main() -> int:
+    """Measure as the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tasks", type=int, default=100_000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="taskraft-") as folder:
+        print(run(Path(folder) / "catch-up", arguments.tasks))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+"""A new member of a cluster of processes gets a full queue while puts go on.
+
+The number of tasks is an option of the experiment, ``python -m bench.catch_up --tasks 1000000``;
+here it is so small that the suite stays fast.
+"""
+
+from bench import catch_up
+
+TASKS = 5_000
+
+
+def test_a_new_member_gets_a_snapshot_while_the_cluster_works(tmp_path):
+    report = catch_up.run(tmp_path / "c", TASKS)
+    assert report.state_bytes > TASKS * catch_up.PAYLOAD_BYTES
+    assert len(report.put_ms_during) >= 2, "the leader went on"
