@@ -26,6 +26,10 @@ from service.storage.snapshot import RocksSnapshot, SnapshotDamaged, build
 
 OWN_ENTRIES_MAX: Final = 256
 """Entries proposed here whose commands are kept until they are applied; others are decoded anew."""
+COLLECT_TASKS: Final = 4_000
+"""Changed tasks that are written together: some tens of milliseconds."""
+POSTPONED_BATCHES_MAX: Final = 16
+"""How many times as many may have changed before a slow disk slows everything down."""
 FROZEN_CACHE_BYTES: Final = 1 << 20
 """What a frozen database may use while its index is read."""
 
@@ -41,10 +45,18 @@ class Applied:
 
 @dataclass(slots=True, frozen=True)
 class CollectPace:
-    """How often changes go to RocksDB: after so many entries or so long, whichever is first."""
+    """When changes go to RocksDB: whichever of these comes first.
+
+    To collect is never urgent, for the log has everything. So it waits while RocksDB would make the
+    event loop wait, until very many tasks have changed.
+    """
 
     entries: int
+    """After so many entries,"""
     span_ms: int
+    """after so long,"""
+    tasks: int = COLLECT_TASKS
+    """or when so many tasks have changed, by which the pause of the event loop is bounded."""
 
 
 class OpenState:
@@ -170,8 +182,15 @@ class QueueMachine:
         if not written:
             # From the first entry on there is a state that can be given to a newcomer.
             return True
-        waiting = self.queue.applied_index - written
-        return waiting >= self._pace.entries or self._monotonic_ms() >= self._collect_after_ms
+        pace, changed = self._pace, self.queue.changed_tasks
+        is_due = (
+            changed >= pace.tasks
+            or self.queue.applied_index - written >= pace.entries
+            or self._monotonic_ms() >= self._collect_after_ms
+        )
+        if not is_due or changed >= POSTPONED_BATCHES_MAX * pace.tasks:
+            return is_due
+        return not self._state.store.is_choked
 
     def collect(self) -> None:
         """Write all changes since the last time, with the applied index, in one batch."""

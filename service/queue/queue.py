@@ -148,6 +148,11 @@ class Queue(Readers):
         forget_groups(ledger)
         return results
 
+    @property
+    def changed_tasks(self) -> int:
+        """How many tasks the next batch of writes is about, at most."""
+        return len(self._ledger.dirty_tasks)
+
     def collect_writes(self) -> Iterable[Write]:
         """Return what changed since the last call, to be written in one batch.
 

@@ -174,6 +174,16 @@ class RocksStore:
         with self._damage_named():
             self._rocks.write(batch, self._write_options)
 
+    @property
+    def is_choked(self) -> bool:
+        """Tell whether a write would have to wait for the disk to catch up."""
+        number = self._rocks.property_int_value
+        return (
+            (number("rocksdb.num-immutable-mem-table") or 0) >= WRITE_BUFFERS_MAX - 1
+            or bool(number("rocksdb.is-write-stopped"))
+            or bool(number("rocksdb.actual-delayed-write-rate"))
+        )
+
     def flush(self) -> None:
         """Bring what has been written so far to disk, synced; may be called on another thread."""
         with self._damage_named():

@@ -30,12 +30,12 @@ class Clock:
         return self.time_ms
 
 
-def machine_in(place, clock=None, entries=100):
+def machine_in(place, clock=None, entries=100, tasks=1_000_000, store=RocksStore):
     return QueueMachine(
         StateDirectory(place, "c", 1),
-        lambda path: RocksStore(path, MIB, MIB),
+        lambda path: store(path, MIB, MIB),
         Limits(),
-        CollectPace(entries, 1_000),
+        CollectPace(entries, 1_000, tasks),
         clock or Clock(),
     )
 
@@ -137,6 +137,47 @@ def test_changes_are_collected_by_number_and_by_time(tmp_path):
     clock.time_ms = 1_000
     machine.apply(entries[5:6])
     assert machine.flush_durably() == 6
+    machine.abandon()
+
+
+def puts(first, last, tasks):
+    """Return entries that put so many tasks each into the tube of the story."""
+    specs = [task_pb2.TaskSpec(payload=b"p")] * tasks
+    return [
+        entry(index, record_own(forms.PUT, pb.PutTasksRequest(tube="t", tasks=specs), 5))
+        for index in range(first, last + 1)
+    ]
+
+
+def test_changes_are_collected_when_they_are_many(tmp_path):
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=100)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 8, 40))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(9, 9, 40))
+    assert machine.snapshot_index == 9
+    machine.abandon()
+
+
+def test_a_store_that_would_make_us_wait_is_written_later_but_not_never(tmp_path):
+    choked = True
+
+    class Choked(RocksStore):
+        @property
+        def is_choked(self):
+            return choked
+
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=10, store=Choked)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 7, 100))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(8, 8, 60))
+    assert machine.snapshot_index == 8, "memory is bounded"
+    choked = False
+    machine.apply(puts(9, 9, 10))
+    assert machine.snapshot_index == 9
     machine.abandon()
 
 

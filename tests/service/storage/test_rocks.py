@@ -131,3 +131,8 @@ def test_a_frozen_copy_shows_nothing_later(store, tmp_path):
     frozen = RocksStore(tmp_path / "copy", MIB, MIB, read_only=True)
     assert everything(frozen) == [(b"a", b"1"), (b"b", b"2")]
     frozen.close()
+
+
+def test_a_store_that_keeps_up_is_not_choked(store):
+    store.write([(b"a", b"1")])
+    assert not store.is_choked
