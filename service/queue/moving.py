@@ -28,26 +28,37 @@ def move_to(
     ledger: Ledger,
     task: Task,
     target: Tube,
-    *,
-    outcome: Outcome = Outcome.NONE,
     delay_ms: int = 0,
     position: Position = Position.IN_ORDER,
 ) -> None:
-    """Move a taken task to another tube: one event and one count in each, naming the other.
+    """Move a taken task to another tube, where it goes on living with the times that it has.
 
-    With an outcome it has ended in its own tube, and begins anew in the other one: with that one's
-    times. Without, it goes on living there with its own. Its attempts are counted anew either way.
+    One event and one count in each tube; the events name the other place. Attempts begin anew.
     """
-    assert target is not task.tube
-    source = task.tube
-    moved = _arrived(ledger, task, target, delay_ms, position, is_new=outcome is not Outcome.NONE)
+    moved = _arrived(ledger, task, target, delay_ms, position, is_new=False)
     if ledger.watcher is not None:
-        if outcome is Outcome.NONE:
-            ledger.watch.tell_moved(task, target.name, moved.id)
-        else:
-            ledger.watcher(task, outcome)
-    place = f"{source.name}/{task.id}"
-    ledger.move(task, EventKind.MOVE, GONE, f"{target.name}/{moved.id}")
+        ledger.watch.tell_moved(task, target.name, moved.id)
+    _go(ledger, task, EventKind.MOVE, moved)
+
+
+def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventKind) -> None:
+    """End a taken task as failed, and put its content into the tube for dead letters.
+
+    ``kind`` is what used it up: so counts and feed tell how it ended. In the other tube a new task
+    begins with that one's times, and with the failure.
+    """
+    moved = _arrived(ledger, task, target, 0, Position.IN_ORDER, is_new=True)
+    if ledger.watcher is not None:
+        ledger.watcher(task, Outcome.FAILED)
+    task.extras = replace(task.extras, outcome=Outcome.FAILED)
+    _go(ledger, task, kind, moved)
+
+
+def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
+    """Let a task leave its tube and arrive in the other one."""
+    assert moved.tube is not task.tube
+    place = f"{task.tube.name}/{task.id}"
+    ledger.move(task, kind, GONE, f"{moved.tube.name}/{moved.id}")
     ledger.welcome(moved, EventKind.MOVE, place)
 
 

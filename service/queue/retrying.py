@@ -22,7 +22,7 @@ from service.queue.commands import (
 )
 from service.queue.endings import bury, end
 from service.queue.life_cycle import READY, EventKind
-from service.queue.moving import move_to, refusal_to_move
+from service.queue.moving import bring_to_dead_letters, refusal_to_move
 from service.queue.releasing import put_back
 
 if TYPE_CHECKING:
@@ -104,6 +104,6 @@ def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, r
     if exhausted is Exhausted.DEAD_LETTER:
         target = ledger.tubes.get(task.tube.options.dead_letter_tube)
         if target is not None and refusal_to_move(target, 1, task.payload_bytes) is None:
-            move_to(ledger, task, target, outcome=Outcome.FAILED)
+            bring_to_dead_letters(ledger, task, target, kind)
             return
     bury(ledger, task, kind, None, reason)

@@ -200,7 +200,7 @@ def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
         delay_ms = max(settlement.delay_ms or 0, 0)
         renew_ttl(ledger, task, settlement, delay_ms)
         target = ledger.tubes[settlement.move_to]
-        move_to(ledger, task, target, delay_ms=delay_ms, position=settlement.position)
+        move_to(ledger, task, target, delay_ms, settlement.position)
     elif settlement.uncounted:
         put_back(ledger, task, RELEASE, settlement, settlement.delay_ms or 0, reason)
         task.attempt -= 1

@@ -7,7 +7,6 @@ from service.queue.commands import (
     NO_RETRY,
     Exhausted,
     Failure,
-    Outcome,
     Position,
     Reason,
     Release,
@@ -83,7 +82,7 @@ class NaiveRetrying:
         if exhausted is Exhausted.DEAD_LETTER:
             target = self.tube(task["tube"]["view"].options.dead_letter_tube)
             if target and not self.no_room(target, [task]):
-                self.move_away(task, target, 0, Position.IN_ORDER, Outcome.FAILED)
+                self.move_away(task, target, 0, Position.IN_ORDER, kind)
                 return
         self.entomb(task, kind, None, reason)
 
@@ -107,7 +106,7 @@ class NaiveRetrying:
         full = 0 < options.capacity_tasks < count or 0 < options.capacity_bytes < size
         return Reason.TUBE_FULL if full else None
 
-    def move_away(self, task, target, delay, position, outcome=Outcome.NONE):
+    def move_away(self, task, target, delay, position, cause=None):
         options = target["view"].options
         plain = target["view"].kind in PLAIN_KINDS
         priority = task["priority"]
@@ -129,14 +128,14 @@ class NaiveRetrying:
             "session": None,
             "progress": None,
         }
-        if outcome:
+        if cause:
             copy.update(ttl=options.ttl_ms, ttr=options.ttr_ms, retry=None)
             copy["expire_at"] = later(self.now, options.ttl_ms)
         elif plain:
             copy.update(ttl=FOREVER_MS, ttr=FOREVER_MS, expire_at=NEVER)
         target["next"] += 1
         old = f"{task['tube']['name']}/{task['id']}"
-        self.move(task, EventKind.MOVE, State.GONE, f"{target['name']}/{copy['id']}")
+        self.move(task, cause or EventKind.MOVE, State.GONE, f"{target['name']}/{copy['id']}")
         self.tasks.append(copy)
         self.move(copy, EventKind.MOVE, State.DELAYED if delay > 0 else State.READY, old)
         copy["visible_at"] = later(self.now, delay) if delay > 0 else NEVER

@@ -398,7 +398,7 @@ class ChangeEvent(_message.Message):
         RELEASE: ChangeEvent._Kind.ValueType  # 4
         """Released by its holder."""
         BURY: ChangeEvent._Kind.ValueType  # 5
-        """Buried."""
+        """Buried, or rejected by its holder."""
         KICK: ChangeEvent._Kind.ValueType  # 6
         """Kicked."""
         TOUCH: ChangeEvent._Kind.ValueType  # 7
@@ -428,7 +428,9 @@ class ChangeEvent(_message.Message):
         SWITCH: ChangeEvent._Kind.ValueType  # 19
         """Moved by an administrator."""
         MOVE: ChangeEvent._Kind.ValueType  # 20
-        """Moved to another tube, or from one."""
+        """Moved to another tube, or from one. A task that was given up and went to the dead letters has the
+        kind of what gave it up in its own tube, and MOVE in the other. The reason names the other place.
+        """
         RELEASE_ALL: ChangeEvent._Kind.ValueType  # 21
         """Released by all-release."""
         GROUP_START: ChangeEvent._Kind.ValueType  # 22
@@ -450,7 +452,7 @@ class ChangeEvent(_message.Message):
     RELEASE: ChangeEvent.Kind.ValueType  # 4
     """Released by its holder."""
     BURY: ChangeEvent.Kind.ValueType  # 5
-    """Buried."""
+    """Buried, or rejected by its holder."""
     KICK: ChangeEvent.Kind.ValueType  # 6
     """Kicked."""
     TOUCH: ChangeEvent.Kind.ValueType  # 7
@@ -480,7 +482,9 @@ class ChangeEvent(_message.Message):
     SWITCH: ChangeEvent.Kind.ValueType  # 19
     """Moved by an administrator."""
     MOVE: ChangeEvent.Kind.ValueType  # 20
-    """Moved to another tube, or from one."""
+    """Moved to another tube, or from one. A task that was given up and went to the dead letters has the
+    kind of what gave it up in its own tube, and MOVE in the other. The reason names the other place.
+    """
     RELEASE_ALL: ChangeEvent.Kind.ValueType  # 21
     """Released by all-release."""
     GROUP_START: ChangeEvent.Kind.ValueType  # 22
