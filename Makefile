@@ -54,8 +54,8 @@ sim: setup ## Simulate clusters with faults (SEEDS=200 STEPS=5000 SEED_BASE=1)
 bench: setup load ## Measure one and three nodes through gRPC (ARGS="...")
 	@$(RUN) -m bench $(ARGS)
 
-bench-core: setup ## Measure the commit path of the Raft core
-	@$(RUN) -m bench.raft_commit_path $(ARGS)
+bench-core: setup ## Measure the queue core, its write-behind, and the commit path (ARGS="--full")
+	@$(RUN) -m bench.core $(ARGS)
 
 load: setup ## Build the load generator (Go)
 	@go generate -C bench/load && go build -C bench/load -o ../../var/load .

@@ -196,6 +196,7 @@ class QueueMachine:
         """Write all changes since the last time, with the applied index, in one batch."""
         state = self._state
         state.store.write(state.queue.collect_writes())
+        state.queue.read_ahead()
         state.written_index = state.queue.applied_index
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from service.queue.commands import Outcome
 from service.queue.endings import end
 from service.queue.life_cycle import READY, EventKind
+from service.queue.read_ahead import soon_needed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,8 +80,7 @@ class Candidates:
 
 def ready_task(ledger: Ledger, tube: Tube, entry: Entry) -> Task:
     """Return the task that a tube offers under an entry."""
-    task = tube.tasks.get(entry[-1]) or ledger.find(tube, entry[-1])
-    assert task is not None, f"tube {tube.number} has no task {entry[-1]}"
+    task = tube.tasks.get(entry[-1]) or soon_needed(ledger, tube, entry)
     assert task.state is READY
     return task
 

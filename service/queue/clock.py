@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import Outcome
 from service.queue.endings import end
@@ -15,12 +15,16 @@ from service.queue.keys import (
     TTL_TIMER,
 )
 from service.queue.life_cycle import GONE, READY, TAKEN, EventKind
+from service.queue.read_ahead import due_tasks
 from service.queue.retrying import LEASE_LOST, hand_back
 from service.queue.sessions import end_session
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.ordered_index import Entry
+
+VOID_DEADLINES_FACTOR: Final = 16
+"""So many times more deadlines than may fire are looked at in one entry."""
 
 
 def advance(ledger: Ledger, now_ms: int) -> None:
@@ -33,13 +37,20 @@ def advance(ledger: Ledger, now_ms: int) -> None:
     ledger.now_ms = now_ms
     ledger.requests.rotate(now_ms)
     timers = ledger.timers
-    fired = 0
-    while fired < ledger.limits.deadlines_per_entry_max:
+    timer = timers.least()
+    if timer is None or timer[0] > now_ms:
+        return
+    most = ledger.limits.deadlines_per_entry_max
+    due_tasks(ledger, most)
+    fired = looked_at = 0
+    # Deadlines in tubes that are being cleared away cost little, but there may be very many.
+    while fired < most and looked_at < VOID_DEADLINES_FACTOR * most:
         timer = timers.least()
         if timer is None or timer[0] > now_ms:
             return
         timers.pop_least()
         fired += _fire(ledger, timer)
+        looked_at += 1
 
 
 def _fire(ledger: Ledger, timer: Entry) -> int:

@@ -127,6 +127,9 @@ def _collect_tubes(ledger: Ledger, writes: list[Write]) -> None:
             tube.buried.flushed()
             writes.append((tube_key(tube.number), tube.record()))
             _write_timer(tube, writes)
+    ledger.used_tubes = [
+        tube for tube in ledger.dirty_tubes if tube.number in ledger.tubes_by_number
+    ]
     ledger.dirty_tubes.clear()
 
 

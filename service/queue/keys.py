@@ -36,6 +36,8 @@ RETENTION_TIMER: Final = 4
 SESSION_TIMER: Final = 5
 RATE_TIMER: Final = 6
 """Kinds of timers, in the order in which they fire at one instant."""
+TASK_TIMERS: Final = (DELAY_TIMER, LEASE_TIMER, TTL_TIMER, RETENTION_TIMER)
+"""Those that are about one task."""
 UNIQUE: Final = b"k"
 
 OFFSET: Final = 1 << 63

@@ -80,6 +80,7 @@ class Ledger:
         self.unique_keys = UniqueKeys(store)
         self.dirty_tasks: list[Task] = []
         self.dirty_tubes: list[Tube] = []
+        self.used_tubes: list[Tube] = []
         self.dirty_sessions: list[Session] = []
         self.ended_sessions: list[Session] = []
         self.ended_tubes: list[Tube] = []

@@ -44,6 +44,10 @@ class Limits:
 
     head_entries_max: int = 8_192
     """Entries of one ordered index in memory; the others are in the store."""
+    read_tasks_max: int = 64
+    """Waiting tasks that a take reads along with one that is not in memory."""
+    ahead_tasks_max: int = 4_096
+    """Waiting tasks of a tube that are read ahead after a batch of writes."""
     subqueue_entries_max: int = 64
     """Entries of one sub-queue in memory."""
     subqueues_max: int = 4_096

@@ -137,6 +137,27 @@ class OrderedIndex:
             self._removed.pop()
         self.add(entry)
 
+    def coming(self, count: int) -> Sequence[Entry]:
+        """Return about so many of the least entries, read from the store where need be.
+
+        As a rule in order; of what came out of order some may be missing.
+        """
+        count = min(count, self._head_max // 2)
+        if self._bound is not None and len(self._members) < count:
+            self._refill()
+        members = self._members
+        entries = [entry for entry in islice(self._run, count) if entry in members]
+        return entries or [entry for entry in islice(self._heap, count) if entry in members]
+
+    def coming_until(self, last: Entry, count: int) -> Iterator[Entry]:
+        """Yield up to so many entries in memory up to one; of what came out of order, none."""
+        members = self._members
+        for entry in islice(self._run, count):
+            if entry > last:
+                return
+            if entry in members:
+                yield entry
+
     def members(self) -> Iterable[Entry]:
         """Return the entries that are in memory, in no order."""
         return self._members
@@ -181,9 +202,7 @@ class OrderedIndex:
             last = entry
 
     def _refill(self) -> None:
-        """Read the next half head; called with no entries in memory."""
-        assert not self._run
-        assert not self._heap
+        """Read the next half head behind what is in memory."""
         tail = self._tail()
         room = max(self._head_max // 2, 1)
         entries = list(islice(tail, room))

@@ -47,6 +47,7 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
     tasks = command.tasks
     if tube.rules.ignores_unsuitable:
         tasks = [suitable_task(tube.kind, task) for task in tasks]
+    knows_subqueues = tube.has_subqueues
     wishes = {
         place: task
         for place, task in enumerate(tasks)
@@ -56,7 +57,7 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
         or task.ttr_ms is not None
         or task.visible_at_ms is not None
         or task.position is not IN_ORDER
-        or task.subqueue
+        or (task.subqueue and not knows_subqueues)
         or task.retry is not None
         or task.group
     }

@@ -76,6 +76,7 @@ from service.queue.groups import (
 from service.queue.intervention import cancel, restart, snatch, switch
 from service.queue.opening import bare_task, open_ledger
 from service.queue.put import put
+from service.queue.read_ahead import read_ahead
 from service.queue.readers import Readers
 from service.queue.schedules import (
     create_schedule,
@@ -160,6 +161,10 @@ class Queue(Readers):
         reads there what it has let go of.
         """
         return collect(self._ledger)
+
+    def read_ahead(self) -> None:
+        """Read what will soon be taken; at the best after a batch was written. Changes nothing."""
+        read_ahead(self._ledger)
 
     def next_deadline_ms(self) -> int | None:
         """Return when the leader must propose an entry without any command; None: not at all."""

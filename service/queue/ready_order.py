@@ -74,6 +74,9 @@ class ReadyOrder(Protocol):
     def ordered(self) -> Iterator[Entry]:
         """Yield what is offered, in order. The order must not change meanwhile."""
 
+    def coming(self, count: int) -> Sequence[Entry]:
+        """Return the places of about so many tasks that will be taken next."""
+
     def is_head(self, task: Task) -> bool:
         """Tell whether a ready task is among those that memory knows: it will soon be taken."""
 
@@ -158,6 +161,10 @@ class PlainOrder:
     def ordered(self) -> Iterator[Entry]:
         """Yield the places of all ready tasks in order."""
         return self._index.ordered()
+
+    def coming(self, count: int) -> Sequence[Entry]:
+        """Return the places of about so many tasks that will be taken next."""
+        return self._index.coming(count)
 
     def is_head(self, task: Task) -> bool:
         """Tell whether a task's place is in memory."""

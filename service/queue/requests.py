@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from service.queue.store import Store, Write
 
 _hash = Struct(">Q")
-_record = Struct(">QqQ")
+_record = Struct(">QqQQ")
 
 
 class Requests:
@@ -33,6 +33,7 @@ class Requests:
     __slots__ = (
         "_bucket",
         "_count",
+        "_count_before",
         "_current",
         "_limits",
         "_previous",
@@ -48,6 +49,7 @@ class Requests:
         self._bucket = 1
         self._started_ms = 0
         self._count = 0
+        self._count_before = 0
         self._current: dict[str, bytes] = {}
         self._previous: dict[str, bytes] = {}
         self._rotated = False
@@ -57,8 +59,9 @@ class Requests:
         record = (
             self._current.get(request_id)
             or self._previous.get(request_id)
-            or self._store.get(request_key(self._bucket, request_id))
-            or self._store.get(request_key(self._bucket - 1, request_id))
+            or (self._count and self._store.get(request_key(self._bucket, request_id)))
+            or (self._count_before and self._store.get(request_key(self._bucket - 1, request_id)))
+            or None
         )
         if record is None:
             return None
@@ -77,6 +80,7 @@ class Requests:
             return
         self._started_ms = now_ms
         self._bucket += 1
+        self._count_before = self._count
         self._count = 0
         self._previous, self._current = self._current, {}
         self._rotated = True
@@ -104,9 +108,11 @@ class Requests:
 
     def record(self) -> bytes:
         """Return the requests' part of the meta record."""
-        return _record.pack(self._bucket, self._started_ms, self._count)
+        return _record.pack(self._bucket, self._started_ms, self._count, self._count_before)
 
     def restore(self, record: bytes, at: int) -> int:
         """Take the requests' part of the meta record over; return where it ends."""
-        self._bucket, self._started_ms, self._count = _record.unpack_from(record, at)
+        self._bucket, self._started_ms, self._count, self._count_before = _record.unpack_from(
+            record, at
+        )
         return at + _record.size

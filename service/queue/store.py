@@ -6,7 +6,7 @@ final value of each changed key goes to the store in one batch, together with th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from service.queue.values import value
@@ -17,6 +17,9 @@ class Store(Protocol):
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None."""
+
+    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Return the values of keys, each or None."""
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the pairs with ``start <= key < stop`` in order of the keys; consumed lazily."""

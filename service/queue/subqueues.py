@@ -243,6 +243,19 @@ class SubqueueOrder:
             return False
         return subqueue.order.is_head(task.order)
 
+    def coming(self, count: int) -> Sequence[Entry]:
+        """Return entries of about so many tasks that will be taken next.
+
+        Those are what is offered, and in sub-queues in use what comes behind it.
+        """
+        entries = list(self._offers.coming(count))
+        for subqueue in reversed(self._warm.values()):
+            if len(entries) >= count:
+                break
+            assert subqueue.order is not None
+            entries += subqueue.order.coming(self._limits.subqueue_entries_max // 2)
+        return entries
+
     def _touch(self, name: str) -> tuple[Subqueue, OrderedIndex]:
         """Return a sub-queue that is about to change, with its order."""
         subqueue = self._subqueues.get(name)

@@ -253,7 +253,7 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
     type_end = _record.size + type_bytes
     end = type_end + subqueue_bytes
     extras = NO_EXTRAS
-    subqueue = record[type_end:end].decode()
+    subqueue = record[type_end:end].decode() if subqueue_bytes else ""
     if flags & _HAS_EXTRAS:
         extras, end = read_extras(record, end)
     task = Task(
@@ -272,7 +272,7 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
         created_ms,
         None if flags & _BODY_APART else record[end:],
         payload_bytes,
-        record[_record.size : type_end].decode(),
+        record[_record.size : type_end].decode() if type_bytes else "",
         subqueue,
     )
     task.since_ms = since_ms

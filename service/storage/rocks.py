@@ -7,7 +7,7 @@ index that is found here. Raw mode: keys and values are bytes, nothing is ever u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
@@ -108,6 +108,11 @@ class RocksStore:
         except Exception as error:  # as in _damage_named, without its cost
             raise StateDamaged(f"{self._path}: {error}") from error
         return found
+
+    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Return the values of keys, each or None; half the cost of asking for each alone."""
+        # What the library's types cannot say: a list of keys gives a list of values.
+        return cast("list[bytes | None]", self._rocks.get(list(keys)))
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the pairs with ``start <= key < stop`` in order; consumed lazily."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from service.queue.store import RangeDeletion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from service.queue.store import Write
 
@@ -24,6 +24,10 @@ class MemoryStore:
     def get(self, key: bytes) -> bytes | None:
         """Return a value, or None."""
         return self.pairs.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Return values, each or None."""
+        return [self.pairs.get(key) for key in keys]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield pairs in order; a scan that outlives a write is a mistake of the caller."""

@@ -73,6 +73,8 @@ LIMITS = Limits(
     deadlines_per_entry_max=3,
     removals_per_entry_max=4,
     subqueue_entries_max=2,
+    read_tasks_max=2,
+    ahead_tasks_max=3,
     subqueues_max=2,
     selector_scan_max=5,
     feed_chunk_rows_max=5,
@@ -324,6 +326,11 @@ class QueueMachine(RuleBasedStateMachine):
         for index in (ledger.timers, *orders):
             assert not index._added
             assert not index._removed
+
+    @rule()
+    def read_ahead(self):
+        """It may happen at any time, and changes nothing."""
+        self.queue.read_ahead()
 
     @rule()
     def crash_and_reopen(self):

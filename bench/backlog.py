@@ -1,0 +1,127 @@
+"""Measure a node's queue with a very large backlog: memory, restart, and what a take costs.
+
+Puts the backlog, closes, and opens it again in a process of its own, so that the memory is that of
+a node after a restart; the directory may be kept. Then takes and acknowledges from the backlog and,
+for comparison, from a tube that is empty but for what is put at the moment.
+
+Run: `python -m bench.backlog [--tasks N] [--directory PATH]`; the issue asks for 5 000 000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from bench.core_queue import CoreQueue, bodies, cpu_ns, resident_bytes
+from service.main import spare_the_collector
+from service.queue.commands import TubeKind
+
+BATCH = 100
+BATCHES_PER_ROUND = 40
+ROUNDS = 25
+MIB = 1024 * 1024
+
+
+def fill(directory: Path, tasks: int) -> None:
+    """Put the backlog."""
+    core = CoreQueue(directory)
+    spare_the_collector()
+    core.create("backlog", TubeKind.FIFOTTL)
+    core.create("empty", TubeKind.FIFOTTL)
+    batch = bodies(BATCH)
+    began, began_ns = time.perf_counter(), cpu_ns()
+    for _ in range(tasks // BATCH):
+        core.put("backlog", batch)
+    put_s, put_ns = time.perf_counter() - began, cpu_ns() - began_ns
+    print(
+        f"put {tasks} tasks of 100 bytes: {put_s:.1f} s, {put_ns / tasks / 1_000:.1f} µs of CPU "
+        f"per task; resident {resident_bytes() / MIB:.0f} MiB",
+        flush=True,
+    )
+    core.close()
+
+
+def reopen(directory: Path) -> None:
+    """Open the backlog, and take from it."""
+    before = resident_bytes()
+    began = time.perf_counter()
+    core = CoreQueue(directory)
+    (first,) = core.take("backlog", 1)
+    opened_s = time.perf_counter() - began
+    print(
+        f"reopened and took task {first.id} after {opened_s:.2f} s; resident "
+        f"{resident_bytes() / MIB:.0f} MiB ({before / MIB:.0f} MiB before opening)",
+        flush=True,
+    )
+    core.ack([first])
+    spare_the_collector()
+    parts = ("take", "ack", "behind")
+    costs: dict[str, dict[str, list[float]]] = {
+        tube: {part: [] for part in parts} for tube in ("backlog", "empty")
+    }
+    for _ in range(ROUNDS):  # in turns, so that other work on the machine meets both
+        for tube, cost in costs.items():
+            for part, spent_us in zip(parts, round_us(core, tube), strict=True):
+                cost[part].append(spent_us)
+    medians = {
+        tube: {part: median(cost[part][2:]) for part in parts} for tube, cost in costs.items()
+    }
+    for tube, middle in medians.items():
+        detail = ", ".join(f"{part} {spent:.2f}" for part, spent in middle.items())
+        print(f"CPU per task in batches of {BATCH}, {tube}: {detail} µs")
+    ratio = medians["backlog"]["take"] / medians["empty"]["take"]
+    whole = sum(medians["backlog"].values()) / sum(medians["empty"].values())
+    print(
+        f"ratio of a take {ratio:.2f}; of take, ack and the work behind them {whole:.2f}; "
+        f"resident {resident_bytes() / MIB:.0f} MiB"
+    )
+    core.close()
+
+
+def round_us(core: CoreQueue, tube: str) -> tuple[float, float, float]:
+    """Return the CPU time per task of taking, acknowledging, and writing and reading behind."""
+    if tube == "empty":
+        for _ in range(BATCHES_PER_ROUND):
+            core.put(tube, bodies(BATCH))
+    core.collect()
+    take_ns = ack_ns = 0
+    for _ in range(BATCHES_PER_ROUND):
+        began = cpu_ns()
+        taken = core.take(tube, BATCH)
+        take_ns += cpu_ns() - began
+        assert len(taken) == BATCH
+        began = cpu_ns()
+        core.ack(taken)
+        ack_ns += cpu_ns() - began
+    began = cpu_ns()
+    core.collect()
+    tasks = BATCHES_PER_ROUND * BATCH * 1_000
+    return take_ns / tasks, ack_ns / tasks, (cpu_ns() - began) / tasks
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int, default=300_000)
+    parser.add_argument("--directory", type=Path, help="kept; filled unless there is one")
+    parser.add_argument("--reopen", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = arguments.directory or Path(temporary)
+        if arguments.reopen:
+            reopen(directory)
+            return
+        if not (directory / "state").exists():
+            directory.mkdir(parents=True, exist_ok=True)
+            fill(directory, arguments.tasks)
+        command = [sys.executable, "-m", "bench.backlog", "--reopen", "--directory", str(directory)]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

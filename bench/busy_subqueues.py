@@ -1,0 +1,76 @@
+"""Repeat tarantool/queue's benchmark of busy sub-queues through the core.
+
+There: 10 sub-queues, 10 consumers, so many tasks in each sub-queue; all put first, then each
+consumer takes one task, lets the others go on, and acknowledges it, until all are done. Here the
+requests of one turn are one entry of the log, as they are when consumers are served at a time.
+Prints one line with the time of putting, and of taking and acknowledging.
+
+Run: `python -m bench.busy_subqueues [--tasks N] [--subqueues N] [--tubes N]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
+from service.main import spare_the_collector
+from service.queue.commands import Ack, Settle, Take, TakeResult, TaskView, TubeKind
+
+CONSUMERS = 10
+BATCH = 100
+
+
+def run(core: CoreQueue, tubes: int, subqueues: int, tasks: int) -> tuple[float, float, float]:
+    """Return the seconds of putting, the seconds of the rest, and its CPU time."""
+    began = time.perf_counter()
+    names = [f"tube{number}" for number in range(tubes)]
+    for name in names:
+        core.create(name, TubeKind.UTUBE)
+        for subqueue in range(subqueues):
+            batch = bodies(BATCH, subqueue=str(subqueue))
+            for _ in range(tasks // BATCH):
+                core.put(name, batch)
+    spare_the_collector()
+    put_s = time.perf_counter() - began
+    began, began_ns = time.perf_counter(), cpu_ns()
+    for name in names:
+        left = subqueues * tasks
+        taken: list[TaskView] = []
+        takes = [Take([name], SESSION)] * CONSUMERS
+        while left:
+            acks = [Settle([Ack([task.token])]) for task in taken]
+            left -= len(acks)
+            results = core.apply(*acks, *takes)
+            taken = [
+                task
+                for result in results
+                if isinstance(result, TakeResult)
+                for task in result.tasks
+            ]
+    return put_s, time.perf_counter() - began, (cpu_ns() - began_ns) / 1e9
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int, default=15_000, help="in each sub-queue")
+    parser.add_argument("--subqueues", type=int, default=10)
+    parser.add_argument("--tubes", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as path:
+        core = CoreQueue(Path(path))
+        put_s, rest_s, cpu_s = run(core, arguments.tubes, arguments.subqueues, arguments.tasks)
+        core.close()
+    total = arguments.tubes * arguments.subqueues * arguments.tasks
+    print(
+        f"busy sub-queues, {arguments.tubes} tubes of {arguments.subqueues} sub-queues of "
+        f"{arguments.tasks} tasks: put {put_s:.1f} s, take + ack one by one {rest_s:.1f} s "
+        f"({cpu_s / total * 1e6:.1f} µs of CPU per task)"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Run the measurements of the cores, one after the other, each in a process of its own.
+
+Run: `python -m bench.core [name ...]` (`make bench-core`), with the names of some only, or
+`--full` for the sizes that the goals name: that takes half an hour and 4 GiB of disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+MEASUREMENTS: dict[str, tuple[list[str], list[str]]] = {
+    "core_cycle": ([], []),
+    "busy_subqueues": ([], ["--tasks", "150000"]),
+    "subqueue_takes": (["--busy", "100,20000"], ["--busy", "100,100000"]),
+    "backlog": ([], ["--tasks", "5000000"]),
+    "delayed_tasks": ([], ["--tasks", "1000000"]),
+    "raft_commit_path": ([], []),
+}
+"""Modules, with their arguments for a look and for the full size."""
+
+
+def main() -> int:
+    """Run what is asked for; return 1 if one of them failed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", choices=[*MEASUREMENTS, []], metavar="name")
+    parser.add_argument("--full", action="store_true", help="the sizes that the goals name")
+    arguments = parser.parse_args()
+    failed = 0
+    for name in arguments.names or MEASUREMENTS:
+        short, full = MEASUREMENTS[name]
+        command = [sys.executable, "-m", f"bench.{name}", *(full if arguments.full else short)]
+        failed |= subprocess.run(command, check=False).returncode
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

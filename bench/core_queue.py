@@ -1,0 +1,109 @@
+"""Drive one queue core with RocksDB behind it, without the network and without Raft."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.queue.commands import (
+    Ack,
+    CreateTube,
+    NewTask,
+    OpenSession,
+    Put,
+    Settle,
+    Startup,
+    Take,
+    TakeResult,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from service.storage.rocks import RocksStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from service.queue.commands import Command, Result, TaskView
+
+BLOCK_CACHE_BYTES = 64 * 1024 * 1024
+WRITE_BUFFER_BYTES = 32 * 1024 * 1024
+ENTRIES_PER_COLLECT = 256
+"""Entries between two collects: what a node does under load."""
+STARTED_MS = 1_000_000
+SESSION = "consumer"
+
+
+class CoreQueue:
+    """A queue in a directory; entries are numbered, and collected in regular distances."""
+
+    def __init__(self, path: Path) -> None:
+        """Open what the directory holds; a new one gets a session to take with."""
+        self.store = RocksStore(path / "state", BLOCK_CACHE_BYTES, WRITE_BUFFER_BYTES)
+        self.queue = Queue(self.store, Limits())
+        self.index = self.queue.applied_index
+        self.now_ms = max(self.queue.now_ms, STARTED_MS)
+        self._waiting = 0
+        if self.index == 0:
+            self.apply(Startup(1, 15_000, "bench", 8))
+            self.apply(OpenSession(SESSION, ttr_ms=1_000_000_000))
+
+    def apply(self, *commands: Command) -> Sequence[Result]:
+        """Apply one entry; collect when it is time."""
+        self.index += 1
+        results = self.queue.apply(self.index, self.now_ms, commands)
+        self._waiting += 1
+        if self._waiting >= ENTRIES_PER_COLLECT:
+            self.collect()
+        return results
+
+    def create(self, name: str, kind: TubeKind, options: TubeOptions | None = None) -> None:
+        """Create a tube."""
+        self.apply(CreateTube(name, kind, options or TubeOptions()))
+
+    def put(self, tube: str, tasks: Sequence[NewTask]) -> None:
+        """Put tasks under a request id, as producers do."""
+        self.apply(Put(tube, tasks, request_id=f"p{self.index}"))
+
+    def take(self, tube: str, tasks_max: int) -> Sequence[TaskView]:
+        """Take tasks."""
+        (result,) = self.apply(Take([tube], SESSION, tasks_max=tasks_max))
+        assert isinstance(result, TakeResult)
+        return result.tasks
+
+    def ack(self, tasks: Sequence[TaskView]) -> None:
+        """Acknowledge tasks."""
+        tokens = [task.token for task in tasks]
+        self.apply(Settle([Ack(tokens)], request_id=f"a{self.index}"))
+
+    def collect(self) -> None:
+        """Write what changed behind."""
+        self.store.write(self.queue.collect_writes())
+        self.queue.read_ahead()
+        self._waiting = 0
+
+    def close(self) -> None:
+        """Write everything and close the files."""
+        self.collect()
+        self.store.flush()
+        self.store.close()
+
+
+def cpu_ns() -> int:
+    """Return the CPU time of this thread: the background work of RocksDB is not in it."""
+    return time.thread_time_ns()
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize()
+
+
+def bodies(count: int, **wishes: str | int) -> list[NewTask]:
+    """Return new tasks of 100 bytes."""
+    body = b"x" * 100
+    return [NewTask(body, len(body), **wishes) for _ in range(count)]  # type: ignore[arg-type]  # names of fields
