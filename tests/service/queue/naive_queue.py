@@ -8,25 +8,19 @@ from __future__ import annotations
 
 from service.queue.commands import (
     FOREVER_MS,
-    CountResult,
-    CreateTube,
-    DropTube,
+    ClusterSettings,
     Extras,
     Outcome,
     Position,
     Put,
     PutResult,
     Reason,
-    ReleaseAll,
     State,
     Take,
     TakeResult,
     TaskUpdate,
     TaskView,
-    TruncateTube,
     TtlScope,
-    TubeResult,
-    TubeView,
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_circulation import NaiveCirculation
@@ -36,9 +30,11 @@ from tests.service.queue.naive_retrying import NaiveRetrying
 from tests.service.queue.naive_sessions import NEVER, NaiveSessions, later, longer
 from tests.service.queue.naive_settling import NaiveSettling
 from tests.service.queue.naive_subqueues import PLAIN_KINDS, NaiveSubqueues
+from tests.service.queue.naive_tubes import NaiveTubes
 
 
 class NaiveQueue(
+    NaiveTubes,
     NaiveSessions,
     NaiveSettling,
     NaiveRetrying,
@@ -55,6 +51,7 @@ class NaiveQueue(
         self.scan_max = limits.selector_scan_max
         self.now = self.index = self.token = self.numbers = self.session_numbers = 0
         self.claimed = []
+        self.settings = ClusterSettings()
         self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
 
     # ------------------------------------------------------------------------------------- reading
@@ -202,61 +199,6 @@ class NaiveQueue(
             self.event(task, EventKind.TRUNCATE, State.GONE, label, "")
         return results
 
-    # ---------------------------------------------------------------------------------------- tubes
-
-    def do_createtube(self, command: CreateTube):
-        existing = self.tube(command.name)
-        if existing:
-            if command.if_not_exists:
-                return TubeResult(existing["view"], True)
-            return Reason.TUBE_EXISTS
-        self.numbers += 1
-        view = TubeView(command.name, command.kind, command.options, self.now)
-        tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
-        tube.update(front=0, time=0, turns={}, takes=[], rate_due=None)
-        self.tubes.append(tube)
-        return TubeResult(view)
-
-    def clear(self, tube):
-        tasks = sorted(self.of(tube, *State), key=lambda task: task["id"])
-        for task in tasks:
-            self.tasks.remove(task)
-        self.ruins += tasks
-        return len(tasks)
-
-    def do_droptube(self, command: DropTube):
-        tube = self.tube(command.name)
-        if not tube:
-            return Reason.TUBE_NOT_FOUND
-        if self.of(tube, State.TAKEN) and not command.force:
-            return Reason.TUBE_BUSY
-        self.tubes.remove(tube)
-        return CountResult(self.clear(tube))
-
-    def do_truncatetube(self, command: TruncateTube):
-        tube = self.tube(command.name)
-        if not tube:
-            return Reason.TUBE_NOT_FOUND
-        count = self.clear(tube)
-        if count:
-            self.numbers += 1
-            self.tubes[self.tubes.index(tube)] = {
-                **tube,
-                "number": self.numbers,
-                "time": 0,
-                "turns": {},
-            }
-        return CountResult(count)
-
-    def do_releaseall(self, command: ReleaseAll):
-        tube = self.tube(command.name)
-        if not tube:
-            return Reason.TUBE_NOT_FOUND
-        taken = sorted(self.of(tube, State.TAKEN), key=lambda task: task["token"])
-        for task in taken:
-            self.move(task, EventKind.RELEASE_ALL, State.READY)
-        return CountResult(len(taken))
-
     # --------------------------------------------------------------------------------- put and take
 
     def do_put(self, command: Put):
@@ -265,7 +207,8 @@ class NaiveQueue(
             return Reason.TUBE_NOT_FOUND
         refused, accepted, ids = [], [], []
         plain = tube["view"].kind in PLAIN_KINDS
-        for item, new in enumerate(command.tasks):
+        tasks = [self.suitable(tube, new) for new in command.tasks]
+        for item, new in enumerate(tasks):
             wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
             wished = plain and any(wish is not None for wish in wishes)
             wrong = self.unfit_update(tube, TaskUpdate(priority=new.priority))
@@ -280,7 +223,7 @@ class NaiveQueue(
         if refused and command.atomic:
             return refused[0][1]
         without = dict(refused)
-        for item, new in enumerate(command.tasks):
+        for item, new in enumerate(tasks):
             ids.append(0 if item in without else self.put(tube, new))
         return PutResult(ids, refused)
 
@@ -349,10 +292,13 @@ class NaiveQueue(
         chosen = self.choose(tubes, command)
         return TakeResult([self.lease(task, session, command) for task in chosen])
 
-    def choose(self, tubes, command):
+    def choose(self, tubes, command):  # noqa: C901 - as long as the rules are
         """Return what a take gets; in a sub-queue, a task that is passed by bars those behind."""
         chosen, passed, room = [], [], command.bytes_max
+        tubes = [tube for tube in tubes if self.takeable(tube)]
         takeable = [self.takeable(tube) for tube in tubes]
+        weights = self.weights(tubes, command)
+        passes = self.passes(tubes) if weights else []
         while len(chosen) < command.tasks_max:
             firsts = []
             for place, tube in enumerate(tubes):
@@ -365,7 +311,8 @@ class NaiveQueue(
                 ]
                 if offers:
                     _, task = min(offers, key=lambda offer: offer[0])
-                    firsts.append(((task["lane"], task["rank"], task["created"], place), task))
+                    urgency = (task["lane"], task["rank"], task["created"], place)
+                    firsts.append(((passes[place], place) if weights else urgency, task))
             if not firsts:
                 break
             _, task = min(firsts, key=lambda first: first[0])
@@ -385,6 +332,10 @@ class NaiveQueue(
             room -= len(task["body"])
             self.claim(task)
             chosen.append(task)
+            if weights:
+                place = tubes.index(task["tube"])
+                passes[place] += 10**6 // weights[place]
+                task["tube"]["share"] = passes[place]
         return chosen
 
     def take_chosen(self, tube, session, command):

@@ -11,6 +11,8 @@ class NaiveRates:
     def takeable(self, tube):
         """Return how many tasks of a tube may be taken: at once, and by the second."""
         options = tube["view"].options
+        if options.take_paused:
+            return 0
         left = 10**6
         if options.concurrency:
             left = options.concurrency - len(self.of(tube, State.TAKEN))

@@ -20,6 +20,7 @@ from service.queue.commands import (
 from service.queue.life_cycle import EventKind
 
 NEVER = 10**18
+SESSION_TTR_MIN_MS = 40
 
 
 def later(now, span):
@@ -53,18 +54,27 @@ class NaiveSessions:
         session = self.session(command.session_id)
         if not session:
             self.session_numbers += 1
-            attached = command.ttr_ms == 0
+            ttr = self.session_ttr(command.ttr_ms) if command.as_settings else command.ttr_ms
+            attached = ttr == 0
             session = {
                 "id": command.session_id,
                 "number": self.session_numbers,
                 "name": command.name,
-                "ttr": command.ttr_ms,
+                "ttr": ttr,
+                "default_ttr": command.ttr_ms if command.as_settings else None,
                 "created": self.now,
                 "attached": attached,
-                "expires": NEVER if attached else later(self.now, command.ttr_ms),
+                "expires": NEVER if attached else later(self.now, ttr),
             }
             self.sessions.append(session)
         return SessionResult(self.session_view(session))
+
+    def session_ttr(self, default):
+        """Return the time of a session that has named none."""
+        wish = self.settings.session_ttr_ms
+        if wish is None:
+            return default
+        return max(wish, SESSION_TTR_MIN_MS) if default else wish
 
     def do_keepsessions(self, command: KeepSessions):
         kept, refused = [], []
@@ -110,7 +120,9 @@ class NaiveSessions:
         return len(held)
 
     def do_startup(self, command: Startup):
+        configured = self.settings.failover_grace_ms
+        failover = command.failover_grace_ms if configured is None else configured
         for session in self.sessions:
-            grace = max(session["ttr"], command.failover_grace_ms)
+            grace = max(session["ttr"], failover)
             session.update(attached=False, expires=later(self.now, grace))
         return StartupResult(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from service.queue.commands import (
     FOREVER_MS,
     Ack,
@@ -45,7 +47,7 @@ class NaiveSettling:
                 case Ack():
                     self.ack(task, settlement)
                 case Release():
-                    self.give_back(task, settlement)
+                    self.give_back(task, self.suitable_release(task, settlement))
                 case BuryTaken():
                     self.update(task, settlement.update)
                     reason = settlement.failure.type if settlement.failure else ""
@@ -56,7 +58,13 @@ class NaiveSettling:
                     touched.append(self.touch(task, settlement))
         return SettleResult(refused, touched)
 
-    def unfit(self, settlement, token):
+    def suitable_release(self, task, release):
+        """Return a release without the wishes that the tube of the task ignores."""
+        if self.is_lenient(task["tube"]) and task["tube"]["view"].kind in PLAIN_KINDS:
+            return replace(release, delay_ms=0, ttl_ms=None)
+        return release
+
+    def unfit(self, settlement, token):  # noqa: C901 - one line per rule
         task = self.holder(token)
         if not task:
             return Reason.LEASE_STALE
@@ -68,10 +76,13 @@ class NaiveSettling:
             extra = own is not None or settlement.update is not None
             wrong = extra if state is State.GONE else state is State.ZOMBIE and endless
             return Reason.INVALID_FIELD if wrong else None
+        plain = task["tube"]["view"].kind in PLAIN_KINDS
+        if isinstance(settlement, Touch) and plain and self.is_lenient(task["tube"]):
+            return Reason.KIND_UNSUITABLE
         if isinstance(settlement, (Reject, Touch)):
             return None
         if isinstance(settlement, Release):
-            plain = task["tube"]["view"].kind in PLAIN_KINDS
+            plain = plain and not self.is_lenient(task["tube"])
             if plain and ((settlement.delay_ms or 0) > 0 or settlement.ttl_ms is not None):
                 return Reason.INVALID_FIELD
             if settlement.move_to:

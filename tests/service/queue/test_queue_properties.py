@@ -2,68 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from service.queue.commands import (
-    FOREVER_MS,
-    Ack,
-    AttachSession,
-    Bury,
-    BuryTaken,
-    ByFilter,
-    ByIds,
-    Cancel,
-    CloseSession,
     CreateTube,
-    Delete,
-    DropTube,
     Exhausted,
-    Failure,
     ItemRefusal,
-    Keep,
-    KeepSessions,
-    Kick,
-    NewTask,
     OnAck,
     OpenSession,
     Position,
-    Progress,
-    Put,
     Refusal,
-    Reject,
-    Release,
-    ReleaseAll,
-    Restart,
     RetryPolicy,
-    Settle,
-    Snatch,
     Startup,
-    State,
-    Switch,
-    Take,
-    TaskUpdate,
-    Touch,
-    TruncateTube,
     TtlPolicy,
     TtlScope,
     TubeKind,
     TubeOptions,
 )
-from service.queue.commands.filter import (
-    AgeField,
-    AgeIs,
-    Disjunction,
-    Negation,
-    NumberField,
-    NumberIs,
-    Relation,
-    StateIs,
-)
 from service.queue.editor import Edited
 from service.queue.limits import Limits
+from service.queue.profiles import PROFILES, defaults_of
 from service.queue.queue import Queue
+from tests.service.queue.drawn_commands import PASSED, any_command
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.naive_queue import NaiveQueue
 
@@ -78,148 +42,8 @@ LIMITS = Limits(
     subqueues_max=2,
     selector_scan_max=5,
     feed_chunk_rows_max=5,
+    session_ttr_min_ms=40,
 )
-SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
-PASSED = st.sampled_from((0, 0, 1, 5, 20, 70))
-WISHES = st.none() | SPANS
-TUBES = st.sampled_from(
-    ("mail", "plain", "high", "temp", "kept", "retained", "tried", "tried", "dead", "slow", "few")
-)
-IDS = st.integers(1, 14)
-TOKENS = st.lists(st.integers(1, 16), max_size=3)
-SESSIONS = st.sampled_from(("session-one", "session-two", "session-three"))
-FAILURES = st.none() | st.builds(
-    Failure, st.sampled_from(("", "Timeout")), st.just("why"), st.sampled_from((False, False, True))
-)
-UPDATES = st.none() | st.builds(
-    TaskUpdate,
-    content=st.sampled_from((b"", b"new", b"n" * 2_000)),
-    priority=st.none() | st.integers(-3, 3),
-    ttl_ms=WISHES,
-    ttr_ms=WISHES,
-)
-POLICIES = st.builds(
-    RetryPolicy,
-    attempts_max=st.sampled_from((0, 1, 2)),
-    backoff_ms=st.sampled_from((0, 10)),
-    factor_percent=st.sampled_from((100, 200)),
-    backoff_ms_max=st.sampled_from((15, 1_000)),
-    exhausted=st.sampled_from(Exhausted),
-    position=st.sampled_from(Position),
-)
-NEW_TASKS = st.builds(
-    lambda body, **wishes: NewTask(body, len(body), **wishes),
-    body=st.sampled_from((b"", b"small", b"x" * 30, b"y" * 1500)),
-    priority=st.none() | st.integers(-2, 2),
-    delay_ms=st.just(None) | WISHES,
-    ttl_ms=st.just(None) | WISHES,
-    ttr_ms=st.just(None) | WISHES,
-    visible_at_ms=st.just(None) | st.integers(0, 300),
-    type=st.sampled_from(("", "a", "b")),
-    position=st.sampled_from((Position.IN_ORDER, *Position)),
-    retry=st.none() | st.none() | POLICIES,
-)
-RELEASES = st.builds(
-    Release,
-    TOKENS,
-    delay_ms=st.none() | st.just(0) | SPANS,
-    ttl_policy=st.none() | st.sampled_from(TtlPolicy),
-    ttl_ms=WISHES,
-    position=st.sampled_from(Position),
-    uncounted=st.booleans(),
-    failure=FAILURES,
-    move_to=st.sampled_from(("", "")) | TUBES,
-    update=UPDATES,
-)
-SETTLEMENTS = st.one_of(
-    st.builds(Ack, TOKENS),
-    st.builds(
-        Ack,
-        TOKENS,
-        st.sampled_from((None, b"", b"result")),
-        st.sampled_from(("", "text/plain")),
-        st.sampled_from(Keep),
-        WISHES,
-        UPDATES,
-    ),
-    RELEASES,
-    RELEASES,
-    st.builds(BuryTaken, TOKENS, FAILURES, UPDATES),
-    st.builds(Reject, TOKENS, FAILURES),
-    st.builds(
-        Touch, TOKENS, SPANS, st.booleans(), st.none() | st.just(Progress(50, "half a percent"))
-    ),
-)
-TAKES = st.builds(
-    Take,
-    st.lists(TUBES, min_size=1, max_size=3, unique=True),
-    st.just("") | SESSIONS,
-    st.integers(0, 5),
-    st.sampled_from((0, 30, 2000, 10**6)),
-    ttr_ms=st.just(None) | WISHES,
-    types=st.sampled_from(((), (), ("a",), ("a", "b"))),
-    priority_bound=st.none() | st.none() | st.integers(-1, 1),
-)
-CHOSEN_TAKES = st.builds(
-    lambda tube, session, chosen: Take([tube], session, task_id=chosen),
-    TUBES,
-    st.just("") | SESSIONS,
-    IDS,
-)
-DELAYS = st.sampled_from((0, 0, 10))
-FILTERS = st.one_of(
-    st.none(),
-    st.builds(StateIs, st.sampled_from((State.READY, State.TAKEN, State.BURIED, State.DONE))),
-    st.builds(NumberIs, st.just(NumberField.ATTEMPT), st.just(Relation.ABOVE), st.integers(0, 1)),
-    st.builds(AgeIs, st.just(AgeField.AGE), st.just(Relation.AT_LEAST), st.sampled_from((1, 20))),
-)
-SELECTORS = st.one_of(
-    st.builds(ByIds, st.lists(IDS, min_size=1, max_size=4)),
-    st.builds(ByFilter, FILTERS, st.integers(1, 4), st.sampled_from((0, 0, 3))),
-    st.builds(
-        ByFilter,
-        st.builds(Disjunction, st.tuples(FILTERS, st.builds(Negation, FILTERS))) | FILTERS,
-        st.just(2),
-    ),
-)
-COMMANDS = st.one_of(
-    st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=4), st.booleans()),
-    st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=9)),
-    TAKES,
-    TAKES,
-    CHOSEN_TAKES,
-    st.builds(Settle, st.lists(SETTLEMENTS, max_size=3), st.booleans()),
-    st.builds(Settle, st.lists(SETTLEMENTS, max_size=3)),
-    st.builds(Kick, TUBES, st.integers(0, 4), st.none() | SELECTORS, DELAYS, update=UPDATES),
-    st.builds(Bury, TUBES, SELECTORS, FAILURES),
-    st.builds(Delete, TUBES, SELECTORS),
-    st.builds(Snatch, TUBES, SELECTORS, DELAYS),
-    st.builds(Restart, TUBES, SELECTORS, DELAYS),
-    st.builds(
-        Switch,
-        TUBES,
-        SELECTORS,
-        st.sampled_from((State.READY, State.BURIED, State.DONE, State.DELAYED, State.ZOMBIE)),
-        st.sampled_from((5, 20)),
-    ),
-    st.builds(Cancel, TUBES, SELECTORS),
-    st.builds(ReleaseAll, TUBES),
-    st.builds(OpenSession, SESSIONS, st.sampled_from(("", "name")), SPANS),
-    st.builds(KeepSessions, st.lists(SESSIONS, max_size=3)),
-    st.builds(AttachSession, SESSIONS, st.booleans()),
-    st.builds(CloseSession, SESSIONS, st.booleans()),
-    st.builds(TruncateTube, TUBES),
-    st.builds(DropTube, st.just("temp"), st.booleans()),
-    st.builds(CreateTube, st.just("temp"), st.just(TubeKind.FIFOTTL), st.just(TubeOptions())),
-    st.builds(Startup, st.just(1), st.sampled_from((0, 50))),
-)
-
-
-@st.composite
-def any_command(draw):
-    """Draw a command; a strategy whose description is short."""
-    return draw(COMMANDS)
-
 
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -249,6 +73,7 @@ OPENING = (
             capacity_bytes=3_100,
         ),
     ),
+    CreateTube("room", TubeKind.LIMFIFOTTL, TubeOptions(capacity_tasks=3)),
     CreateTube("slow", TubeKind.FIFOTTL, TubeOptions(rate_per_second=40, rate_burst=2)),
     CreateTube("few", TubeKind.FIFOTTL, TubeOptions(concurrency=2, rate_per_second=70)),
     CreateTube("kept", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.KEEP)),
@@ -256,6 +81,22 @@ OPENING = (
     CreateTube("high", TubeKind.FIFOTTL, TubeOptions(True, 1, 5, 150, 30)),
     OpenSession("session-one", "", 100),
 )
+
+
+def opened_as(profile, command):
+    """Return the creation of a tube with what a profile says where the tube itself does not."""
+    if not isinstance(command, CreateTube):
+        return command
+    rules, own = PROFILES[profile], command.options
+    said = {
+        field.name: getattr(own, field.name)
+        for field in fields(TubeOptions)
+        if getattr(own, field.name) != getattr(TubeOptions(), field.name)
+    }
+    options = replace(defaults_of(rules, command.kind), **said)
+    low, high = options.priority_min, options.priority_max
+    options = replace(options, priority=min(max(options.priority, low), high))
+    return replace(command, options=options, profile=profile)
 
 
 def plain(result):
@@ -301,9 +142,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.index = 0
         self.now = 0
 
+    profile = ""
+    """Profile of all tubes that are made at the start."""
+
     @initialize()
     def open(self):
-        self.apply(5, OPENING)
+        self.apply(5, [opened_as(self.profile, command) for command in OPENING])
 
     @rule(passed=PASSED, commands=st.lists(any_command(), max_size=4))
     def entry(self, passed, commands):
@@ -419,3 +263,36 @@ SETTINGS = settings(
 )
 QueueMachine.TestCase.settings = SETTINGS
 TestQueueAgainstTheNaiveOne = QueueMachine.TestCase
+
+
+class TarantoolMachine(QueueMachine):
+    """The same in the profile of tarantool/queue."""
+
+    profile = "tarantool"
+
+
+class XqueueMachine(QueueMachine):
+    """The same in the profile of xqueue."""
+
+    profile = "xqueue"
+
+
+class T15Machine(QueueMachine):
+    """The same in the profile of the queue of Tarantool 1.5."""
+
+    profile = "t15"
+
+
+class RsqueueMachine(QueueMachine):
+    """The same in the profile of rsqueue."""
+
+    profile = "rsqueue"
+
+
+FEWER = settings(SETTINGS, max_examples=25)
+for machine in (TarantoolMachine, XqueueMachine, T15Machine, RsqueueMachine):
+    machine.TestCase.settings = FEWER
+TestTarantoolProfile = TarantoolMachine.TestCase
+TestXqueueProfile = XqueueMachine.TestCase
+TestT15Profile = T15Machine.TestCase
+TestRsqueueProfile = RsqueueMachine.TestCase

@@ -1,0 +1,269 @@
+"""Draw commands for the queue: many of what is likely, some of what makes no sense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from service.queue.commands import (
+    FOREVER_MS,
+    Ack,
+    AttachSession,
+    Bury,
+    BuryTaken,
+    ByFilter,
+    ByIds,
+    Cancel,
+    CloseSession,
+    ClusterSettings,
+    Configure,
+    CreateTube,
+    Delete,
+    DropTube,
+    Exhausted,
+    Failure,
+    Keep,
+    KeepSessions,
+    Kick,
+    NewTask,
+    OnAck,
+    OpenSession,
+    Position,
+    Progress,
+    Put,
+    Reject,
+    Release,
+    ReleaseAll,
+    Restart,
+    RetryPolicy,
+    Settle,
+    Snatch,
+    Startup,
+    State,
+    Switch,
+    Take,
+    TaskUpdate,
+    Touch,
+    TruncateTube,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+    UpdateTube,
+)
+from service.queue.commands.filter import (
+    AgeField,
+    AgeIs,
+    Disjunction,
+    Negation,
+    NumberField,
+    NumberIs,
+    Relation,
+    StateIs,
+)
+
+SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
+PASSED = st.sampled_from((0, 0, 1, 5, 20, 70))
+WISHES = st.none() | SPANS
+TUBES = st.sampled_from(
+    (
+        "mail",
+        "plain",
+        "high",
+        "temp",
+        "kept",
+        "retained",
+        "tried",
+        "tried",
+        "dead",
+        "slow",
+        "few",
+        "room",
+    )
+)
+IDS = st.integers(1, 14)
+TOKENS = st.lists(st.integers(1, 16), max_size=3)
+SESSIONS = st.sampled_from(("session-one", "session-two", "session-three"))
+FAILURES = st.none() | st.builds(
+    Failure, st.sampled_from(("", "Timeout")), st.just("why"), st.sampled_from((False, False, True))
+)
+UPDATES = st.none() | st.builds(
+    TaskUpdate,
+    content=st.sampled_from((b"", b"new", b"n" * 2_000)),
+    priority=st.none() | st.integers(-3, 3),
+    ttl_ms=WISHES,
+    ttr_ms=WISHES,
+)
+POLICIES = st.builds(
+    RetryPolicy,
+    attempts_max=st.sampled_from((0, 1, 2)),
+    backoff_ms=st.sampled_from((0, 10)),
+    factor_percent=st.sampled_from((100, 200)),
+    backoff_ms_max=st.sampled_from((15, 1_000)),
+    exhausted=st.sampled_from(Exhausted),
+    position=st.sampled_from(Position),
+)
+NEW_TASKS = st.builds(
+    lambda body, **wishes: NewTask(body, len(body), **wishes),
+    body=st.sampled_from((b"", b"small", b"x" * 30, b"y" * 1500)),
+    priority=st.none() | st.integers(-2, 2),
+    delay_ms=st.just(None) | WISHES,
+    ttl_ms=st.just(None) | WISHES,
+    ttr_ms=st.just(None) | WISHES,
+    visible_at_ms=st.just(None) | st.integers(0, 300),
+    type=st.sampled_from(("", "a", "b")),
+    position=st.sampled_from((Position.IN_ORDER, *Position)),
+    retry=st.none() | st.none() | POLICIES,
+)
+RELEASES = st.builds(
+    Release,
+    TOKENS,
+    delay_ms=st.none() | st.just(0) | SPANS,
+    ttl_policy=st.none() | st.sampled_from(TtlPolicy),
+    ttl_ms=WISHES,
+    position=st.sampled_from(Position),
+    uncounted=st.booleans(),
+    failure=FAILURES,
+    move_to=st.sampled_from(("", "")) | TUBES,
+    update=UPDATES,
+)
+SETTLEMENTS = st.one_of(
+    st.builds(Ack, TOKENS),
+    st.builds(
+        Ack,
+        TOKENS,
+        st.sampled_from((None, b"", b"result")),
+        st.sampled_from(("", "text/plain")),
+        st.sampled_from(Keep),
+        WISHES,
+        UPDATES,
+    ),
+    RELEASES,
+    RELEASES,
+    st.builds(BuryTaken, TOKENS, FAILURES, UPDATES),
+    st.builds(Reject, TOKENS, FAILURES),
+    st.builds(
+        Touch, TOKENS, SPANS, st.booleans(), st.none() | st.just(Progress(50, "half a percent"))
+    ),
+)
+TAKES = st.builds(
+    Take,
+    st.lists(TUBES, min_size=1, max_size=3, unique=True),
+    st.just("") | SESSIONS,
+    st.integers(0, 5),
+    st.sampled_from((0, 30, 2000, 10**6)),
+    ttr_ms=st.just(None) | WISHES,
+    types=st.sampled_from(((), (), ("a",), ("a", "b"))),
+    priority_bound=st.none() | st.none() | st.integers(-1, 1),
+)
+WEIGHED = ("mail", "plain", "high", "kept", "room")
+WEIGHED_TAKES = st.builds(
+    lambda weights, tasks_max, types: Take(
+        list(weights), "", tasks_max, types=types, weights=tuple(weights.values())
+    ),
+    st.dictionaries(st.sampled_from(WEIGHED), st.integers(1, 4), min_size=1, max_size=3),
+    st.integers(1, 6),
+    st.sampled_from(((), (), ("a",))),
+)
+OPTION_CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "take_paused": st.booleans(),
+        "ttr_ms": SPANS,
+        "ttl_ms": SPANS,
+        "priority": st.integers(-3, 300),
+        "higher_first": st.booleans(),
+        "ttl_scope": st.sampled_from(TtlScope),
+        "ttl_policy": st.sampled_from(TtlPolicy),
+        "on_ack": st.sampled_from((OnAck.REMOVE, OnAck.KEEP)),
+        "capacity_tasks": st.integers(1, 9),
+    },
+)
+RESETS = st.sampled_from(("ttr_ms", "ttl_ms", "priority", "ttl_policy"))
+TUBE_UPDATES = st.builds(
+    lambda name, changes, resets: UpdateTube(
+        name,
+        replace(TubeOptions(), **changes),
+        list(changes),
+        [reset for reset in resets if reset not in changes],
+    ),
+    TUBES,
+    OPTION_CHANGES,
+    st.lists(
+        st.sampled_from(("ttr_ms", "ttl_ms", "priority", "ttl_policy")), max_size=2, unique=True
+    ),
+)
+SETTINGS_CHANGES = st.builds(
+    lambda grace, ttr: Configure(ClusterSettings(failover_grace_ms=grace, session_ttr_ms=ttr)),
+    st.none() | st.sampled_from((0, 30)),
+    st.none() | st.sampled_from((0, 30, 90)),
+)
+CHOSEN_TAKES = st.builds(
+    lambda tube, session, chosen: Take([tube], session, task_id=chosen),
+    TUBES,
+    st.just("") | SESSIONS,
+    IDS,
+)
+DELAYS = st.sampled_from((0, 0, 10))
+FILTERS = st.one_of(
+    st.none(),
+    st.builds(StateIs, st.sampled_from((State.READY, State.TAKEN, State.BURIED, State.DONE))),
+    st.builds(NumberIs, st.just(NumberField.ATTEMPT), st.just(Relation.ABOVE), st.integers(0, 1)),
+    st.builds(AgeIs, st.just(AgeField.AGE), st.just(Relation.AT_LEAST), st.sampled_from((1, 20))),
+)
+SELECTORS = st.one_of(
+    st.builds(ByIds, st.lists(IDS, min_size=1, max_size=4)),
+    st.builds(ByFilter, FILTERS, st.integers(1, 4), st.sampled_from((0, 0, 3))),
+    st.builds(
+        ByFilter,
+        st.builds(Disjunction, st.tuples(FILTERS, st.builds(Negation, FILTERS))) | FILTERS,
+        st.just(2),
+    ),
+)
+COMMANDS = st.one_of(
+    st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=4), st.booleans()),
+    st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=9)),
+    TAKES,
+    TAKES,
+    CHOSEN_TAKES,
+    WEIGHED_TAKES,
+    TUBE_UPDATES,
+    SETTINGS_CHANGES,
+    st.builds(Settle, st.lists(SETTLEMENTS, max_size=3), st.booleans()),
+    st.builds(Settle, st.lists(SETTLEMENTS, max_size=3)),
+    st.builds(Kick, TUBES, st.integers(0, 4), st.none() | SELECTORS, DELAYS, update=UPDATES),
+    st.builds(Bury, TUBES, SELECTORS, FAILURES),
+    st.builds(Delete, TUBES, SELECTORS),
+    st.builds(Snatch, TUBES, SELECTORS, DELAYS),
+    st.builds(Restart, TUBES, SELECTORS, DELAYS),
+    st.builds(
+        Switch,
+        TUBES,
+        SELECTORS,
+        st.sampled_from((State.READY, State.BURIED, State.DONE, State.DELAYED, State.ZOMBIE)),
+        st.sampled_from((5, 20)),
+    ),
+    st.builds(Cancel, TUBES, SELECTORS),
+    st.builds(ReleaseAll, TUBES),
+    st.builds(
+        OpenSession,
+        SESSIONS,
+        st.sampled_from(("", "name")),
+        SPANS,
+        as_settings=st.booleans(),
+    ),
+    st.builds(KeepSessions, st.lists(SESSIONS, max_size=3)),
+    st.builds(AttachSession, SESSIONS, st.booleans()),
+    st.builds(CloseSession, SESSIONS, st.booleans()),
+    st.builds(TruncateTube, TUBES),
+    st.builds(DropTube, st.just("temp"), st.booleans()),
+    st.builds(CreateTube, st.just("temp"), st.just(TubeKind.FIFOTTL), st.just(TubeOptions())),
+    st.builds(Startup, st.just(1), st.sampled_from((0, 50))),
+)
+
+
+@st.composite
+def any_command(draw):
+    """Draw a command; a strategy whose description is short."""
+    return draw(COMMANDS)

@@ -1,0 +1,153 @@
+"""The naive queue's tubes: made, changed, emptied, dropped; and the settings of the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from service.queue.commands import (
+    ClusterSettings,
+    Configure,
+    CountResult,
+    CreateTube,
+    DropTube,
+    Reason,
+    ReleaseAll,
+    SettingsResult,
+    State,
+    TruncateTube,
+    TubeOptions,
+    TubeResult,
+    TubeView,
+    UpdateTube,
+)
+from service.queue.life_cycle import EventKind
+from service.queue.profiles import PROFILES, defaults_of
+from tests.service.queue.naive_subqueues import PLAIN_KINDS
+
+LENIENT = "tarantool"
+"""The profile that ignores what means nothing in a kind, and refuses to touch in such tubes."""
+TIMED = ("higher_first", "priority", "delay_ms", "ttl_ms", "ttr_ms", "ttl_scope", "ttl_policy")
+TIMED += ("priority_min", "priority_max")
+
+
+class NaiveTubes:
+    """What the naive queue does with its list of tubes."""
+
+    def do_createtube(self, command: CreateTube):
+        existing = self.tube(command.name)
+        if existing:
+            if command.if_not_exists:
+                return TubeResult(existing["view"], True)
+            return Reason.TUBE_EXISTS
+        self.numbers += 1
+        view = TubeView(
+            command.name, command.kind, command.options, self.now, profile=command.profile
+        )
+        tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
+        tube.update(front=0, time=0, turns={}, takes=[], rate_due=None, share=0)
+        rules = PROFILES[command.profile]
+        tube["defaults"] = defaults_of(rules, command.kind)
+        self.tubes.append(tube)
+        return TubeResult(view)
+
+    def clear(self, tube):
+        tasks = sorted(self.of(tube, *State), key=lambda task: task["id"])
+        for task in tasks:
+            self.tasks.remove(task)
+        self.ruins += tasks
+        return len(tasks)
+
+    def do_droptube(self, command: DropTube):
+        tube = self.tube(command.name)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        if self.of(tube, State.TAKEN) and not command.force:
+            return Reason.TUBE_BUSY
+        self.tubes.remove(tube)
+        return CountResult(self.clear(tube))
+
+    def do_truncatetube(self, command: TruncateTube):
+        tube = self.tube(command.name)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        count = self.clear(tube)
+        if count:
+            self.numbers += 1
+            self.tubes[self.tubes.index(tube)] = {
+                **tube,
+                "number": self.numbers,
+                "time": 0,
+                "turns": {},
+            }
+        return CountResult(count)
+
+    def do_releaseall(self, command: ReleaseAll):
+        tube = self.tube(command.name)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        taken = sorted(self.of(tube, State.TAKEN), key=lambda task: task["token"])
+        for task in taken:
+            self.move(task, EventKind.RELEASE_ALL, State.READY)
+        return CountResult(len(taken))
+
+    def do_updatetube(self, command: UpdateTube):
+        tube = self.tube(command.name)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+        view, plain = tube["view"], TubeOptions()
+        changes = {name: getattr(command.options, name) for name in command.names}
+        changes |= {name: getattr(tube["defaults"], name) for name in command.resets}
+        if view.profile == LENIENT and "ttr_ms" in command.resets:
+            changes["ttr_ms"] = changes.get("ttl_ms", view.options.ttl_ms)
+        options = replace(view.options, **changes)
+        fixed = options.higher_first != view.options.higher_first
+        if view.kind in PLAIN_KINDS and any(
+            getattr(options, name) != getattr(plain, name) for name in TIMED
+        ):
+            fixed = True
+        if fixed or not options.priority_min <= options.priority <= options.priority_max:
+            return Reason.INVALID_FIELD
+        if options.ttl_scope is not view.options.ttl_scope and self.of(tube, *State):
+            return Reason.TUBE_BUSY
+        tube["view"] = replace(view, options=options)
+        return TubeResult(tube["view"], True)
+
+    def do_configure(self, command: Configure):
+        for field in fields(ClusterSettings):
+            wish = getattr(command.settings, field.name)
+            if wish is not None:
+                self.settings = replace(self.settings, **{field.name: wish})
+        if command.settings.session_ttr_ms is not None:
+            for session in self.sessions:
+                if session["default_ttr"] is not None:
+                    session["ttr"] = self.session_ttr(session["default_ttr"])
+        return SettingsResult(self.settings)
+
+    # ------------------------------------------------------------------------------------ profiles
+
+    def is_lenient(self, tube):
+        return tube["view"].profile == LENIENT
+
+    def suitable(self, tube, new):
+        """Return a task without the wishes that its tube ignores."""
+        if not self.is_lenient(tube):
+            return new
+        if tube["view"].kind in PLAIN_KINDS:
+            new = replace(
+                new, priority=None, delay_ms=None, ttl_ms=None, ttr_ms=None, visible_at_ms=None
+            )
+        return new if self.has_subqueues(tube) else replace(new, subqueue="")
+
+    # ------------------------------------------------------------------------------------- weights
+
+    def weights(self, tubes, command):
+        """Return the weights of a take, none where they make no difference."""
+        if len(tubes) < 2 or not command.weights:
+            return []
+        named = dict(reversed(list(zip(command.tubes, command.weights, strict=True))))
+        return [named[tube["name"]] for tube in tubes]
+
+    def passes(self, tubes):
+        """Return where tubes stand in their shares; none is far behind those that offer tasks."""
+        furthest = max((tube["share"] for tube in tubes if self.offers(tube)), default=0)
+        return [max(tube["share"], furthest - 2 * 10**6) for tube in tubes]
