@@ -68,7 +68,10 @@ class SnapshotSource:
     def _send(self, message: Message, outgoing: Outgoing) -> None:
         assert message.snapshot is not None
         assert outgoing.meta.index >= message.snapshot.meta.index
-        assert message.to not in outgoing.receivers, "one transfer to a follower at a time"
+        if message.to in outgoing.receivers:
+            # Announced in an earlier leadership and still on its way: its end is reported to this
+            # one. The follower will not take it, and then be given another.
+            return
         outgoing.receivers.add(message.to)
         self._effects.send_snapshot(message, outgoing.meta, outgoing.content)
 

@@ -136,6 +136,20 @@ def test_the_log_behind_a_snapshot_is_needed_until_all_have_it():
     assert bench.source.needed_from() is None
 
 
+def test_a_follower_gets_one_transfer_at_a_time_also_from_a_leader_that_was_elected_again():
+    bench = Bench()
+    bench.announce(2)
+    bench.announce(2)
+    bench.effects.settle()
+    bench.announce(2)
+    assert len(bench.effects.sent) == 1
+    bench.source.ended(MemberId(2))
+    bench.effects.settle()
+    bench.announce(2)
+    bench.effects.settle()
+    assert len(bench.effects.sent) == 2
+
+
 def test_an_end_that_belongs_to_nothing_is_ignored():
     bench = Bench()
     bench.source.ended(MemberId(9))
