@@ -26,6 +26,7 @@ from replication.core.types import (
     Message,
     MessageKind,
     RaftRole,
+    ReadState,
     Ready,
     SnapshotMeta,
     SoftState,
@@ -113,7 +114,9 @@ class Driver:
         """Let a tick pass."""
         self.core.tick()
         self._reads.tick()
-        self._effects.request_pump()
+        if self.core.has_ready():
+            # Most ticks of an idle group give nothing to do.
+            self._effects.request_pump()
 
     def receive(self, messages: Sequence[Message]) -> None:
         """Take messages from a peer."""
@@ -236,12 +239,17 @@ class Driver:
         # nothing of a term leaves before the term, and what was written before it, is durable.
         self._writer.put_replies(of_new_term)
         self._writer.advance()
-        for state in ready.read_states:
-            self._reads.answered(state)
         if ready.read_states:
-            self._reads.applied(self._machine.applied_index)
+            self._answer_reads(ready.read_states)
         if ready.soft_state is not None:
             self._change_role(ready.soft_state)
+
+    def _answer_reads(self, states: Sequence[ReadState]) -> None:
+        for state in states:
+            self._reads.answered(state)
+        self._reads.applied(self._machine.applied_index)
+        if self._reads.has_next:
+            self._effects.request_pump()
 
     def _change_role(self, state: SoftState) -> None:
         was_leader = self._soft_state.role is RaftRole.LEADER

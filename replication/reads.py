@@ -45,6 +45,11 @@ class Reads:
             return
         self._next.append(outcome)
 
+    @property
+    def has_next(self) -> bool:
+        """Tell whether readers wait for a round that can begin."""
+        return bool(self._next) and not self._asked
+
     def begin_round(self) -> None:
         """Ask for those who wait, if no round is under way."""
         if self._asked or not self._next:

@@ -126,39 +126,54 @@ class NodeCollector(Collector):
         status = self._raft.status()
         is_leader = status.role is RaftRole.LEADER
         has_leader = self._leadership.leader is not None
-        yield _gauge("taskraft_has_leader", "1 while a leader is known.", has_leader)
-        yield _gauge("taskraft_is_leader", "1 while this node leads.", is_leader)
-        yield _counter(
-            "taskraft_leader_changes", "Leaders found since the start.", self._leadership.changes
+        group = str(status.group_id)
+        for name, text, number in (
+            ("taskraft_has_leader", "1 while a leader is known.", has_leader),
+            ("taskraft_is_leader", "1 while this node leads.", is_leader),
+            ("taskraft_term", "The term.", status.term),
+            ("taskraft_commit_index", "The last committed entry known.", status.commit),
+            ("taskraft_applied_index", "The last applied entry.", status.applied),
+            ("taskraft_durable_index", "The last entry kept without log.", status.durable),
+            ("taskraft_first_index", "The first entry of the log.", status.first),
+            ("taskraft_last_index", "The last entry of the log.", status.last),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=("group",))
+            gauge.add_metric((group,), number)
+            yield gauge
+        yield _of_group(
+            "taskraft_leader_changes",
+            "Leaders found since the start.",
+            group,
+            self._leadership.changes,
         )
-        yield _gauge("taskraft_term", "The term.", status.term)
-        yield _gauge("taskraft_commit_index", "The last committed entry known.", status.commit)
-        yield _gauge("taskraft_applied_index", "The last applied entry.", status.applied)
-        yield _gauge("taskraft_durable_index", "The last entry kept without log.", status.durable)
-        yield _gauge("taskraft_first_index", "The first entry of the log.", status.first)
-        yield _gauge("taskraft_last_index", "The last entry of the log.", status.last)
         lag = GaugeMetricFamily(
             "taskraft_peer_lag_entries",
             "Entries that a peer has not acknowledged; on the leader.",
-            labels=("peer",),
+            labels=("group", "peer"),
         )
         active = GaugeMetricFamily(
-            "taskraft_peer_active", "1 while a peer answers; on the leader.", labels=("peer",)
+            "taskraft_peer_active",
+            "1 while a peer answers; on the leader.",
+            labels=("group", "peer"),
         )
         for member, peer in status.peers.items():
             if member != status.member_id:
-                lag.add_metric((str(member),), peer.lag_entries)
-                active.add_metric((str(member),), peer.is_active)
+                lag.add_metric((group, str(member)), peer.lag_entries)
+                active.add_metric((group, str(member)), peer.is_active)
         yield lag
         yield active
 
     def _of_log(self) -> Iterator[Metric]:
         counters = self._raft.counters
-        yield _counter("taskraft_log_entries", "Entries stored.", counters.entries)
-        yield _counter("taskraft_log_bytes", "Bytes written to the log.", counters.log_bytes)
-        yield _counter("taskraft_log_syncs", "Syncs of the log.", counters.batches)
-        yield _counter("taskraft_peer_messages_sent", "Messages to peers.", counters.sent)
-        yield _counter("taskraft_peer_messages_received", "Messages from peers.", counters.received)
+        group = str(self._raft.status().group_id)
+        for name, text, number in (
+            ("taskraft_log_entries", "Entries stored.", counters.entries),
+            ("taskraft_log_bytes", "Bytes written to the log.", counters.log_bytes),
+            ("taskraft_log_syncs", "Syncs of the log.", counters.batches),
+            ("taskraft_peer_messages_sent", "Messages to peers.", counters.sent),
+            ("taskraft_peer_messages_received", "Messages from peers.", counters.received),
+        ):
+            yield _of_group(name, text, group, number)
         yield _gauge("taskraft_disk_free_bytes", "Free on the volume.", self._disk.free_bytes)
         yield _gauge("taskraft_disk_low", "1 while puts are refused.", self._disk.is_low)
 
@@ -235,6 +250,13 @@ class NodeCollector(Collector):
 
 def _gauge(name: str, text: str, number: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=number)
+
+
+def _of_group(name: str, text: str, group: str, number: float) -> CounterMetricFamily:
+    """Return a counter of one Raft group."""
+    counter = CounterMetricFamily(name, text, labels=("group",))
+    counter.add_metric((group,), number)
+    return counter
 
 
 def _counter(name: str, text: str, number: float) -> CounterMetricFamily:

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from taskraft import Client
 from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
 from tools.local_cluster import LocalCluster
@@ -145,6 +146,21 @@ async def test_nothing_acknowledged_is_lost_and_nothing_is_held_twice(tmp_path):
         await cluster.close()
         for node in nodes.running():
             assert await asyncio.to_thread(node.stop) == 0
+
+
+def test_disks_that_stall_for_200_ms_cost_no_election(tmp_path):
+    """With the default settings: syncs are slow, and heartbeats go on beside them."""
+    stalling = {
+        "TASKRAFT_FAILPOINTS": "append.before_sync=stall:200@4+",
+        "TASKRAFT_AUTO_CREATE_TUBES": "true",
+    }
+    with LocalCluster(3, tmp_path, stalling) as nodes:
+        before = nodes.leader().state()
+        with Client(nodes.target) as client:
+            for _ in range(8):
+                client.tube("work").put(b"x", timeout=10)
+        after = nodes.leader().state()
+    assert (after.leader, after.state.term) == (before.leader, before.state.term)
 
 
 async def test_a_stopped_leader_hands_over(tmp_path):

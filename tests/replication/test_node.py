@@ -63,6 +63,34 @@ async def test_a_read_on_a_follower_sees_everything_acknowledged_before(tmp_path
             assert len(cluster.machines[member].lines) == seen
 
 
+class AskedCore:
+    """Notes for which rounds a core was asked."""
+
+    def __init__(self, core) -> None:
+        self._core = core
+        self.rounds: set[bytes] = set()
+
+    def read_index(self, context: bytes) -> None:
+        self.rounds.add(context)
+        self._core.read_index(context)
+
+
+async def test_many_reads_share_a_round(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        for node in cluster.nodes.values():
+            asked = AskedCore(node._driver.core)
+            node._driver._reads._core = asked
+            first = asyncio.ensure_future(node.read_index())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            # These come while the first one's round is under way: they share the next.
+            others = [asyncio.ensure_future(node.read_index()) for _ in range(500)]
+            index = leader.status().commit
+            assert min(await asyncio.gather(first, *others)) >= index
+            assert len(asked.rounds) == 2
+
+
 async def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()

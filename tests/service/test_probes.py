@@ -52,12 +52,12 @@ async def test_the_metrics_count_what_happens(node):
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-    assert found["taskraft_is_leader",] == 1
+    assert found["taskraft_is_leader", "0"] == 1
     assert found["taskraft_tasks", "emails", "ready"] == 1
     assert found["taskraft_operations_total", "ack", "emails"] == 1
     assert found["taskraft_calls_total", "OK", "PutTasks"] == 1
     assert found["taskraft_phase", "running"] == 1
-    assert found["taskraft_log_syncs_total",] >= 3
+    assert found["taskraft_log_syncs_total", "0"] >= 3
     assert found["taskraft_entry_seconds_count",] >= 3
     assert found["taskraft_log_sync_seconds_count",] >= 3
     names = {family.name for family in text_string_to_metric_families(text)}
