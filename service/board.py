@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from service.queue.commands import (
+    Batch,
     ByFilter,
     ByIds,
     Command,
@@ -62,6 +63,9 @@ class QueueBoard:
                     for settlement in command.settlements
                     if not isinstance(settlement, Touch)
                 )
+            elif isinstance(command, Batch):
+                for tube, tasks in self.feeds(command.operations, now_ms).items():
+                    put[tube] = put.get(tube, 0) + tasks
         names = self._machine.queue.could_be_ready(commands, now_ms)
         # In a fixed order: it decides the order of the takes.
         return {name: put.get(name, 0) or others for name in sorted(names)}

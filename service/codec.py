@@ -30,6 +30,7 @@ _MAPPED: Final = (
     schedule_service_pb2.CreateScheduleRequest,
     schedule_service_pb2.UpdateScheduleRequest,
     group_service_pb2.CreateGroupRequest,
+    task_service_pb2.ExecuteBatchRequest,
 )
 """Requests that hold a map; a put may hold some too."""
 

@@ -14,11 +14,12 @@ from service.api.endpoint import Call, Route, Unary
 from service.api.forward import Forwarder, ServeHere
 from service.api.reading import Reading
 from service.api.selection_checks import check_wait
-from service.api.status import Refused, task_not_found, tube_not_found
+from service.api.status import Refused, error_message, task_not_found, tube_not_found
 from service.api.waiting import wait_seconds
+from service.forms.selection import selector_of
 from service.outcome import NotProposed
 from service.outcomes import Outcomes, Wait, Wish
-from service.queue.commands import TaskView
+from service.queue.commands import ByFilter, Refusal, TaskView
 from service.rooms import Rooms
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -57,17 +58,26 @@ class OutcomeApi:
         await self._reading.barrier()
         if self._reading.applied.tube(request.tube) is None:
             raise tube_not_found(request.tube)
-        ids = list(request.selector.ids)
+        selector = selector_of(request.selector)
+        assert not isinstance(selector, ByFilter)
+        found = self._reading.applied.select_tasks(request.tube, selector)
+        ids = [one.id for one in found if not isinstance(one, Refusal)]
         self._outcomes.check_room(len(ids))
         wish = Wish(request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS)
         wait = self._outcomes.begin(wish)
         wait_ms = request.wait_ms if request.HasField("wait_ms") else None
         views = await self._outcomes.finish(wait, wait_seconds(wait_ms, call.deadline))
         answer = pb.WaitTasksResponse()
-        for item, view in enumerate(views):
-            if view is None:
-                answer.errors.append(task_not_found(item, ids[item]))
-        known = [view for view in views if view is not None]
+        ended = iter(views)
+        known: list[TaskView] = []
+        for item, one in enumerate(found):
+            view = None if isinstance(one, Refusal) else next(ended)
+            if view is not None:
+                known.append(view)
+            elif isinstance(one, Refusal):
+                answer.errors.add(item=item, error=error_message(one))
+            else:
+                answer.errors.append(task_not_found(item, one.id))
         return answer.SerializeToString() + b"".join(encode_tasks(known, _WAITED, secret=True))
 
     async def put_and_wait(

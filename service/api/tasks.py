@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from service import forms, wire
 from service.api import task_checks
 from service.api.answers import encode_tasks
+from service.api.batch import BatchApi
 from service.api.chosen import chosen_tasks
 from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
 from service.api.giving_back import GivingBack
@@ -130,6 +131,7 @@ class TaskApi:
             (
                 Unary("PutTasks", pb.PutTasksRequest, Route.LEADER, self.put_tasks),
                 self._outcomes.wait_tasks_method(),
+                BatchApi(self._mutations, self._settings.payload_bytes_max).method(),
                 Unary("TakeTasks", pb.TakeTasksRequest, Route.LEADER, self.take_tasks),
                 Unary("SettleTasks", pb.SettleTasksRequest, Route.LEADER, self.settle_tasks),
                 *chosen_tasks(self._mutations, self._settings.payload_bytes_max),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from service.forms.batch import BATCH
 from service.forms.circulation import BURY, DELETE, KICK
 from service.forms.form import Form
 from service.forms.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
@@ -63,6 +64,7 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     KEEP_SESSIONS.number: KEEP_SESSIONS.decode,
     CLOSE_SESSION.number: CLOSE_SESSION.decode,
     ATTACH_SESSION.number: ATTACH_SESSION.decode,
+    BATCH.number: BATCH.decode,
     CREATE_GROUP.number: CREATE_GROUP.decode,
     START_GROUP.number: START_GROUP.decode,
     CANCEL_GROUP.number: CANCEL_GROUP.decode,
@@ -77,6 +79,7 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
 
 __all__ = [
     "ATTACH_SESSION",
+    "BATCH",
     "BURY",
     "CANCEL",
     "CANCEL_GROUP",

@@ -70,6 +70,11 @@ def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | Non
     return None
 
 
+def leaves_on_ack(tube: Tube, settlement: Ack) -> bool:
+    """Tell whether an acknowledged task leaves its tube."""
+    return _state_after(tube, settlement) is GONE
+
+
 def _state_after(tube: Tube, settlement: Ack) -> State:
     if settlement.keep is Keep.AS_TUBE:
         return _BY_TUBE[tube.options.on_ack]

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from service.queue.commands import (
+    BatchResult,
     CancelResult,
     CountResult,
     GroupResult,
@@ -33,7 +34,7 @@ from service.queue.values import value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from service.queue.commands import Result
+    from service.queue.commands import BatchOutcome, Result
 
 
 @value
@@ -82,6 +83,7 @@ Answer: TypeAlias = (
     | SettleResult
     | CountResult
     | CancelResult
+    | BatchResult
     | TakenBefore
     | TubeBefore
     | SessionBefore
@@ -102,6 +104,7 @@ _SCHEDULE: Final = 8
 _SETTINGS: Final = 9
 _GROUP: Final = 10
 _CANCEL: Final = 30
+_BATCH: Final = 31
 
 _run = Struct(">BQI")
 _list = Struct(">BI")
@@ -135,6 +138,12 @@ def encode(result: Result) -> bytes:  # noqa: C901, PLR0912 - one line per kind
             return _list.pack(_SETTLE, len(touched)) + leases + _refusals(refused)
         case CountResult(count, refused, continue_after_id):
             return _counted.pack(_COUNT, count, continue_after_id) + _refusals(refused)
+        case BatchResult(results):
+            parts = [_list.pack(_BATCH, len(results))]
+            for one in results:
+                part = encode(one)
+                parts += (_texts.pack(len(part)), part)
+            return b"".join(parts)
         case CancelResult(asked, removed, refused, continue_after_id):
             head = _cancelled.pack(_CANCEL, asked, removed, continue_after_id)
             return head + _refusals(refused)
@@ -170,6 +179,8 @@ def decode(record: bytes) -> Answer:  # noqa: C901 - one line per kind
         return ScheduleBefore(record[_kind.size :].decode())
     if kind == _SETTINGS:
         return SettingsBefore()
+    if kind == _BATCH:
+        return _read_batch(record)
     if kind == _COUNT:
         _, count, continue_after_id = _counted.unpack_from(record)
         return CountResult(count, _read_refusals(record, _counted.size), continue_after_id)
@@ -193,6 +204,20 @@ def decode(record: bytes) -> Answer:  # noqa: C901 - one line per kind
     end = at + existing_count * _number.size
     existing = [number for (number,) in _number.iter_unpack(record[at:end])]
     return PutResult(numbers, _read_refusals(record, end), existing)
+
+
+def _read_batch(record: bytes) -> BatchResult:
+    _, count = _list.unpack_from(record)
+    at = _list.size
+    results: list[BatchOutcome] = []
+    for _ in range(count):
+        (length,) = _texts.unpack_from(record, at)
+        at += _texts.size
+        one = decode(record[at : at + length])
+        assert isinstance(one, (PutResult, SettleResult, CountResult))
+        results.append(one)
+        at += length
+    return BatchResult(results)
 
 
 def _numbers(numbers: Sequence[int]) -> bytes:

@@ -42,7 +42,7 @@ def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
     def change(task: Task) -> bool | Refusal:
         if task.state is not BURIED:
             return wrong_state(task)
-        refusal = _unsuitable(ledger, task, command)
+        refusal = kick_update_refusal(ledger, task, command)
         if refusal is not None:
             return refusal
         ledger.leave_order(task)
@@ -60,7 +60,7 @@ def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
         task = ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         assert task.state is BURIED
-        if (refusal := _unsuitable(ledger, task, command)) is not None:
+        if (refusal := kick_update_refusal(ledger, task, command)) is not None:
             return CountResult(count, [ItemRefusal(count, refusal)])
         tube.buried.pop_least()
         _kick(ledger, task, command)
@@ -68,7 +68,7 @@ def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
     return CountResult(count)
 
 
-def _unsuitable(ledger: Ledger, task: Task, command: Kick) -> Refusal | None:
+def kick_update_refusal(ledger: Ledger, task: Task, command: Kick) -> Refusal | None:
     """Return why the changes of a kick are not for a task, or None."""
     if command.update is None:
         return None

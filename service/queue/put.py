@@ -41,9 +41,7 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
     if isinstance(tube, Refusal):
         return tube
     if tube.options.put_paused and not is_owed:
-        return Refusal(
-            Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name}
-        )
+        return paused(tube)
     tasks = command.tasks
     if tube.rules.ignores_unsuitable:
         tasks = [suitable_task(tube.kind, task) for task in tasks]
@@ -82,6 +80,18 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
     accepted = [task for place, task in enumerate(tasks) if place not in without]
     ids = iter(_store(ledger, tube, accepted, has_wishes=bool(wishes)))
     return PutResult([0 if place in without else next(ids) for place in range(len(tasks))], refused)
+
+
+def paused(tube: Tube) -> Refusal:
+    """Say that a tube takes no tasks."""
+    return Refusal(Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name})
+
+
+def task_refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why a task cannot be put into a tube, its capacity aside, or None."""
+    if tube.rules.ignores_unsuitable:
+        task = suitable_task(tube.kind, task)
+    return _refusal(ledger, tube, task)
 
 
 def _without_room(

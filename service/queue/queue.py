@@ -18,11 +18,14 @@ from service.queue.answer_codec import (
     decode,
     encode,
 )
+from service.queue.batch import execute_batch
 from service.queue.circulation import bury, delete, kick, release_all
 from service.queue.clock import advance, next_deadline_ms
 from service.queue.collect import collect
 from service.queue.commands import (
     AttachSession,
+    Batch,
+    BatchResult,
     Bury,
     Cancel,
     CancelGroup,
@@ -241,6 +244,8 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return update_tube(ledger, command)
         case Configure():
             return configure(ledger, command)
+        case Batch():
+            return execute_batch(ledger, command)
         case CreateGroup():
             return create_group(ledger, command)
         case StartGroup():
@@ -267,7 +272,7 @@ def _repeat(ledger: Ledger, record: bytes) -> Result:
     """Return the first answer again: valid leases only, tubes and sessions as they are now."""
     answer = decode(record)
     match answer:
-        case PutResult() | SettleResult() | CountResult() | CancelResult():
+        case PutResult() | SettleResult() | CountResult() | CancelResult() | BatchResult():
             return answer
         case TakenBefore(tokens):
             tasks = [ledger.leases[token] for token in tokens if token in ledger.leases]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from service.queue.candidates import matches
 from service.queue.commands import (
     AttachSession,
+    Batch,
     Bury,
     CloseSession,
     Delete,
@@ -227,7 +228,7 @@ class Readers(ShellReaders):
         at the commands and at the deadlines that are due at ``now_ms``.
         """
         names: set[str] = set()
-        for command in commands:
+        for command in _single(commands):
             match command:
                 case (
                     Put(tube)
@@ -348,3 +349,12 @@ def _and_dead_letters(tube: Tube) -> Iterator[str]:
     yield tube.name
     if tube.options.dead_letter_tube:
         yield tube.options.dead_letter_tube
+
+
+def _single(commands: Iterable[Command]) -> Iterator[Command]:
+    """Yield the commands, and in place of a batch its operations."""
+    for command in commands:
+        if isinstance(command, Batch):
+            yield from command.operations
+        else:
+            yield command

@@ -43,9 +43,14 @@ RELEASE: Final = EventKind.RELEASE
 def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
     """Settle leases in order; with ``atomic`` all or none."""
     if command.atomic:
-        refusal = _first_refusal(ledger, command)
+        refusal = first_refusal(ledger, command)
         if refusal is not None:
             return refusal
+    return settle_checked(ledger, command, is_checked=command.atomic)
+
+
+def settle_checked(ledger: Ledger, command: Settle, *, is_checked: bool = True) -> SettleResult:
+    """Settle leases in order; nothing is refused where ``first_refusal`` found nothing."""
     refused: list[ItemRefusal] = []
     touched: list[TouchedLease] = []
     item = 0
@@ -54,7 +59,7 @@ def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
             acknowledge(ledger, settlement, item, refused)
         else:
             for place, token in enumerate(settlement.tokens, item):
-                refusal = _settle_one(ledger, settlement, token, touched, is_checked=command.atomic)
+                refusal = _settle_one(ledger, settlement, token, touched, is_checked=is_checked)
                 if refusal is not None:
                     refused.append(ItemRefusal(place, refusal))
         item += len(settlement.tokens)
@@ -92,7 +97,7 @@ def _settle_one(
     return None
 
 
-def _first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
+def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
     """Return what an atomic request is refused for, or None.
 
     A lease that ends is gone for the rest.

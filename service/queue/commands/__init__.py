@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from service.queue.commands.batch import Batch, BatchOperation, BatchOutcome, BatchResult
 from service.queue.commands.circulation import (
     Bury,
     CountResult,
@@ -161,6 +162,7 @@ Command: TypeAlias = (
     | KeepSessions
     | AttachSession
     | CloseSession
+    | Batch
     | CreateGroup
     | StartGroup
     | CancelGroup
@@ -181,6 +183,7 @@ Result: TypeAlias = (
     | TubeResult
     | SessionResult
     | KeepResult
+    | BatchResult
     | GroupResult
     | ScheduleResult
     | SettingsResult
@@ -197,6 +200,10 @@ __all__ = [
     "PRIORITY_MIN",
     "Ack",
     "AttachSession",
+    "Batch",
+    "BatchOperation",
+    "BatchOutcome",
+    "BatchResult",
     "Bury",
     "BuryTaken",
     "ByFilter",

@@ -14,6 +14,7 @@ IMPLEMENTED = {
     "DeleteSchedule",
     "ListSchedules",
     "WaitTasks",
+    "ExecuteBatch",
     "CreateGroup",
     "StartGroup",
     "CancelGroup",
@@ -47,7 +48,34 @@ def follower(tube="emails", **spec):
     return group_service_pb2.GroupTask(tube=tube, spec=task_pb2.TaskSpec(**spec))
 
 
+def batch(*operations, **fields):
+    named = [pb.BatchOperation(**operation) for operation in operations]
+    return pb.ExecuteBatchRequest(operations=named, **fields)
+
+
+def one_put(**spec):
+    return {"put": pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec(**spec)])}
+
+
+def remove(*ids):
+    selector = task_pb2.TaskSelector(ids=ids)
+    return {"delete": pb.DeleteTasksRequest(tube="emails", selector=selector)}
+
+
 CASES = [
+    ("ExecuteBatch", batch(), INVALID),
+    ("ExecuteBatch", batch({}), INVALID),
+    ("ExecuteBatch", batch(*[one_put()] * 101), INVALID),
+    ("ExecuteBatch", batch(one_put(), request_id="x" * 65), INVALID),
+    ("ExecuteBatch", batch(one_put(delay_ms=-1)), INVALID),
+    ("ExecuteBatch", batch(one_put(unique_key=["k"])), INVALID),
+    ("ExecuteBatch", batch(one_put(payload=b"x" * 1025)), "PAYLOAD_TOO_LARGE"),
+    ("ExecuteBatch", batch({"put": put(room_wait_ms=1)}), INVALID),
+    ("ExecuteBatch", batch({"kick": pb.KickTasksRequest(tube="emails", count=1)}), INVALID),
+    ("ExecuteBatch", batch(one_put(), {"settle": pb.SettleTasksRequest()}), INVALID),
+    ("ExecuteBatch", batch(one_put(), remove(999)), "TASK_NOT_FOUND"),
+    ("ExecuteBatch", batch(one_put(), remove(1), remove(1)), INVALID),
+    ("ExecuteBatch", batch(one_put(), {"put": pb.PutTasksRequest(tube="a b")}), INVALID),
     ("CreateGroup", group(name=""), INVALID),
     ("CreateGroup", group(name="x" * 129), INVALID),
     ("CreateGroup", group(end_task=follower(tube="a b")), INVALID),

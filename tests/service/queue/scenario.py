@@ -25,6 +25,8 @@ from itertools import groupby
 
 from service.queue.commands import (
     AttachSession,
+    Batch,
+    BatchResult,
     BuryTaken,
     CancelResult,
     CloseSession,
@@ -205,6 +207,8 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
     """Read a command."""
     line, where = chosen.cut(line)
     word, *rest = line.split()
+    if word == "batch":
+        return Batch([command(part.strip()) for part in line.removeprefix(word).split("|")])
     if word in ("ack", "release", "bury-taken", "reject", "touch"):
         *parts, last = line.removesuffix(" atomic").split(";")
         return Settle([settlement(part) for part in (*parts, last)], line.endswith(" atomic"))
@@ -384,6 +388,8 @@ def told(result):  # noqa: C901 - one line per answer
     match result:
         case Refusal():
             return [refusal(result)]
+        case BatchResult(results):
+            return [f"  {line}" for one in results for line in told(one)]
         case PutResult(ids):
             return ["put " + " ".join(str(task_id) for task_id in ids), *items]
         case TakeResult(tasks):

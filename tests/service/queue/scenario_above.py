@@ -4,6 +4,7 @@
     start-group NAME
     cancel-group NAME revoke
 
+    batch ack 1 | put mail body=x | delete mail ids=2      all or none
     schedule NAME tube=mail next=60 body=x overlap=skip paused pattern=daily
     reschedule NAME ...          the same words; replaces it
     unschedule NAME

@@ -1,0 +1,128 @@
+"""Serve ExecuteBatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from service import forms, limits
+from service.api import selection_checks as checks
+from service.api.endpoint import Call, Route, Unary
+from service.api.mutations import Mutations, result_of
+from service.api.settle_checks import check_settle
+from service.api.status import Refused, item_errors
+from service.api.task_checks import check_put
+from service.api.violations import Violations
+from service.queue.commands import BatchOutcome, BatchResult, PutResult, SettleResult
+from taskraft.v1 import error_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+BATCH_OPERATIONS_MAX: Final = 100
+
+
+class BatchApi:
+    """The handler of ExecuteBatch.
+
+    Args:
+        mutations: proposes.
+        payload_bytes_max: the configured limit.
+    """
+
+    def __init__(self, mutations: Mutations, payload_bytes_max: int) -> None:
+        self._mutations = mutations
+        self._payload_bytes_max = payload_bytes_max
+
+    def method(self) -> Unary[pb.ExecuteBatchRequest]:
+        """Return the method ExecuteBatch."""
+        return Unary("ExecuteBatch", pb.ExecuteBatchRequest, Route.LEADER, self.execute)
+
+    async def execute(self, call: Call[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
+        """Do all operations or none."""
+        check_batch(call.request, self._payload_bytes_max)
+        outcome = await self._mutations.apply(forms.BATCH, call)
+        results = result_of(outcome, BatchResult).results
+        kinds = [operation.WhichOneof("operation") for operation in call.request.operations]
+        answer = pb.ExecuteBatchResponse(revision=outcome.index)
+        for kind, result in zip(kinds, results, strict=True):
+            answer.results.append(_result(kind or "", result, outcome.index))
+        return answer
+
+
+def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
+    """Return the result of one operation, in its kind."""
+    if isinstance(result, PutResult):
+        return pb.BatchResult(put=pb.PutTasksResponse(task_ids=result.ids, revision=revision))
+    errors = item_errors(result.refused)
+    if isinstance(result, SettleResult):
+        touched = [
+            pb.TouchedLease(
+                token=lease.token,
+                lease_until_ms=lease.lease_until_ms,
+                cancel_requested=lease.cancel_requested,
+            )
+            for lease in result.touched
+        ]
+        settled = pb.SettleTasksResponse(errors=errors, touched=touched, revision=revision)
+        return pb.BatchResult(settle=settled)
+    if kind == "kick":
+        kicked = pb.KickTasksResponse(count=result.count, errors=errors, revision=revision)
+        return pb.BatchResult(kick=kicked)
+    if kind == "bury":
+        buried = pb.BuryTasksResponse(count=result.count, errors=errors, revision=revision)
+        return pb.BatchResult(bury=buried)
+    deleted = pb.DeleteTasksResponse(count=result.count, errors=errors, revision=revision)
+    return pb.BatchResult(delete=deleted)
+
+
+def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None:
+    """Refuse a batch that breaks a limit; the violations of all operations come together."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.some("operations", request.operations, BATCH_OPERATIONS_MAX)
+    tasks = 0
+    for place, operation in enumerate(request.operations[:BATCH_OPERATIONS_MAX]):
+        path = f"operations[{place}]"
+        kind = operation.WhichOneof("operation")
+        if kind is None:
+            wrong.add(path, "missing")
+        elif kind == "update":
+            wrong.unimplemented(f"{path}.update")
+        else:
+            tasks += len(operation.put.tasks)
+            _check_operation(wrong, f"{path}.{kind}", operation, kind, payload_bytes_max)
+    if tasks > limits.PUT_TASKS_MAX:
+        wrong.add("operations", f"{tasks} tasks, more than {limits.PUT_TASKS_MAX}")
+    wrong.raise_any()
+
+
+def _check_operation(
+    wrong: Violations, path: str, operation: pb.BatchOperation, kind: str, payload_bytes_max: int
+) -> None:
+    """Check one operation as if it had come alone, and for what has no place in a batch."""
+    put = operation.put
+    keyed = [item for item, spec in enumerate(put.tasks) if kind == "put" and spec.unique_key]
+    for item in keyed:
+        wrong.add(f"{path}.tasks[{item}].unique_key", "not in a batch")
+    if keyed:
+        return
+    single: Mapping[str, Callable[[], None]] = {
+        "put": lambda: check_put(put, put.SerializeToString(), payload_bytes_max),
+        "settle": lambda: check_settle(operation.settle, payload_bytes_max),
+        "kick": lambda: checks.check_kick(operation.kick, payload_bytes_max),
+        "bury": lambda: checks.check_bury(operation.bury),
+        "delete": lambda: checks.check_delete(operation.delete),
+    }
+    try:
+        single[kind]()
+    except Refused as refused:
+        if refused.reason != error_pb2.Error.INVALID_FIELD:
+            raise
+        for field, description in refused.violations:
+            wrong.add(f"{path}.{field}", description)
+    for field in ("room_wait_ms", "outcome_wait_ms"):
+        if kind == "put" and getattr(put, field):
+            wrong.add(f"{path}.{field}", "a batch does not wait")
+    if kind in ("kick", "bury", "delete"):
+        selector = getattr(operation, kind).selector
+        if not (selector.ids or selector.keys):
+            wrong.add(f"{path}.selector", "a batch names its tasks by id or key")

@@ -1,0 +1,74 @@
+"""ExecuteBatch on a running node: one entry, one answer for each operation, and safe retries."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.conftest import create, put, reason_of, take
+
+
+def operations(*parts):
+    return [pb.BatchOperation(**part) for part in parts]
+
+
+def putting(tube, *payloads):
+    tasks = [task_pb2.TaskSpec(payload=payload, headers={"h": b"v"}) for payload in payloads]
+    return {"put": pb.PutTasksRequest(tube=tube, tasks=tasks)}
+
+
+def acking(*tokens):
+    settlement = pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack())
+    return {"settle": pb.SettleTasksRequest(settlements=[settlement])}
+
+
+def deleting(*ids):
+    selector = task_pb2.TaskSelector(ids=ids)
+    return {"delete": pb.DeleteTasksRequest(tube="emails", selector=selector)}
+
+
+async def execute(node, *parts, request_id=""):
+    request = pb.ExecuteBatchRequest(operations=operations(*parts), request_id=request_id)
+    return await node.tasks.ExecuteBatch(request)
+
+
+async def test_an_acknowledgement_and_what_follows_are_one(node):
+    await create(node)
+    await create(node, name="next")
+    await put(node, b"a", b"b")
+    (taken,) = (await take(node, tasks_max=1)).tasks
+    waiting = asyncio.ensure_future(take(node, tube="next", wait_ms=8_000))
+    await node.waiting(1, tube="next")
+    answer = await execute(node, acking(taken.token), putting("next", b"c"), deleting(2))
+    kinds = [result.WhichOneof("result") for result in answer.results]
+    assert kinds == ["settle", "put", "delete"]
+    assert list(answer.results[1].put.task_ids) == [1]
+    assert answer.results[2].delete.count == 1
+    (task,) = (await waiting).tasks
+    assert (task.spec.payload, task.spec.headers["h"]) == (b"c", b"v")
+
+
+async def test_a_batch_that_cannot_be_done_changes_nothing(node):
+    await create(node)
+    await put(node, b"a")
+    before = node.queue.statistics(["emails"])
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await execute(node, putting("emails", b"x"), deleting(1), acking(77))
+    assert reason_of(caught.value) == "LEASE_STALE"
+    assert node.queue.statistics(["emails"]) == before
+
+
+async def test_a_repeated_batch_has_one_effect_and_the_first_answer(node):
+    await create(node)
+    await put(node, b"a", b"b")
+    (taken,) = (await take(node, tasks_max=1)).tasks
+    parts = (acking(taken.token), putting("emails", b"c", b"d"), deleting(2))
+    first = await execute(node, *parts, request_id="r")
+    again = await execute(node, *parts, request_id="r")
+    for one, other in zip(first.results, again.results, strict=True):
+        assert one.WhichOneof("result") == other.WhichOneof("result")
+        assert one.put.task_ids == other.put.task_ids
+        assert one.delete.count == other.delete.count
+    assert node.queue.statistics(["emails"])[0].total == 2
