@@ -199,8 +199,8 @@ def test_every_kind_of_command_has_a_form():
         for field in log_pb2.Command.DESCRIPTOR.oneofs[0].fields
         if field.number in numbers
     }
-    # These exist in the log's format already and in the core not yet.
-    assert kinds - covered == {"update", "batch"}
+    # This exists in the log's format already and in the core not yet.
+    assert kinds - covered == {"update"}
     assert len(covered) == len(core.Command.__args__)
 
 
