@@ -1,0 +1,91 @@
+"""What the service tells about itself: counts, transitions, ages, lists, its version."""
+
+from service.api.cluster import server_version
+from taskraft.v1 import (
+    cluster_service_pb2,
+    session_service_pb2,
+    task_pb2,
+    tube_service_pb2,
+)
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.conftest import ack, create, put, take
+
+State = task_pb2.Task
+
+
+async def statistics(node, *tubes):
+    request = tube_service_pb2.GetStatisticsRequest(tubes=tubes, transitions=True)
+    return await node.tubes.GetStatistics(request)
+
+
+def moves(counted):
+    return {(move.from_state, move.to_state): move.count for move in counted.transitions}
+
+
+async def test_transitions_are_counted_by_tube_and_in_total(node):
+    await create(node, "mail")
+    await create(node, "fax")
+    await put(node, b"1", b"2", tube="mail")
+    await put(node, b"3", tube="fax", delay_ms=60_000)
+    await ack(node, (await take(node, "mail", tasks_max=1)).tasks)
+    answer = await statistics(node)
+    fax, mail = answer.tubes
+    void = State.STATE_UNSPECIFIED
+    assert moves(mail) == {
+        (void, State.READY): 2,
+        (State.READY, State.TAKEN): 1,
+        (State.TAKEN, void): 1,
+    }
+    assert moves(fax) == {(void, State.DELAYED): 1}
+    assert moves(answer.total) == {**moves(mail), **moves(fax)}
+    assert (answer.total.tasks.total, answer.total.calls.put, answer.total.calls.finished) == (
+        2,
+        3,
+        1,
+    )
+
+
+async def test_the_oldest_ready_task_is_told_by_its_age(node):
+    await create(node, "mail")
+    await create(node, "fax")
+    await put(node, b"1", tube="mail")
+    await put(node, b"2", tube="mail")
+    (first, second) = (await listed(node, "mail")).tasks
+    answer = await statistics(node, "mail", "fax")
+    by_tube = {one.tube: one.oldest_ready_ms for one in answer.tubes}
+    assert by_tube == {"mail": first.since_ms, "fax": 0}
+    assert answer.total.oldest_ready_ms == first.since_ms <= second.since_ms <= answer.now_ms
+    await ack(node, (await take(node, "mail")).tasks)
+    assert (await statistics(node)).total.oldest_ready_ms == 0
+
+
+async def listed(node, tube, **fields):
+    return await node.tasks.ListTasks(pb.ListTasksRequest(tube=tube, **fields))
+
+
+async def test_taken_tasks_and_their_holders_are_listed(node):
+    await create(node)
+    await put(node, b"1", b"2")
+    opened = await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest(name="anna"))
+    session_id = opened.session.session_id
+    await take(node, tasks_max=1, session_id=session_id)
+    (task,) = (await listed(node, "emails", filter="state = TAKEN")).tasks
+    assert session_id.startswith(task.session_id)
+    assert task.session_id != session_id, "who knows the whole id may act for the session"
+    sessions = await node.sessions.ListSessions(session_service_pb2.ListSessionsRequest())
+    assert [(one.name, one.taken) for one in sessions.sessions] == [("anna", 1)]
+
+
+async def test_payloads_may_be_left_out(node):
+    await create(node)
+    await put(node, b"large", content_type="text/plain")
+    (shown,) = (await listed(node, "emails", payload_omit=True)).tasks
+    (taken,) = (await take(node, payload_omit=True)).tasks
+    for task in (shown, taken):
+        assert (task.spec.payload, task.spec.content_type) == (b"", "text/plain")
+
+
+async def test_a_node_tells_its_version_and_limits(node):
+    info = await node.cluster.GetServerInfo(cluster_service_pb2.GetServerInfoRequest())
+    assert info.version == server_version()
+    assert info.limits["take_tasks_max"] == 1_000
