@@ -32,6 +32,9 @@ RATE_BYTES_PER_SECOND: Final = 64 << 20
 ATTEMPT_SECONDS_MAX: Final = 600
 """Bound of one attempt; the next one goes on from where it ended."""
 
+STALL_SECONDS_MAX: Final = 30
+"""How long a peer may take no piece; the attempt is over then."""
+
 ATTEMPTS_MAX: Final = 20
 """Attempts in a row that bring nothing, half a minute or more; then the core begins anew."""
 
@@ -100,14 +103,14 @@ class Transfer:
         """Send the snapshot.
 
         Raises:
-            grpc.aio.AioRpcError, SnapshotBroken: the peer did not take it.
+            grpc.aio.AioRpcError, SnapshotBroken, TimeoutError: the peer did not take it.
         """
         fruitless = 0
         while True:
             before = self._reached
             try:
                 await self._attempt()
-            except (aio.AioRpcError, asyncio.InvalidStateError) as error:
+            except (aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
                 fruitless = 0 if self._reached > before else fruitless + 1
                 if fruitless >= ATTEMPTS_MAX or not _may_pass(error):
                     raise
@@ -128,7 +131,8 @@ class Transfer:
                     raise SnapshotBroken(f"the peer has {offset} bytes, which were never sent")
                 self._reached = max(self._reached, offset)
                 async for chunk in self._chunks(offset):
-                    await call.write(chunk)
+                    async with asyncio.timeout(STALL_SECONDS_MAX):
+                        await call.write(chunk)
                 await call.done_writing()
                 await call.read()
             status = await call.code()

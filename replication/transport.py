@@ -105,6 +105,7 @@ class GrpcPeers:
             aio.UsageError,
             asyncio.InvalidStateError,
             SnapshotBroken,
+            OSError,  # reading it here failed, or the peer took nothing for too long
         ) as error:
             _log.warning("snapshot to member %d failed: %s", message.to, error)
         self.receiver.snapshot_sent(message.to, ok=ok)

@@ -86,8 +86,14 @@ class IncomingSnapshot:
         self._file.close()
 
     def close(self) -> None:
-        """Give up."""
-        self._file.close()
+        """Give up; a stream that has not noticed yet cannot write any more.
+
+        Its piece may be on the way to the disk on another thread: what it writes to must not be
+        closed under it, for the descriptor may be another file's in the next moment.
+        """
+        with self._writing:
+            self._turn += 1
+            self._file.close()
 
 
 class SnapshotInbox:

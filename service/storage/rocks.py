@@ -17,6 +17,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    DbClosedError,
     DBCompressionType,
     Options,
     Rdict,
@@ -35,6 +36,10 @@ WRITE_BUFFERS_MAX: Final = 4
 BACKGROUND_THREADS: Final = 2
 INFO_LOGS_MAX: Final = 3
 INFO_LOG_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class StateClosed(Exception):
+    """The database was closed while somebody still read it: a snapshot took its place."""
 
 
 class StateDamaged(Exception):
@@ -98,6 +103,8 @@ class RocksStore:
         """Give the library's errors a name; it has no classes of its own for them."""
         try:
             yield
+        except DbClosedError as error:
+            raise StateClosed(f"{self._path} is closed") from error
         except Exception as error:
             raise StateDamaged(f"{self._path}: {error}") from error
 
@@ -105,6 +112,8 @@ class RocksStore:
         """Return the value of ``key``, or None."""
         try:
             found: bytes | None = self._rocks.get(key)
+        except DbClosedError as error:
+            raise StateClosed(f"{self._path} is closed") from error
         except Exception as error:  # as in _damage_named, without its cost
             raise StateDamaged(f"{self._path}: {error}") from error
         return found
@@ -144,7 +153,8 @@ class RocksStore:
         compares with freed memory and ends too soon, without an error. So this generator keeps
         options and bound for as long as the iterator lives.
         """
-        pairs = self._rocks.iter(within)
+        with self._damage_named():
+            pairs = self._rocks.iter(within)
         valid, key, value = pairs.valid, pairs.key, pairs.value
         proceed = pairs.prev if backwards else pairs.next
         try:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from replication.core.types import LogIndex
+from replication.errors import SnapshotBroken
 from service import wire
 from service.storage.directory import sync_path
 
@@ -82,7 +83,7 @@ class RocksSnapshot:
         finally:
             os.close(descriptor)
         if not part:
-            raise SnapshotDamaged(f"{path} has become shorter")
+            raise SnapshotBroken(f"{path} has become shorter")
         return part
 
     def close(self) -> None:

@@ -477,3 +477,24 @@ def test_a_piece_that_was_refused_leaves_no_trace(tmp_path):
         content.write(turn, 0, b"x", 1)
     content.write(turn, 0, b"y", google_crc32c.value(b"y"))
     assert content.size == 1
+
+
+def test_a_content_that_was_given_up_is_not_written_any_more(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    content = inbox.begin("one")
+    turn = content.attach()
+    content.detach(turn)
+    inbox.begin("two")
+    with pytest.raises(SnapshotBroken, match="another stream"):
+        content.write(turn, 0, b"late", google_crc32c.value(b"late"))
+
+
+async def test_a_snapshot_that_cannot_be_read_is_reported(pair):
+    one, _ = pair
+
+    class Unreadable(Content):
+        def read(self, offset, size):
+            raise OSError("the disk is broken")
+
+    one.peers.send_snapshot(announcement(), META, Unreadable(3000))
+    await one.until(lambda: one.sent == [False])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.queue.store import RangeDeletion
-from service.storage.rocks import RocksStore, StateDamaged
+from service.storage.rocks import RocksStore, StateClosed, StateDamaged
 
 MIB = 1 << 20
 
@@ -121,6 +121,15 @@ def test_damage_that_a_read_meets_has_the_same_name(tmp_path):
     with pytest.raises(StateDamaged, match=str(tmp_path)):
         everything(store)
     store.close()
+
+
+def test_a_store_that_was_closed_is_not_called_damaged(tmp_path):
+    store = RocksStore(tmp_path / "db", MIB, MIB)
+    store.close()
+    with pytest.raises(StateClosed):
+        store.get(b"a")
+    with pytest.raises(StateClosed):
+        everything(store)
 
 
 def test_a_frozen_copy_shows_nothing_later(store, tmp_path):
