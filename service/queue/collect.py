@@ -5,9 +5,20 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from service.queue.keys import META, body_key, session_key, task_key, timer_key, tube_key
+from service.queue.keys import (
+    INSIDE_TUBES,
+    META,
+    OUTSIDE_TUBES,
+    body_key,
+    session_key,
+    task_key,
+    timer_key,
+    tube_key,
+    tube_range,
+)
 from service.queue.life_cycle import GONE, READY, TAKEN
 from service.queue.settings import write_settings
+from service.queue.store import RangeDeletion
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -49,9 +60,15 @@ def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
             _write_task(task, writes)
             _let_go(ledger, task)
         elif task.written is not None:
-            _delete_task(task, writes)
+            if task.tube.number in ledger.tubes_by_number:
+                _delete_task(task, writes)
+            else:
+                writes.extend((key, None) for key in task.written[:2] if key[:1] in OUTSIDE_TUBES)
             del task.tube.tasks[task.id]
     ledger.dirty_tasks.clear()
+    for number in ledger.cleared_tubes:
+        writes.extend(RangeDeletion(*tube_range(prefix, number)) for prefix in INSIDE_TUBES)
+    ledger.cleared_tubes.clear()
 
 
 def _write_task(task: Task, writes: list[Write]) -> None:

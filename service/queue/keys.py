@@ -40,6 +40,11 @@ TASK_TIMERS: Final = (DELAY_TIMER, LEASE_TIMER, TTL_TIMER, RETENTION_TIMER)
 """Those that are about one task."""
 UNIQUE: Final = b"k"
 
+INSIDE_TUBES: Final = (TASK, BODY, READY_ORDER, WAITING_ORDER, BURIED_ORDER)
+"""What begins with the number of a tube, and goes with it as a range."""
+OUTSIDE_TUBES: Final = (LEASE, TIMER)
+"""What belongs to single tasks wherever their tube is."""
+
 OFFSET: Final = 1 << 63
 """Added to signed numbers."""
 _READY: Final = READY_ORDER[0]
@@ -68,6 +73,11 @@ TASK_KEY_BYTES: Final = _task.size
 def tube_key(tube: int) -> bytes:
     """Return the key of a tube's record."""
     return _tube.pack(TUBE, tube)
+
+
+def tube_range(prefix: bytes, tube: int) -> tuple[bytes, bytes]:
+    """Return the first key of a tube under a prefix, and the key behind all of them."""
+    return _tube.pack(prefix, tube), _tube.pack(prefix, tube + 1)
 
 
 def task_key(tube: int, task: int) -> bytes:

@@ -81,6 +81,7 @@ class Ledger:
         self.dirty_tasks: list[Task] = []
         self.dirty_tubes: list[Tube] = []
         self.used_tubes: list[Tube] = []
+        self.cleared_tubes: list[int] = []
         self.dirty_sessions: list[Session] = []
         self.ended_sessions: list[Session] = []
         self.ended_tubes: list[Tube] = []

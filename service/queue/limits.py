@@ -30,8 +30,10 @@ class Limits:
     """A group is shown for so long after its end, if there is room for it."""
     deadlines_per_entry_max: int = 1_000
     """Deadlines that fire in one entry; the leader proposes the next entry at once for the rest."""
-    removals_per_entry_max: int = 1_000
-    """Tasks of truncated and dropped tubes that are cleared away in one entry."""
+    removals_per_entry_max: int = 500
+    """Tasks of truncated and dropped tubes that are cleared away in an entry without commands."""
+    removals_beside_max: int = 50
+    """The same in an entry with commands, which wait for it."""
     kick_tasks_max: int = 10_000
     filter_scan_max: int = 10_000
     """Ready tasks that a take with a filter looks at before it gives up."""

@@ -146,7 +146,10 @@ class Queue(Readers):
             if groups.complete:
                 settle_groups(ledger)
         if ledger.removals:
-            clear_away(ledger, ledger.limits.removals_per_entry_max)
+            limits = ledger.limits
+            clear_away(
+                ledger, limits.removals_beside_max if commands else limits.removals_per_entry_max
+            )
             settle_groups(ledger)
         sweep_groups(ledger)
         forget_groups(ledger)

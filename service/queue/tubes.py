@@ -148,7 +148,8 @@ def _retire(ledger: Ledger, tube: Tube) -> None:
 def clear_away(ledger: Ledger, tasks_max: int) -> None:
     """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
 
-    Each leaves an event. How a task looked when its tube was truncated is still in its record.
+    Each leaves an event. How a task looked when its tube was truncated is still in its record;
+    records and places are deleted as ranges when all tasks are done.
     """
     while tasks_max > 0 and ledger.removals:
         number = next(iter(ledger.removals))
@@ -171,6 +172,7 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
             ledger.forget(task)
         if is_last:
             del ledger.removals[number]
+            ledger.cleared_tubes.append(number)
         else:
             ledger.removals[number] = (tube, tasks[-1].id + 1)
         tasks_max -= len(tasks)

@@ -48,6 +48,7 @@ class NaiveQueue(
     def __init__(self, limits):
         self.deadlines_max = limits.deadlines_per_entry_max
         self.removals_max = limits.removals_per_entry_max
+        self.removals_beside = limits.removals_beside_max
         self.scan_max = limits.selector_scan_max
         self.now = self.index = self.token = self.numbers = self.session_numbers = 0
         self.claimed = []
@@ -190,7 +191,7 @@ class NaiveQueue(
         results = [
             getattr(self, "do_" + type(command).__name__.lower())(command) for command in commands
         ]
-        room = self.removals_max
+        room = self.removals_beside if commands else self.removals_max
         while room and self.ruins:
             task = self.ruins.pop(0)
             room -= 1

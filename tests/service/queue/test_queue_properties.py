@@ -24,6 +24,7 @@ from service.queue.commands import (
     TubeOptions,
 )
 from service.queue.editor import Edited
+from service.queue.keys import INSIDE_TUBES
 from service.queue.limits import Limits
 from service.queue.profiles import PROFILES, defaults_of
 from service.queue.queue import Queue
@@ -36,6 +37,7 @@ LIMITS = Limits(
     resident_bytes_max=40,
     deadlines_per_entry_max=3,
     removals_per_entry_max=4,
+    removals_beside_max=2,
     subqueue_entries_max=2,
     read_tasks_max=2,
     ahead_tasks_max=3,
@@ -167,9 +169,15 @@ class QueueMachine(RuleBasedStateMachine):
         ledger = self.queue._ledger
         orders = [index for tube in ledger.tubes.values() for index in indexes(tube)]
         assert not any(tube.tasks for tube, _ in ledger.removals.values())
+        known = ledger.tubes_by_number.keys() | ledger.removals.keys()
+        owners = {int.from_bytes(key[1:5], "big") for key in self.keys(*INSIDE_TUBES)}
+        assert owners <= known
         for index in (ledger.timers, *orders):
             assert not index._added
             assert not index._removed
+
+    def keys(self, *prefixes):
+        return [key for key in self.store.pairs if key[:1] in prefixes]
 
     @rule()
     def read_ahead(self):
