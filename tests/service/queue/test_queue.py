@@ -349,34 +349,6 @@ def test_deadlines_fire_in_order_of_time_then_kind_then_id():
     ]
 
 
-@pytest.mark.parametrize("collected", ["never", "after the drop", "before and after"])
-def test_dropped_content_is_cleared_away_in_bounded_steps(collected):
-    """Out of reach at once; the events of its end come over the next entries."""
-    node = Node(Limits(removals_per_entry_max=10, removals_beside_max=10))
-    node.put(25, ttl_ms=10)
-    node.do(Take(["mail"], tasks_max=3))
-    if collected == "before and after":
-        node.collect()
-    (result,) = node.do(DropTube("mail", force=True))
-    assert result.count == 25
-    assert node.queue.tubes() == []
-    (refusal,) = node.do(Put("mail", [NewTask(b"", 0)]))
-    assert refusal.reason is Reason.TUBE_NOT_FOUND
-    assert node.queue.next_deadline_ms() == 1_000
-    if collected != "never":
-        node.collect()
-        assert not any(tube.tasks for tube, _ in node.queue._ledger.removals.values())
-        node.queue = Queue(node.store, node.limits)
-    node.do(CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()), now_ms=9_000)
-    assert node.queue.next_deadline_ms() is None
-    node.do(Put("mail", [NewTask(b"", 0)]), now_ms=9_000)
-    events = [(event.kind, event.task_id) for _, event in node.queue.feed.events(0, 28, 99)]
-    assert events == [*((14, task_id) for task_id in range(1, 26)), (1, 1)]
-    node.collect()
-    assert sum(key[:1] == b"t" for key in node.store.pairs) == 1
-    assert sum(key[:1] in b"rbldy" for key in node.store.pairs) == 1
-
-
 def test_session_holds_at_most_its_limit():
     node = Node(Limits(session_taken_max=3))
     node.put(5)
@@ -486,25 +458,3 @@ def test_negative_times_count_as_none():
     assert [(task.id, task.ttr_ms, task.lease_until_ms) for task in taken.tasks] == [(1, 0, 1_000)]
     node.collect()
     assert Queue(node.store, node.limits).digest() == node.queue.digest()
-
-
-def test_entries_with_commands_clear_away_less_than_those_without():
-    """Clients wait for their entries; nobody waits for one without commands."""
-    node = Node(Limits(removals_per_entry_max=10, removals_beside_max=2))
-    node.put(25)
-    node.collect()
-    node.do(TruncateTube("mail"))
-    assert len(told(node, 14)) == 2
-    node.put(1)
-    assert len(told(node, 14)) == 4
-    node.do()
-    assert len(told(node, 14)) == 14
-    node.do()
-    node.do()
-    assert len(told(node, 14)) == 25
-    assert node.queue.next_deadline_ms() is None
-
-
-def told(node, kind):
-    events = node.queue.feed.events(0, 0, 999)
-    return [event for _, event in events if event.kind == kind]

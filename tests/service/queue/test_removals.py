@@ -1,0 +1,70 @@
+"""Content of dropped and truncated tubes is out of reach at once, and cleared away in steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.queue.commands import (
+    CreateTube,
+    DropTube,
+    NewTask,
+    Put,
+    Reason,
+    Take,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.test_queue import Node
+
+
+@pytest.mark.parametrize("collected", ["never", "after the drop", "before and after"])
+def test_dropped_content_is_cleared_away_in_bounded_steps(collected):
+    """Out of reach at once; the events of its end come over the next entries."""
+    node = Node(Limits(removals_per_entry_max=10, removals_beside_max=10))
+    node.put(25, ttl_ms=10)
+    node.do(Take(["mail"], tasks_max=3))
+    if collected == "before and after":
+        node.collect()
+    (result,) = node.do(DropTube("mail", force=True))
+    assert result.count == 25
+    assert node.queue.tubes() == []
+    (refusal,) = node.do(Put("mail", [NewTask(b"", 0)]))
+    assert refusal.reason is Reason.TUBE_NOT_FOUND
+    assert node.queue.next_deadline_ms() == 1_000
+    if collected != "never":
+        node.collect()
+        assert not any(tube.tasks for tube, _ in node.queue._ledger.removals.values())
+        node.queue = Queue(node.store, node.limits)
+    node.do(CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()), now_ms=9_000)
+    assert node.queue.next_deadline_ms() is None
+    node.do(Put("mail", [NewTask(b"", 0)]), now_ms=9_000)
+    events = [(event.kind, event.task_id) for _, event in node.queue.feed.events(0, 28, 99)]
+    assert events == [*((14, task_id) for task_id in range(1, 26)), (1, 1)]
+    node.collect()
+    assert sum(key[:1] == b"t" for key in node.store.pairs) == 1
+    assert sum(key[:1] in b"rbldy" for key in node.store.pairs) == 1
+
+
+def test_entries_with_commands_clear_away_less_than_those_without():
+    """Clients wait for their entries; nobody waits for one without commands."""
+    node = Node(Limits(removals_per_entry_max=10, removals_beside_max=2))
+    node.put(25)
+    node.collect()
+    node.do(TruncateTube("mail"))
+    assert len(told(node, 14)) == 2
+    node.put(1)
+    assert len(told(node, 14)) == 4
+    node.do()
+    assert len(told(node, 14)) == 14
+    node.do()
+    node.do()
+    assert len(told(node, 14)) == 25
+    assert node.queue.next_deadline_ms() is None
+
+
+def told(node, kind):
+    events = node.queue.feed.events(0, 0, 999)
+    return [event for _, event in events if event.kind == kind]
