@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from threading import Timer
 from typing import Any, Final
 
 import grpc
@@ -17,7 +18,7 @@ from taskraft.v1 import (
     tube_service_pb2_grpc,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from tests.oracle.refusals import Refused, refused_as, refused_call
+from tests.oracle.refusals import CLOSED, NOT_RUNNING, Refused, refused_as, refused_call
 
 CALL_SECONDS: Final = 10.0
 BEAT_SECONDS: Final = 10.0
@@ -83,10 +84,18 @@ class SessionStream:
             sources=[pb.TakeSource(tube=NOTHING)], session_id=session_id
         )
         self._call = stubs.tasks.Subscribe(self._requests(pb.SubscribeRequest(open=opened)))
+        # The stream lives on, so it has no deadline; its first message has.
+        deadline = Timer(stubs.seconds, self._call.cancel)
+        deadline.start()
         try:
             first = next(self._call)
         except grpc.RpcError as error:
-            raise refused_call(error) from error
+            refusal = refused_call(error)
+            if refusal.error == CLOSED:
+                raise Refused(NOT_RUNNING, refusal.reason) from error
+            raise refusal from error
+        finally:
+            deadline.cancel()
         if first.HasField("go_away"):
             name = error_pb2.Error.Reason.Name(first.go_away.error.reason)
             raise refused_as(name, {}, first.go_away.error.message)

@@ -8,6 +8,7 @@ from typing import Final
 from tests.oracle.clusters import Host
 from tests.oracle.comparison import event_differences, outcome_differences
 from tests.oracle.player import Player, TooSlow
+from tests.oracle.renaming import renamed
 from tests.oracle.trace import Outcome, Trace, TraceUnreadable, read_trace
 
 RUNS_MAX: Final = 3
@@ -42,7 +43,7 @@ def replay(path: Path, host: Host) -> list[str]:
     A trace that ends nodes, or takes the leader from them, is played on nodes of its own.
     """
     try:
-        trace = read_trace(path)
+        trace = renamed(read_trace(path))
     except TraceUnreadable as error:
         return [str(error)]
     runs_left = RUNS_MAX if trace.timed else 1

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.oracle.__main__ import main
+from tests.oracle.renaming import renamed
 from tests.oracle.trace import TraceUnreadable, read_trace, traces_below
 
 PUT = {"i": 0, "session": "A", "op": "put", "args": {"tube": "q", "data": 1}, "result": None}
@@ -47,6 +48,23 @@ def test_a_trace_is_read_with_its_steps(tmp_path):
 def test_what_the_format_does_not_allow_is_refused(tmp_path, steps, header):
     with pytest.raises(TraceUnreadable, match="one"):
         read_trace(written(tmp_path, *steps, **header))
+
+
+def test_names_that_the_contract_does_not_allow_are_replaced_throughout(tmp_path):
+    odd, fine = "a b", "a.b"
+    steps = [
+        {**PUT, "args": {"tube": odd, "data": odd}},
+        {**PUT, "op": "tubes", "args": {}, "result": [fine, odd]},
+        {**PUT, "op": "snapshot", "args": {"tubes": [odd]}, "result": {"tubes": {odd: {}}}},
+        {**PUT, "op": "statistics", "args": {}, "result": {odd: {}, fine: {}}},
+    ]
+    put, tubes, snapshot, statistics = renamed(read_trace(written(tmp_path, *steps))).steps
+    name = put.arguments["tube"]
+    assert name not in (odd, fine)
+    assert put.arguments["data"] == odd
+    assert tubes.outcome.result == sorted([name, fine])
+    assert snapshot.arguments["tubes"] == [name] == list(snapshot.outcome.result["tubes"])
+    assert list(statistics.outcome.result) == [name, fine]
 
 
 def test_a_file_that_is_no_json_is_refused(tmp_path):

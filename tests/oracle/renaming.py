@@ -1,0 +1,54 @@
+"""Replace names of tubes that the contract does not allow, throughout a trace.
+
+The oracle allows nearly any text; the contract letters, digits, "_", "-", "." and ":". Nothing
+depends on what a tube is called, so a trace with another name for it says the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tests.oracle.trace import Json, Outcome, Step, Trace
+
+ALLOWED: Final = re.compile(r"[A-Za-z0-9_.:-]{0,128}")
+LISTED: Final = ("tubes", "snapshot", "statistics")
+"""Operations whose results name tubes."""
+
+
+def allowed_name(name: Json) -> Json:
+    """Return the name of a tube in the run of a trace; different names stay different."""
+    if not isinstance(name, str) or ALLOWED.fullmatch(name):
+        return name
+    return "renamed." + name.encode().hex()[:100]
+
+
+def renamed(trace: Trace) -> Trace:
+    """Return a trace in which all tubes have names that the contract allows."""
+    return replace(trace, steps=tuple(_renamed_step(step) for step in trace.steps))
+
+
+def _renamed_step(step: Step) -> Step:
+    arguments = dict(step.arguments)
+    if "tube" in arguments:
+        arguments["tube"] = allowed_name(arguments["tube"])
+    if isinstance(arguments.get("tubes"), list):
+        arguments["tubes"] = [allowed_name(name) for name in arguments["tubes"]]
+    outcome = step.outcome
+    if step.operation in LISTED and "tube" not in arguments:
+        outcome = replace(outcome, result=_renamed_result(outcome))
+    return replace(step, arguments=arguments, outcome=outcome)
+
+
+def _renamed_result(outcome: Outcome) -> Json:
+    result = outcome.result
+    if isinstance(result, list):
+        return sorted(allowed_name(name) for name in result)
+    if isinstance(result, Mapping) and isinstance(result.get("tubes"), Mapping):
+        tubes = {allowed_name(name): body for name, body in result["tubes"].items()}
+        return {**result, "tubes": tubes}
+    if isinstance(result, Mapping):
+        return {allowed_name(name): body for name, body in result.items()}
+    return result
