@@ -1,0 +1,181 @@
+"""Equal entries give equal states, whatever is in memory, whenever it is written, after any crash.
+
+Three replicas of one queue get the same entries. The first keeps everything in memory and never
+writes; the second has hardly any memory and writes when it pleases; the third is moreover stopped
+and opened again. No model is needed to see that they differ, so every command takes part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from service.queue.commands import (
+    CancelGroup,
+    CreateGroup,
+    CreateTube,
+    Exhausted,
+    GroupTask,
+    NewTask,
+    OnAck,
+    OpenSession,
+    Put,
+    RetryPolicy,
+    StartGroup,
+    Startup,
+    TrimFeed,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+    UpdateTube,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+from tests.service.queue.scenario_policies import replaced
+from tests.service.queue.test_queue_properties import LIMITS, NEW_TASKS, PASSED, any_command
+from tests.service.queue.test_subqueue_properties import PLAIN_TASKS
+
+DEFAULTS = Limits()
+ROOMY = replace(
+    LIMITS,
+    head_entries_max=DEFAULTS.head_entries_max,
+    subqueue_entries_max=DEFAULTS.subqueue_entries_max,
+    subqueues_max=DEFAULTS.subqueues_max,
+    resident_bytes_max=DEFAULTS.resident_bytes_max,
+    feed_chunk_rows_max=DEFAULTS.feed_chunk_rows_max,
+)
+"""The same bounds of what an entry does, and other ones of what is in memory."""
+POLICED = ("mail", "tried", "slow", "few")
+GROUPS = st.sampled_from(("g", "h"))
+UPDATES = st.sampled_from(
+    (
+        {"concurrency": 1},
+        {"concurrency": 0},
+        {"rate_per_second": 30, "rate_burst": 1},
+        {"rate_per_second": 0, "rate_burst": 0},
+        {"rate_per_second": 1_000, "rate_burst": 0},
+        {"retry": RetryPolicy(1, exhausted=Exhausted.REMOVE)},
+        {"retry": RetryPolicy(backoff_ms=7, jitter_percent=100)},
+        {"on_ack": OnAck.RETAIN, "retain_ms": 15},
+        {"on_ack": OnAck.REMOVE},
+        {"capacity_tasks": 3},
+        {"buried_max": 1},
+        {"ttl_scope": TtlScope.ALL},
+        {"take_paused": True},
+        {"take_paused": False},
+        {"dead_letter_tube": "dead"},
+        {"ttl_ms": 30, "ttr_ms": 10},
+    )
+)
+OTHERS = st.one_of(
+    st.builds(
+        lambda tube, options: UpdateTube(tube, TubeOptions(**options), list(options)),
+        st.sampled_from(POLICED),
+        UPDATES,
+    ),
+    st.builds(
+        lambda tube, tasks, group: Put(
+            tube, [NewTask(task.body, task.payload_bytes, group=group) for task in tasks]
+        ),
+        st.sampled_from(POLICED),
+        st.lists(NEW_TASKS, min_size=1, max_size=3),
+        GROUPS,
+    ),
+    st.builds(
+        Put,
+        st.sampled_from(("retained", "tried")),
+        st.lists(PLAIN_TASKS, min_size=1, max_size=5),
+    ),
+    st.builds(
+        CreateGroup,
+        GROUPS,
+        st.none() | st.just(GroupTask("mail", b"end")),
+        st.none() | st.just(GroupTask("dead", b"abort")),
+        st.booleans(),
+    ),
+    st.builds(StartGroup, GROUPS),
+    st.builds(CancelGroup, GROUPS, st.booleans()),
+    st.builds(TrimFeed, st.dictionaries(st.integers(0, 2), st.integers(0, 9), max_size=2)),
+)
+OPENING = (
+    Startup(1, 0, "feed", 3),
+    *(CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("mail", "kept", "high")),
+    CreateTube("plain", TubeKind.FIFO, TubeOptions(concurrency=2)),
+    CreateTube("retained", TubeKind.UTUBE, TubeOptions(on_ack=OnAck.RETAIN, retain_ms=20)),
+    CreateTube(
+        "tried",
+        TubeKind.UTUBETTL,
+        TubeOptions(
+            retry=RetryPolicy(2, 10, jitter_percent=50, exhausted=Exhausted.DEAD_LETTER),
+            dead_letter_tube="dead",
+            subqueue_weights=(("a", 2),),
+        ),
+    ),
+    CreateTube("dead", TubeKind.LIMFIFOTTL, TubeOptions(capacity_tasks=4, buried_max=2)),
+    CreateTube("slow", TubeKind.FIFOTTL, TubeOptions(rate_per_second=40, rate_burst=2)),
+    CreateTube("few", TubeKind.FIFOTTL, TubeOptions(concurrency=2, rate_per_second=70)),
+    OpenSession("session-one", "", 100),
+)
+
+
+@st.composite
+def any_of_all(draw):
+    """Draw a command; a strategy whose description is short."""
+    return draw(st.one_of(any_command(), any_command(), OTHERS))
+
+
+class ReplicaMachine(RuleBasedStateMachine):
+    """Three replicas that get the same entries."""
+
+    def __init__(self):
+        super().__init__()
+        self.stores = [MemoryStore(), MemoryStore(), MemoryStore()]
+        self.queues = [self.open(0), self.open(1), self.open(2)]
+        self.index = self.now = 0
+
+    def open(self, place):
+        limits = LIMITS if place else ROOMY
+        return Queue(self.stores[place], limits, editor=replaced)
+
+    def apply(self, passed, commands):
+        self.index += 1
+        self.now += passed
+        results = [queue.apply(self.index, self.now, commands) for queue in self.queues]
+        assert repr(results[0]) == repr(results[1]) == repr(results[2])
+
+    @initialize()
+    def begin(self):
+        self.apply(5, OPENING)
+
+    @rule(passed=PASSED, commands=st.lists(any_of_all(), max_size=5))
+    def entry(self, passed, commands):
+        self.apply(passed, commands)
+
+    @rule(place=st.integers(1, 2))
+    def collect(self, place):
+        self.stores[place].write(self.queues[place].collect_writes())
+
+    @rule()
+    def crash_and_reopen(self):
+        """The replica loses what it has not written, and is told the entries again; here: none."""
+        self.collect(2)
+        self.stores[2] = self.stores[2].copy()
+        self.queues[2] = self.open(2)
+
+    @invariant()
+    def replicas_agree(self):
+        assert len({queue.next_deadline_ms() for queue in self.queues}) == 1
+        assert len({queue.digest() for queue in self.queues}) == 1
+
+
+ReplicaMachine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+TestReplicas = ReplicaMachine.TestCase
