@@ -34,9 +34,10 @@ from service.queue.commands import (
 )
 from service.queue.limits import Limits
 from service.queue.queue import Queue
+from tests.service.queue.drawn_commands import NEW_TASKS, PASSED, any_command
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.scenario_policies import replaced
-from tests.service.queue.test_queue_properties import LIMITS, NEW_TASKS, PASSED, any_command
+from tests.service.queue.test_queue_properties import LIMITS
 from tests.service.queue.test_subqueue_properties import PLAIN_TASKS
 
 DEFAULTS = Limits()
