@@ -42,6 +42,7 @@ from service.board import QueueBoard
 from service.clock import ClusterClock
 from service.config import Config, host_of, port_of
 from service.disk import DiskWatch
+from service.drivers import installed_drivers
 from service.joining import Place, find_place
 from service.leader import Leader, LeaderSettings
 from service.leadership import Leadership
@@ -86,6 +87,7 @@ def open_machine(config: Config, place: Place, failpoints: Failpoints) -> QueueM
     Raises:
         StateForeign: it belongs to another cluster or member.
         StateDamaged, StateMissing: it cannot be read.
+        DriverUnusable, DriverMissing: an installed driver is none, or one is missing.
         OSError: the directory cannot be used.
     """
     path = config.data_dir / STATE_DIRECTORY
@@ -99,7 +101,7 @@ def open_machine(config: Config, place: Place, failpoints: Failpoints) -> QueueM
         return RocksStore(place, config.block_cache_bytes, config.write_buffer_bytes)
 
     pace = CollectPace(config.collect_entries, config.collect_ms)
-    return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms)
+    return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms, installed_drivers())
 
 
 def raft_config(config: Config, place: Place, failpoints: Failpoints) -> NodeConfig:

@@ -18,8 +18,10 @@ from replication.node import Node
 from service.api.server import PortTaken
 from service.assembly import Server
 from service.config import Config, ConfigInvalid, read_config
+from service.drivers import DriverUnusable
 from service.joining import JoinRefused
 from service.logs import set_up_logs
+from service.queue.driver import DriverMissing
 from service.storage.directory import StateForeign, StateMissing
 from service.storage.rocks import StateDamaged
 
@@ -42,6 +44,8 @@ _REFUSALS: Final = (
     StateMissing,
     StateDamaged,
     PortTaken,
+    DriverMissing,
+    DriverUnusable,
     OSError,
 )
 

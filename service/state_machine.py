@@ -7,7 +7,7 @@ which resolves the proposer's future of that (index, term) with it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from service.body_editor import edit
 from service.codec import decode_entry
 from service.forms import new_task
 from service.queue.commands import Command, Result
+from service.queue.driver import NO_DRIVERS, Driver, DriverMissing
 from service.queue.limits import Limits
 from service.queue.opening import UnknownFormatError, stored_index
 from service.queue.queue import Queue
@@ -69,15 +70,17 @@ class OpenState:
         StateForeign: another version wrote it.
     """
 
-    def __init__(self, place: Path, store: RocksStore, limits: Limits) -> None:
+    def __init__(
+        self, place: Path, store: RocksStore, limits: Limits, drivers: Mapping[str, Driver]
+    ) -> None:
         self.place = place
         self.store = store
         try:
-            self.queue = Queue(store, limits, new_task, edit)
+            self.queue = Queue(store, limits, new_task, edit, drivers)
         except UnknownFormatError as error:
             store.close()
             raise StateForeign(f"{place}: {error}") from error
-        except StateDamaged:
+        except (StateDamaged, DriverMissing):
             store.close()
             raise
         self.written_index = self.durable_index = self.queue.applied_index
@@ -92,6 +95,7 @@ class QueueMachine:
         limits: bounds of the queue, equal on all nodes.
         pace: how often changes are collected.
         monotonic_ms: reads a clock for the pace; results never depend on it.
+        drivers: the kinds of tubes that others have written, by name.
 
     Raises:
         StateDamaged: the database cannot be opened.
@@ -105,7 +109,9 @@ class QueueMachine:
         limits: Limits,
         pace: CollectPace,
         monotonic_ms: Callable[[], int],
+        drivers: Mapping[str, Driver] = NO_DRIVERS,
     ) -> None:
+        self._drivers = drivers
         self._directory = directory
         self._open_store = open_store
         self._limits = limits
@@ -118,7 +124,7 @@ class QueueMachine:
         self._use(self._open(directory.current))
 
     def _open(self, place: Path) -> OpenState:
-        return OpenState(place, self._open_store(place), self._limits)
+        return OpenState(place, self._open_store(place), self._limits, self._drivers)
 
     def _use(self, state: OpenState) -> None:
         self._state = state

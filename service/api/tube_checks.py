@@ -36,8 +36,7 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     wrong.tube("tube.name", request.tube.name)
     check_profile(wrong, "profile", request.profile)
     profile = PROFILES.get(request.profile, OWN)
-    wrong.not_yet("tube.driver", asked=bool(request.tube.driver))
-    wrong.not_yet("tube.driver_version", asked=request.tube.driver_version != 0)
+    _check_driver(wrong, request.tube)
     options = request.tube.options
     known = _check_choices(wrong, "tube.options", options)
     if request.tube.kind not in tube_service_pb2.Tube.Kind.values() or request.tube.kind == 0:
@@ -50,6 +49,17 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
         ):
             wrong.add(f"tube.options.{path}", text)
     wrong.raise_any()
+
+
+def _check_driver(wrong: Violations, tube: tube_service_pb2.Tube) -> None:
+    """Check that a tube names a driver if it is of the kind that has one."""
+    if tube.kind == tube_service_pb2.Tube.CUSTOM:
+        wrong.name("tube.driver", tube.driver)
+        wrong.not_negative("tube.driver_version", tube.driver_version)
+        return
+    for field in ("driver", "driver_version"):
+        if getattr(tube, field):
+            wrong.add(f"tube.{field}", "given for a tube that is not of kind CUSTOM")
 
 
 def check_update_tube(request: tube_service_pb2.UpdateTubeRequest) -> None:

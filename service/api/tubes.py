@@ -9,7 +9,7 @@ from typing import Final
 from service import forms
 from service.api.answers import statistics_message, sum_of
 from service.api.endpoint import Call, Route, Servicer, Unary
-from service.api.mutations import Mutations, result_of
+from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import page_of
 from service.api.reading import Reading
 from service.api.status import Refused
@@ -20,7 +20,9 @@ from service.api.tube_checks import (
     check_tube_name,
     check_update_tube,
 )
+from service.codec import record_own
 from service.limits import PAGE_SIZE_MAX
+from service.outcome import Outcome
 from service.queue.commands import CountResult, TubeResult
 from service.waiters import Waiters, matcher
 from taskraft.v1 import error_pb2
@@ -77,10 +79,32 @@ class TubeApi:
     async def create_tube(self, call: Call[pb.CreateTubeRequest]) -> pb.CreateTubeResponse:
         """Create a tube."""
         check_create_tube(call.request)
-        outcome = await self._mutations.apply(forms.CREATE_TUBE, call)
+        if call.request.tube.kind == pb.Tube.CUSTOM:
+            outcome = await self._create_custom(call)
+        else:
+            outcome = await self._mutations.apply(forms.CREATE_TUBE, call)
         created = result_of(outcome, TubeResult)
         tube = tube_message(created.tube)
         return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
+
+    async def _create_custom(self, call: Call[pb.CreateTubeRequest]) -> Outcome:
+        """Create a tube whose driver is installed here; its version stands in the log."""
+        request = pb.CreateTubeRequest()
+        request.CopyFrom(call.request)
+        drivers = self._reading.applied.drivers
+        found = drivers.get(request.tube.driver)
+        version = request.tube.driver_version
+        if found is None or version not in (0, found.version):
+            installed = ", ".join(f"{name} {one.version}" for name, one in sorted(drivers.items()))
+            raise Refused(
+                error_pb2.Error.DRIVER_MISSING,
+                f"the leader has no driver {request.tube.driver!r} {version or ''}".rstrip(),
+                {"driver": request.tube.driver, "installed": installed},
+            )
+        request.tube.driver_version = found.version
+        hash_of_request = hash_if_named(call.request, call.raw, call.request.request_id)
+        recorded = record_own(forms.CREATE_TUBE, request, hash_of_request)
+        return await self._mutations.propose(recorded, call.deadline)
 
     async def update_tube(self, call: Call[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
         """Change options of a tube."""

@@ -95,4 +95,7 @@ def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> boo
     """Tell whether a filter lets a task through."""
     if types and task.type not in types:
         return False
-    return priority_bound is None or task.order[1] <= task.tube.rank(priority_bound)
+    if priority_bound is None:
+        return True
+    tube = task.tube
+    return tube.rank(task.priority) <= tube.rank(priority_bound)

@@ -12,7 +12,14 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from service.queue.commands import ClusterSettings, Outcome, Reason, Refusal, State
+from service.queue.commands import ClusterSettings, Outcome, Reason, Refusal, State, TubeKind
+from service.queue.driver import (
+    MEMORY_BYTES_MAX,
+    RANK_MAX,
+    RANK_MIN,
+    arrival_of,
+    driver_of,
+)
 from service.queue.endings import end
 from service.queue.feed import TUBE_STRIDE, Feed
 from service.queue.group import Groups
@@ -27,9 +34,10 @@ from service.queue.unique_keys import UniqueKeys
 from service.queue.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from service.queue.commands import NewTask
+    from service.queue.driver import Driver
     from service.queue.editor import Editor
     from service.queue.limits import Limits
     from service.queue.session import Session
@@ -49,12 +57,14 @@ class Ledger:
         limits: Limits,
         new_task: Callable[[bytes], NewTask],
         editor: Editor,
+        drivers: Mapping[str, Driver],
     ) -> None:
         """Begin with nothing; ``new_task`` makes a task of a stored TaskSpec."""
         self.store = store
         self.limits = limits
         self.new_task = new_task
         self.editor = editor
+        self.drivers = drivers
         self.index = 0
         self.now_ms = 0
         self.place = 0
@@ -187,9 +197,31 @@ class Ledger:
 
     def add_tube(self, tube: Tube) -> None:
         """Bring a new tube within reach."""
+        self.equip(tube)
         self.tubes[tube.name] = tube
         self.tubes_by_number[tube.number] = tube
         self.touch_tube(tube)
+
+    def equip(self, tube: Tube) -> None:
+        """Give a tube of kind CUSTOM its driver.
+
+        Raises:
+            DriverMissing: this node does not have it.
+        """
+        if tube.kind is TubeKind.CUSTOM:
+            tube.custom = driver_of(self.drivers, tube.name, tube.driver, tube.driver_version)
+
+    def line_up(self, task: Task) -> None:
+        """Let the driver of its tube say where a task stands that becomes ready."""
+        tube = task.tube
+        assert tube.custom is not None
+        placement = tube.custom.place(arrival_of(task, self.now_ms), tube.memory)
+        rank, memory = placement.rank, placement.memory
+        assert RANK_MIN <= rank <= RANK_MAX, f"driver {tube.driver!r}: rank {rank}"
+        assert len(memory) <= MEMORY_BYTES_MAX, f"driver {tube.driver!r}: {len(memory)} bytes"
+        lane, _, task_id = task.order
+        task.order = (lane, rank, task_id)
+        tube.memory = memory
 
     def remove_tube(self, tube: Tube) -> None:
         """Take a tube out of reach."""
@@ -263,6 +295,8 @@ class Ledger:
         if state is GONE:
             self.forget(task)
         elif state is READY:
+            if task.tube.custom is not None:
+                self.line_up(task)
             task.tube.ready.add(task)
         elif state is BURIED:
             task.tube.buried.add(task.buried_order)
@@ -280,6 +314,8 @@ class Ledger:
         self.touch_tube(tube)
         tube.counters.count(kind, GONE, state, 1, task.payload_bytes)
         if state is READY:
+            if tube.custom is not None:
+                self.line_up(task)
             tube.ready.add(task)
         self.set_timer(task)
         if task.extras.group:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from service.queue.collect import FORMAT, HOLDER, META_HEAD, REMOVAL
 from service.queue.commands import NewTask, TubeKind, TubeOptions, TubeView
+from service.queue.driver import NO_DRIVERS
 from service.queue.editor import unchanged
 from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_key, timer_scan
 from service.queue.ledger import Ledger
@@ -16,8 +17,9 @@ from service.queue.settings import read_settings
 from service.queue.tube import Tube, read_tube
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from service.queue.driver import Driver
     from service.queue.editor import Editor
     from service.queue.limits import Limits
     from service.queue.store import Store
@@ -43,13 +45,15 @@ def open_ledger(
     limits: Limits,
     new_task: Callable[[bytes], NewTask] = bare_task,
     editor: Editor = unchanged,
+    drivers: Mapping[str, Driver] = NO_DRIVERS,
 ) -> Ledger:
     """Return the ledger that a store holds; a store without a meta record is a new one.
 
     Raises:
         UnknownFormatError: the store has another format.
+        DriverMissing: a tube needs a driver that this node does not have.
     """
-    ledger = Ledger(store, limits, new_task, editor)
+    ledger = Ledger(store, limits, new_task, editor, drivers)
     meta = store.get(META)
     if meta is None:
         return ledger
@@ -74,6 +78,7 @@ def open_ledger(
     assert at == len(meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
         tube = read_tube(record, store, limits)
+        ledger.equip(tube)
         ledger.tubes[tube.name] = tube
         ledger.tubes_by_number[tube.number] = tube
     for _, record in store.scan(SESSION, prefix_stop(SESSION)):

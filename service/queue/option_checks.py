@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TIMED_KINDS: Final = (TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL, TubeKind.CUSTOM)
 """Kinds whose tasks may have a priority, a delay, a time to live and a time to run."""
-SUBQUEUE_KINDS: Final = (TubeKind.UTUBE, TubeKind.UTUBETTL, TubeKind.CUSTOM)
+SUBQUEUE_KINDS: Final = (TubeKind.UTUBE, TubeKind.UTUBETTL)
 """Kinds whose tasks may have a sub-queue."""
 
 COUNT_MAX: Final = (1 << 31) - 1

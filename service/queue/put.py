@@ -15,6 +15,7 @@ from service.queue.commands import (
     Reason,
     Refusal,
 )
+from service.queue.driver import Arrival
 from service.queue.feed import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after, lengthened
 from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
@@ -58,6 +59,7 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
         or (task.subqueue and not knows_subqueues)
         or task.retry is not None
         or task.group
+        or tube.custom is not None
     }
     refused = [
         ItemRefusal(place, refusal)
@@ -168,7 +170,28 @@ def _refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
         refusal = tube.priority_refusal("priority", task.priority)
         if refusal is not None:
             return refusal
-    return ledger.groups.refusal_to_join(task.group) if task.group else None
+    return _refused_by_others(ledger, tube, task)
+
+
+def _refused_by_others(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why the group of a task, or the driver of its tube, does not take it, or None."""
+    refusal = ledger.groups.refusal_to_join(task.group) if task.group else None
+    if refusal is None and tube.custom is not None:
+        return _refused_by_driver(ledger, tube, task)
+    return refusal
+
+
+def _refused_by_driver(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why the driver of a tube does not take a task, or None."""
+    assert tube.custom is not None
+    priority = tube.options.priority if task.priority is None else task.priority
+    arrival = Arrival(
+        0, priority, task.type, task.payload_bytes, 0, ledger.now_ms, 0, ledger.now_ms
+    )
+    why = tube.custom.refuse(arrival)
+    if not why:
+        return None
+    return Refusal(Reason.KIND_UNSUITABLE, why, {"tube": tube.name, "driver": tube.driver})
 
 
 def _give_extras(ledger: Ledger, task: Task, new: NewTask) -> bool:
@@ -195,6 +218,7 @@ def _store(
     tasks = tube.tasks
     add_dirty = ledger.dirty_tasks.append
     ready: list[Task] = []
+    custom = tube.custom
     add_ready = ready.append
     terms = terms_of(tube, NewTask(b"", 0), now_ms)
     delayed = held = payload_bytes = resident_bytes = 0
@@ -210,6 +234,8 @@ def _store(
         add_dirty(task)
         state = task.state
         if state is READY:
+            if custom is not None:
+                ledger.line_up(task)
             add_ready(task)
         else:
             delayed += 1

@@ -67,6 +67,7 @@ from service.queue.commands import (
     UpdateSchedule,
     UpdateTube,
 )
+from service.queue.driver import NO_DRIVERS
 from service.queue.editor import unchanged
 from service.queue.groups import (
     cancel_group,
@@ -101,9 +102,10 @@ from service.queue.tube_update import update_tube
 from service.queue.tubes import clear_away, create_tube, drop_tube, truncate_tube
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from service.queue.commands import Command, NewTask, Result
+    from service.queue.driver import Driver
     from service.queue.editor import Editor
     from service.queue.ledger import Ledger
     from service.queue.limits import Limits
@@ -119,13 +121,19 @@ class Queue(Readers):
         limits: Limits,
         new_task: Callable[[bytes], NewTask] = bare_task,
         editor: Editor = unchanged,
+        drivers: Mapping[str, Driver] = NO_DRIVERS,
     ) -> None:
         """Open the queue that ``store`` holds; an empty store is an empty queue.
 
         ``new_task`` makes a task of a stored TaskSpec, where the queue itself puts one: a pure
         function, the same on all replicas. So is ``editor``, which changes contents.
+        ``drivers`` has the kinds of tubes that others have written, by name.
+
+        Raises:
+            DriverMissing: a tube needs a driver that is not there; here, and when a command creates
+                one, which stops the node.
         """
-        super().__init__(open_ledger(store, limits, new_task, editor))
+        super().__init__(open_ledger(store, limits, new_task, editor, drivers))
 
     def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
         """Apply one entry: let deadlines up to ``now_ms`` fire, then do the commands in order.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from service.queue.commands import GroupView, ScheduleView
+    from service.queue.driver import Driver
     from service.queue.ledger import Ledger
     from service.queue.watch import Watch
 
@@ -33,6 +34,11 @@ class ShellReaders:
         schedules = self._ledger.schedules
         changed, schedules.changed = schedules.changed, {}
         return changed
+
+    @property
+    def drivers(self) -> Mapping[str, Driver]:
+        """Return the kinds of tubes that others have written, by name."""
+        return self._ledger.drivers
 
     # -------------------------------------------------------------------------------------- groups
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from service.queue.commands import State
 from service.queue.life_cycle import GONE, STATES, EventKind
@@ -25,6 +25,7 @@ class Counters:
     to_state``.
     """
 
+    RECORD_BYTES: ClassVar[int] = _record.size
     __slots__ = ("calls", "payload_bytes", "states", "transitions")
 
     def __init__(self) -> None:

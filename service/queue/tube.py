@@ -30,6 +30,7 @@ from service.queue.subqueues import SubqueueOrder
 from service.queue.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
+    from service.queue.driver import Driver
     from service.queue.limits import Limits
     from service.queue.ordered_index import Entry
     from service.queue.ready_order import ReadyOrder
@@ -52,6 +53,7 @@ class Tube:
         "buried",
         "counters",
         "created_ms",
+        "custom",
         "dirty",
         "driver",
         "driver_version",
@@ -60,6 +62,7 @@ class Tube:
         "kind",
         "lane_max",
         "lane_min",
+        "memory",
         "name",
         "next_id",
         "number",
@@ -85,6 +88,10 @@ class Tube:
         self.rules = PROFILES[view.profile]
         self.driver = view.driver
         self.driver_version = view.driver_version
+        self.custom: Driver | None = None
+        """The driver of a tube of kind CUSTOM; given to it by the ledger."""
+        self.memory = b""
+        """What the driver remembers."""
         self.timer: Entry | None = None
         self.written = b""
         """Key of the timer that the store knows; empty: none."""
@@ -234,7 +241,8 @@ class Tube:
             len(driver),
         )
         options = write_options(self.options)
-        return b"".join((head, name, profile, driver, options, self.counters.record()))
+        counters = self.counters.record()
+        return b"".join((head, name, profile, driver, options, counters, self.memory))
 
 
 def ready_order(
@@ -296,6 +304,7 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
         tube.written = timer_key(tube.timer) if tube.timer is not None else b""
     tube.share = share
     tube.counters = Counters.read(record, options_end)
+    tube.memory = record[options_end + Counters.RECORD_BYTES :]
     states = tube.counters.states
     scan_buried = order_scan(store, BURIED_ORDER, number)
     head_max = limits.head_entries_max

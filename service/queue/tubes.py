@@ -32,6 +32,7 @@ KINDS = (
     TubeKind.LIMFIFOTTL,
     TubeKind.UTUBE,
     TubeKind.UTUBETTL,
+    TubeKind.CUSTOM,
 )
 """Kinds that this core has."""
 

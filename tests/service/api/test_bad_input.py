@@ -267,7 +267,7 @@ CASES = [
         tube(kind=tube_service_pb2.Tube.UTUBE, subqueue_weights={"a" * 129: 1}),
         INVALID,
     ),
-    ("CreateTube", tube(kind=tube_service_pb2.Tube.CUSTOM), NOT_IMPLEMENTED),
+    ("CreateTube", tube(kind=tube_service_pb2.Tube.CUSTOM), INVALID),
     ("CreateTube", tube(on_ack=99), INVALID),
     ("CreateTube", tube(on_ack=tube_service_pb2.TubeOptions.RETAIN), INVALID),
     ("CreateTube", tube(rate_burst=5), INVALID),

@@ -416,7 +416,7 @@ class Tube(_message.Message):
     driver: _builtins.str
     """With CUSTOM: name of the driver."""
     driver_version: _builtins.int
-    """With CUSTOM: version of the driver."""
+    """With CUSTOM: version of the driver. 0: the one that the leader has."""
     profile: _builtins.str
     """Profile with which the tube was created. Empty: taskraft's own defaults."""
     @_builtins.property

@@ -1,0 +1,51 @@
+"""A store in memory: for what need not outlive the process, and for trying drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sortedcontainers import SortedDict
+
+from service.queue.store import RangeDeletion, Write
+
+
+class MemoryStore:
+    """An ordered map of bytes; satisfies ``service.queue.store.Store``."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._pairs: SortedDict[bytes, bytes] = SortedDict()
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
+        value: bytes | None = self._pairs.get(key)
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Return the values of keys, each or None."""
+        return [self._pairs.get(key) for key in keys]
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs from ``start`` to before ``stop`` in order of the keys."""
+        for key in self._pairs.irange(start, stop, inclusive=(True, False)):
+            yield key, self._pairs[key]
+
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the same pairs, the last first."""
+        for key in self._pairs.irange(start, stop, inclusive=(True, False), reverse=True):
+            yield key, self._pairs[key]
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """Do writes in order."""
+        for write in writes:
+            if isinstance(write, RangeDeletion):
+                keys = self._pairs.irange(write.start, write.stop, inclusive=(True, False))
+                for key in list(keys):
+                    del self._pairs[key]
+            elif write[1] is None:
+                self._pairs.pop(write[0], None)
+            else:
+                self._pairs[write[0]] = write[1]

@@ -1,0 +1,65 @@
+"""Drivers that are installed beside the server, and nodes that lack one."""
+
+from importlib.metadata import EntryPoint
+
+import grpc
+import pytest
+
+from service import assembly
+from service.drivers import DriverUnusable, installed_drivers
+from service.queue.driver import DriverMissing
+from taskraft.v1 import tube_service_pb2
+from tests.service.conftest import config_in, put, reason_of, running, take
+from tests.service.queue.test_driver import Newest
+
+DRIVER = Newest()
+NOTHING = object()
+
+
+def offered(name):
+    return EntryPoint(name.lower(), f"tests.service.test_drivers:{name}", "taskraft.drivers")
+
+
+def custom(**fields):
+    tube = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.CUSTOM, **fields)
+    return tube_service_pb2.CreateTubeRequest(tube=tube)
+
+
+def test_an_entry_point_offers_a_driver():
+    assert installed_drivers([offered("DRIVER")]) == {"newest": DRIVER}
+    assert installed_drivers([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["MISSING"], "cannot be loaded"),
+        (["NOTHING"], "no name"),
+        (["DRIVER", "DRIVER"], "two drivers are called 'newest'"),
+    ],
+)
+def test_what_is_no_driver_is_refused_at_the_start(names, text):
+    with pytest.raises(DriverUnusable, match=text):
+        installed_drivers([offered(name) for name in names])
+
+
+async def test_a_tube_names_its_driver_and_the_version_that_made_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(assembly, "installed_drivers", lambda: {"newest": DRIVER})
+    config = config_in(tmp_path)
+    async with running(config) as node:
+        made = (await node.tubes.CreateTube(custom(driver="newest"))).tube
+        assert (made.driver, made.driver_version) == ("newest", 3)
+        await put(node, b"1", b"2", b"3")
+        assert [task.spec.payload for task in (await take(node, tasks_max=2)).tasks] == [b"3", b"2"]
+    monkeypatch.setattr(assembly, "installed_drivers", dict)
+    with pytest.raises(DriverMissing, match="needs the driver 'newest' in version 3"):
+        async with running(config):
+            pass
+
+
+async def test_an_unknown_driver_is_refused_and_changes_nothing(node):
+    for request in (custom(driver="unheard-of"), custom(driver="unheard-of", driver_version=2)):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await node.tubes.CreateTube(request)
+        assert reason_of(caught.value) == "DRIVER_MISSING"
+    assert node.queue.tubes() == []
