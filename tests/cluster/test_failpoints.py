@@ -1,0 +1,64 @@
+"""A whole node dies at a failpoint while a client puts: what was answered is there afterwards."""
+
+import signal
+
+import grpc
+import pytest
+
+from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
+from taskraft.v1 import task_service_pb2 as pb
+from tools.local_cluster import LocalCluster
+
+
+def put_until_it_dies(address):
+    """Put one task after the other; return the numbers of those that were answered."""
+    answered = []
+    with grpc.insecure_channel(address) as channel:
+        tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFO)
+        create = tube_service_pb2.CreateTubeRequest(tube=tube)
+        tube_service_pb2_grpc.TubeServiceStub(channel).CreateTube(create, timeout=20)
+        tasks = task_service_pb2_grpc.TaskServiceStub(channel)
+        for number in range(1000):
+            spec = task_pb2.TaskSpec(payload=b"%d" % number)
+            try:
+                tasks.PutTasks(pb.PutTasksRequest(tube="t", tasks=[spec]), timeout=20)
+            except grpc.RpcError:
+                return answered
+            answered.append(number)
+    raise AssertionError("the failpoint was never crossed")
+
+
+def found(address):
+    """Return the numbers of all tasks."""
+    with grpc.insecure_channel(address) as channel:
+        tasks = task_service_pb2_grpc.TaskServiceStub(channel)
+        taken = tasks.TakeTasks(
+            pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=1000), timeout=20
+        )
+        return [int(task.spec.payload) for task in taken.tasks]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "append.after_write=kill@40",
+        "append.after_sync=kill@40",
+        "state.after_write=kill@5",
+    ],
+)
+def test_what_was_answered_survives_the_death_of_the_only_node(tmp_path, rules):
+    cluster = LocalCluster(1, tmp_path / "c", settings={"TASKRAFT_FAILPOINTS": rules})
+    (node,) = cluster.nodes
+    try:
+        node.start()
+        cluster.wait_ready()
+        answered = put_until_it_dies(node.address)
+        assert node._process.wait(20) == -signal.SIGKILL
+        node.environment = {**node.environment, "TASKRAFT_FAILPOINTS": ""}
+        node.start()
+        cluster.wait_ready()
+        there = found(node.address)
+        # One more may be there: its answer was on the way.
+        assert there in (answered, [*answered, len(answered)])
+    finally:
+        cluster.close()
