@@ -227,3 +227,20 @@ async def test_a_killed_leader_loses_no_put_and_no_acknowledgement(tmp_path):
         assert sorted(put) == list(range(1, TASKS + 1)), "every put has one effect"
         assert sorted(seen) == sorted(put), "every task was acknowledged once"
         assert (statistics.tasks.total, statistics.calls.put) == (0, TASKS)
+
+
+def test_a_tube_has_a_profile_and_changes_in_use(client):
+    name = f"tube-{uuid.uuid4()}"
+    tube = client.create_tube(name, profile="t15", ttr="5s")
+    assert (tube.profile, tube.options.priority, tube.options.ttr_ms) == ("t15", 127, 5_000)
+    tube = client.update_tube(name, ttr="7s", take_paused=True, on_ack="keep")
+    assert (tube.options.ttr_ms, tube.options.take_paused) == (7_000, True)
+    client.tube(name).put("x")
+    assert client.tube(name).take(wait=0) is None
+    tube = client.update_tube(name, reset=["ttr", "take_paused"])
+    assert (tube.options.ttr_ms, tube.options.take_paused) == (60_000, False)
+    assert client.tube(name).take(wait=0) is not None
+    with pytest.raises(errors.InvalidField):
+        client.update_tube(name, priority_order="lower_first")
+    with pytest.raises(TypeError, match="no option colour"):
+        client.update_tube(name, reset=["colour"])

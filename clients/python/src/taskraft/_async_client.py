@@ -13,7 +13,7 @@ from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connectio
 from taskraft._durations import Duration
 from taskraft._joiner import raise_refused
 from taskraft._subscription import AsyncSubscription, SubscribeOptions
-from taskraft._tubes import Kind, TubeSettings, create_request
+from taskraft._tubes import Kind, TubeSettings, create_request, update_request
 from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class AsyncClient:
         kind: Kind = "fifottl",
         *,
         if_not_exists: bool = False,
+        profile: str = "",
         timeout: Duration | None = None,
         **settings: Unpack[TubeSettings],
     ) -> tube_service_pb2.Tube:
@@ -137,15 +138,44 @@ class AsyncClient:
             name: 1 to 128 letters, digits, "_", "-", "." and ":".
             kind: What it does besides strict order.
             if_not_exists: Return the existing tube if there is one of this name.
+            profile: Defaults of an older system: "tarantool", "xqueue", "t15" or "rsqueue".
             timeout: How long to try.
             **settings: See `TubeSettings`.
 
         Raises:
             TubeExists: There is one of this name.
         """
-        request = create_request(name, kind, if_not_exists=if_not_exists, settings=settings)
+        request = create_request(
+            name, kind, if_not_exists=if_not_exists, profile=profile, settings=settings
+        )
         response = await self._connection.call(
             lambda node: node.tubes.CreateTube, request, timeout=timeout
+        )
+        return response.tube
+
+    async def update_tube(
+        self,
+        name: str,
+        *,
+        reset: Iterable[str] = (),
+        timeout: Duration | None = None,
+        **settings: Unpack[TubeSettings],
+    ) -> tube_service_pb2.Tube:
+        """Change options of a tube while it is in use, all or none; return it as it is now.
+
+        Args:
+            name: Of the tube.
+            reset: Options that get back their default.
+            timeout: How long to try.
+            **settings: See `TubeSettings`.
+
+        Raises:
+            InvalidField: An option is fixed, or out of range.
+            TubeBusy: An option can change only while the tube is empty.
+        """
+        request = update_request(name, reset=reset, settings=settings)
+        response = await self._connection.call(
+            lambda node: node.tubes.UpdateTube, request, timeout=timeout
         )
         return response.tube
 

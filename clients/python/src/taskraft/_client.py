@@ -132,14 +132,33 @@ class Client:
         kind: Kind = "fifottl",
         *,
         if_not_exists: bool = False,
+        profile: str = "",
         timeout: Duration | None = None,
         **settings: Unpack[TubeSettings],
     ) -> tube_service_pb2.Tube:
         """Create a tube and return it as it is now; see `AsyncClient.create_tube`."""
         return self._portal.run(
             self._client.create_tube(
-                name, kind, if_not_exists=if_not_exists, timeout=timeout, **settings
+                name,
+                kind,
+                if_not_exists=if_not_exists,
+                profile=profile,
+                timeout=timeout,
+                **settings,
             )
+        )
+
+    def update_tube(
+        self,
+        name: str,
+        *,
+        reset: Iterable[str] = (),
+        timeout: Duration | None = None,
+        **settings: Unpack[TubeSettings],
+    ) -> tube_service_pb2.Tube:
+        """Change options of a tube while it is in use; see `AsyncClient.update_tube`."""
+        return self._portal.run(
+            self._client.update_tube(name, reset=reset, timeout=timeout, **settings)
         )
 
     def drop_tube(self, name: str, *, force: bool = False, timeout: Duration | None = None) -> int:

@@ -1,9 +1,11 @@
-"""Describe a tube that shall be created."""
+"""Describe a tube that shall be created or changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias, TypedDict
+
+from google.protobuf import field_mask_pb2
 
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds
@@ -95,9 +97,39 @@ _CHOICES: Final = (
 
 
 def create_request(
-    name: str, kind: Kind, *, if_not_exists: bool, settings: TubeSettings
+    name: str, kind: Kind, *, if_not_exists: bool, profile: str, settings: TubeSettings
 ) -> tube_service_pb2.CreateTubeRequest:
     """Return the request that creates a tube."""
+    return tube_service_pb2.CreateTubeRequest(
+        request_id=new_request_id(),
+        tube=tube_service_pb2.Tube(
+            name=name,
+            kind=tube_service_pb2.Tube.Kind.Value(kind.upper()),
+            options=_options(settings),
+        ),
+        if_not_exists=if_not_exists,
+        profile=profile,
+    )
+
+
+def update_request(
+    name: str, *, reset: Iterable[str], settings: TubeSettings
+) -> tube_service_pb2.UpdateTubeRequest:
+    """Return the request that sets some options of a tube, and gives others their default."""
+    fields = dict(_DURATIONS)
+    unknown = [option for option in reset if option not in TubeSettings.__annotations__]
+    if unknown:
+        raise TypeError(f"a tube has no option {', '.join(sorted(unknown))}")
+    paths = [fields.get(option, option) for option in (*settings, *reset)]
+    return tube_service_pb2.UpdateTubeRequest(
+        request_id=new_request_id(),
+        name=name,
+        options=_options(settings),
+        update_mask=field_mask_pb2.FieldMask(paths=paths),
+    )
+
+
+def _options(settings: TubeSettings) -> tube_service_pb2.TubeOptions:
     given: dict[str, object] = dict(settings)
     unknown = given.keys() - TubeSettings.__annotations__.keys()
     if unknown:
@@ -115,10 +147,4 @@ def create_request(
     options.subqueue_weights.update(settings.get("subqueue_weights", {}))
     if "retry" in settings:
         options.retry.CopyFrom(settings["retry"].message())
-    return tube_service_pb2.CreateTubeRequest(
-        request_id=new_request_id(),
-        tube=tube_service_pb2.Tube(
-            name=name, kind=tube_service_pb2.Tube.Kind.Value(kind.upper()), options=options
-        ),
-        if_not_exists=if_not_exists,
-    )
+    return options
