@@ -6,7 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from service.queue.commands import State
-from service.queue.life_cycle import GONE, STATES, EventKind
+from service.queue.life_cycle import FINISHED, GONE, STATES, EventKind
 from service.queue.values import value
 
 if TYPE_CHECKING:
@@ -15,18 +15,25 @@ if TYPE_CHECKING:
 STATE_COUNT: Final = len(STATES)
 KIND_COUNT: Final = max(EventKind) + 1
 
-_record = Struct(f">{STATE_COUNT + KIND_COUNT + STATE_COUNT * STATE_COUNT + 1}Q")
+_record = Struct(f">{STATE_COUNT + KIND_COUNT + STATE_COUNT * STATE_COUNT + 2}Q")
+
+_IS_END: Final = tuple(
+    from_state not in FINISHED and (to_state is GONE or to_state in FINISHED)
+    for from_state in STATES
+    for to_state in STATES
+)
+"""By transition: whether a task that makes it has ended, if it has not gone to another tube."""
 
 
 class Counters:
     """Counters of one tube: lists of numbers, so that a batch costs a few additions.
 
     ``states`` by state; ``calls`` by kind of event; ``transitions`` by ``from_state * 8 +
-    to_state``.
+    to_state``; ``finished``: tasks that ended, once each time that they do.
     """
 
     RECORD_BYTES: ClassVar[int] = _record.size
-    __slots__ = ("calls", "payload_bytes", "states", "transitions")
+    __slots__ = ("calls", "finished", "payload_bytes", "states", "transitions")
 
     def __init__(self) -> None:
         """Count from zero."""
@@ -34,6 +41,7 @@ class Counters:
         self.calls = [0] * KIND_COUNT
         self.transitions = [0] * (STATE_COUNT * STATE_COUNT)
         self.payload_bytes = 0
+        self.finished = 0
 
     def count(
         self,
@@ -48,8 +56,11 @@ class Counters:
         self.states[to_state] += tasks
         self.states[GONE] = 0
         self.calls[kind] += tasks
-        self.transitions[from_state * STATE_COUNT + to_state] += tasks
+        place = from_state * STATE_COUNT + to_state
+        self.transitions[place] += tasks
         self.payload_bytes += payload_bytes
+        if _IS_END[place] and kind is not EventKind.MOVE:
+            self.finished += tasks
 
     def emptied(self) -> Counters:
         """Return the counters after the removal of all tasks."""
@@ -57,13 +68,16 @@ class Counters:
         counters.calls = list(self.calls)
         counters.calls[EventKind.TRUNCATE] += sum(self.states)
         counters.transitions = list(self.transitions)
+        counters.finished = self.finished
         for state in STATES:
             counters.transitions[state * STATE_COUNT + GONE] += self.states[state]
         return counters
 
     def record(self) -> bytes:
         """Return the counters as they are written with the tube."""
-        return _record.pack(*self.states, *self.calls, *self.transitions, self.payload_bytes)
+        return _record.pack(
+            *self.states, *self.calls, *self.transitions, self.payload_bytes, self.finished
+        )
 
     @classmethod
     def read(cls, record: bytes, start: int) -> Counters:
@@ -72,8 +86,8 @@ class Counters:
         counters = cls()
         counters.states = numbers[:STATE_COUNT]
         counters.calls = numbers[STATE_COUNT : STATE_COUNT + KIND_COUNT]
-        counters.transitions = numbers[STATE_COUNT + KIND_COUNT : -1]
-        counters.payload_bytes = numbers[-1]
+        counters.transitions = numbers[STATE_COUNT + KIND_COUNT : -2]
+        counters.payload_bytes, counters.finished = numbers[-2:]
         return counters
 
     def add(self, other: Counters) -> None:
@@ -82,6 +96,7 @@ class Counters:
         self.calls = [a + b for a, b in zip(self.calls, other.calls, strict=True)]
         self.transitions = [a + b for a, b in zip(self.transitions, other.transitions, strict=True)]
         self.payload_bytes += other.payload_bytes
+        self.finished += other.finished
 
 
 @value
@@ -97,8 +112,9 @@ class Transition:
 class TubeStatistics:
     """Counts of one tube, or of all (``tube`` empty).
 
-    ``finished``: tasks that left for good, acknowledged, deleted or expired. ``oldest_ready_ms``:
-    when the task that is next to be taken became ready, 0 where none is.
+    ``finished``: tasks that ended, kept or not: acknowledged, failed for good, deleted or expired;
+    not those that went with their tube's content. ``oldest_ready_ms``: when the task that is next
+    to be taken became ready, 0 where none is.
     """
 
     tube: str
@@ -127,7 +143,7 @@ def statistics_of(tube: str, counters: Counters, oldest_ready_ms: int) -> TubeSt
             for place, count in enumerate(counters.transitions)
             if count
         ),
-        calls[EventKind.ACK] + calls[EventKind.DELETE] + calls[EventKind.TTL_EXPIRED],
+        counters.finished,
         counters.payload_bytes,
         oldest_ready_ms,
     )

@@ -912,6 +912,14 @@ class TubeStatistics(_message.Message):
         TRUNCATE_FIELD_NUMBER: _builtins.int
         FINISHED_FIELD_NUMBER: _builtins.int
         RELEASE_ALL_FIELD_NUMBER: _builtins.int
+        MOVE_FIELD_NUMBER: _builtins.int
+        SNATCH_FIELD_NUMBER: _builtins.int
+        RESTART_FIELD_NUMBER: _builtins.int
+        SWITCH_FIELD_NUMBER: _builtins.int
+        CANCEL_FIELD_NUMBER: _builtins.int
+        UPDATE_FIELD_NUMBER: _builtins.int
+        GROUP_START_FIELD_NUMBER: _builtins.int
+        RETENTION_FIELD_NUMBER: _builtins.int
         put: _builtins.int
         """Put."""
         take: _builtins.int
@@ -941,9 +949,25 @@ class TubeStatistics(_message.Message):
         truncate: _builtins.int
         """Removed by Truncate."""
         finished: _builtins.int
-        """Left the tube for good: acknowledged, deleted or expired."""
+        """Ended, kept or not: acknowledged, failed for good, deleted or expired. Not those of Truncate."""
         release_all: _builtins.int
         """Released by ReleaseAll."""
+        move: _builtins.int
+        """Came from another tube, or went to one."""
+        snatch: _builtins.int
+        """Taken from their holders."""
+        restart: _builtins.int
+        """Started again."""
+        switch: _builtins.int
+        """Moved to another state by an administrator."""
+        cancel: _builtins.int
+        """Their holders were asked to stop."""
+        update: _builtins.int
+        """Changed."""
+        group_start: _builtins.int
+        """Let go when their group was started."""
+        retention: _builtins.int
+        """Removed when the time that they were kept was over."""
         def __init__(
             self,
             *,
@@ -963,10 +987,18 @@ class TubeStatistics(_message.Message):
             truncate: _builtins.int = ...,
             finished: _builtins.int = ...,
             release_all: _builtins.int = ...,
+            move: _builtins.int = ...,
+            snatch: _builtins.int = ...,
+            restart: _builtins.int = ...,
+            switch: _builtins.int = ...,
+            cancel: _builtins.int = ...,
+            update: _builtins.int = ...,
+            group_start: _builtins.int = ...,
+            retention: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "delay", b"delay", "delete", b"delete", "finished", b"finished", "kick", b"kick", "put", b"put", "release", b"release", "release_all", b"release_all", "session_release", b"session_release", "startup_release", b"startup_release", "take", b"take", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttr", b"ttr"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "cancel", b"cancel", "delay", b"delay", "delete", b"delete", "finished", b"finished", "group_start", b"group_start", "kick", b"kick", "move", b"move", "put", b"put", "release", b"release", "release_all", b"release_all", "restart", b"restart", "retention", b"retention", "session_release", b"session_release", "snatch", b"snatch", "startup_release", b"startup_release", "switch", b"switch", "take", b"take", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttr", b"ttr", "update", b"update"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
