@@ -31,8 +31,10 @@ _MAPPED: Final = (
     schedule_service_pb2.UpdateScheduleRequest,
     group_service_pb2.CreateGroupRequest,
     task_service_pb2.ExecuteBatchRequest,
+    task_service_pb2.KickTasksRequest,
+    task_service_pb2.UpdateTasksRequest,
 )
-"""Requests that hold a map; a put may hold some too."""
+"""Requests that hold a map; puts and settlements may hold some too."""
 
 
 @value
@@ -55,13 +57,21 @@ def request_hash(request: Message, raw: bytes) -> int:
     Messages with maps are hashed in a fixed order of their keys, since some languages write a map
     in a new order each time, also when they repeat a request.
     """
-    has_maps = isinstance(request, _MAPPED) or (
-        isinstance(request, task_service_pb2.PutTasksRequest)
-        and any(plain_payload_bytes(body) is None for body in bodies(raw))
-    )
-    ordered = request.SerializeToString(deterministic=True) if has_maps else raw
+    ordered = request.SerializeToString(deterministic=True) if _has_maps(request, raw) else raw
     digest = hashlib.blake2b(ordered, digest_size=_HASH_BYTES).digest()
     return int.from_bytes(digest, "little") or 1
+
+
+def _has_maps(request: Message, raw: bytes) -> bool:
+    """Tell whether a request may hold a map."""
+    if isinstance(request, task_service_pb2.PutTasksRequest):
+        return any(plain_payload_bytes(body) is None for body in bodies(raw))
+    if isinstance(request, task_service_pb2.SettleTasksRequest):
+        return any(
+            one.release.HasField("update") or one.bury.HasField("update")
+            for one in request.settlements
+        )
+    return isinstance(request, _MAPPED)
 
 
 def record(form: Form[M], message: M, raw: bytes, hash_of_request: int = 0) -> Recorded:

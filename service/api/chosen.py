@@ -27,6 +27,7 @@ Counting: TypeAlias = (
     type[pb.KickTasksResponse]
     | type[pb.BuryTasksResponse]
     | type[pb.DeleteTasksResponse]
+    | type[pb.UpdateTasksResponse]
     | type[pb.SnatchTasksResponse]
     | type[pb.RestartTasksResponse]
     | type[pb.SwitchTasksResponse]
@@ -40,6 +41,9 @@ def chosen_tasks(mutations: Mutations, payload_bytes_max: int) -> Sequence[AnyUn
     def check_kick(request: pb.KickTasksRequest) -> None:
         checks.check_kick(request, payload_bytes_max)
 
+    def check_update(request: pb.UpdateTasksRequest) -> None:
+        checks.check_update(request, payload_bytes_max)
+
     def method(name: str, form: Form[M], check: Callable[[M], None], answer: Answer) -> AnyUnary:
         async def handle(call: Call[M]) -> Message:
             check(call.request)
@@ -51,6 +55,7 @@ def chosen_tasks(mutations: Mutations, payload_bytes_max: int) -> Sequence[AnyUn
         method("KickTasks", forms.KICK, check_kick, _count(pb.KickTasksResponse)),
         method("BuryTasks", forms.BURY, checks.check_bury, _count(pb.BuryTasksResponse)),
         method("DeleteTasks", forms.DELETE, checks.check_delete, _count(pb.DeleteTasksResponse)),
+        method("UpdateTasks", forms.UPDATE, check_update, _count(pb.UpdateTasksResponse)),
         method("SnatchTasks", forms.SNATCH, checks.check_snatch, _count(pb.SnatchTasksResponse)),
         method("RestartTasks", forms.RESTART, checks.check_snatch, _count(pb.RestartTasksResponse)),
         method("SwitchTasks", forms.SWITCH, checks.check_switch, _count(pb.SwitchTasksResponse)),

@@ -6,6 +6,7 @@ from service import limits
 from service.api.listing import ORDERS
 from service.api.settle_checks import check_failure
 from service.api.update_checks import check_transition_update
+from service.api.update_checks import check_update as check_task_update
 from service.api.violations import Violations
 from service.filter_text import FilterMalformed, read_filter
 from service.forms.selection import is_empty
@@ -124,6 +125,16 @@ def check_delete(request: pb.DeleteTasksRequest | pb.CancelTasksRequest) -> None
     wrong.raise_any()
 
 
+def check_update(request: pb.UpdateTasksRequest, payload_bytes_max: int) -> None:
+    """Refuse a change of tasks that breaks a limit."""
+    wrong = _begun(request)
+    if request.update == task_pb2.TaskUpdate():
+        wrong.add("update", "changes nothing")
+    check_task_update(wrong, "update", request.update, payload_bytes_max)
+    check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+    wrong.raise_any()
+
+
 def check_snatch(request: pb.SnatchTasksRequest | pb.RestartTasksRequest) -> None:
     """Refuse a snatch, or a restart, that breaks a limit."""
     wrong = _begun(request)
@@ -154,6 +165,7 @@ def _begun(
         pb.KickTasksRequest
         | pb.BuryTasksRequest
         | pb.DeleteTasksRequest
+        | pb.UpdateTasksRequest
         | pb.SnatchTasksRequest
         | pb.RestartTasksRequest
         | pb.SwitchTasksRequest

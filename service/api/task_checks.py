@@ -52,8 +52,12 @@ def check_spec(
     wrong.not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
     if spec.position not in POSITIONS:
         wrong.add(f"{path}.position", f"{spec.position} is unknown")
-    wrong.not_yet(f"{path}.unique_key", asked=bool(spec.unique_key))
-    wrong.not_yet(f"{path}.on_conflict", asked=spec.on_conflict != 0)
+    if spec.unique_key:
+        wrong.key(f"{path}.unique_key", spec.unique_key)
+    if spec.on_conflict not in type(spec).OnConflict.values():
+        wrong.add(f"{path}.on_conflict", f"{spec.on_conflict} is unknown")
+    elif spec.on_conflict and not spec.unique_key:
+        wrong.add(f"{path}.on_conflict", "given without unique_key")
     wrong.text(f"{path}.group", spec.group, limits.NAME_BYTES_MAX)
     if spec.HasField("retry"):
         check_retry(wrong, f"{path}.retry", spec.retry)

@@ -13,7 +13,7 @@ from service.forms.batch import BATCH
 from service.forms.circulation import BURY, DELETE, KICK
 from service.forms.form import Form
 from service.forms.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
-from service.forms.intervention import CANCEL, RESTART, SNATCH, SWITCH
+from service.forms.intervention import CANCEL, RESTART, SNATCH, SWITCH, UPDATE
 from service.forms.put import PUT, bodies, new_task, payload_bytes, plain_payload_bytes
 from service.forms.schedules import (
     CREATE_SCHEDULE,
@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     KICK.number: KICK.decode,
     BURY.number: BURY.decode,
     DELETE.number: DELETE.decode,
+    UPDATE.number: UPDATE.decode,
     SNATCH.number: SNATCH.decode,
     RESTART.number: RESTART.decode,
     SWITCH.number: SWITCH.decode,
@@ -108,6 +109,7 @@ __all__ = [
     "TAKE",
     "TRIM_FEED",
     "TRUNCATE_TUBE",
+    "UPDATE",
     "UPDATE_SCHEDULE",
     "UPDATE_TUBE",
     "Form",

@@ -6,8 +6,19 @@ from typing import Final
 
 from service.forms.form import IN_LOG, Form
 from service.forms.selection import selector_of
+from service.forms.update import task_update
 from service.queue import commands as core
 from taskraft.v1 import task_service_pb2 as pb
+
+
+def _update(request: pb.UpdateTasksRequest, _raw: bytes, hash_: int) -> core.UpdateTasks:
+    return core.UpdateTasks(
+        tube=request.tube,
+        selector=selector_of(request.selector),
+        update=task_update(request.update),
+        request_id=request.request_id,
+        request_hash=hash_,
+    )
 
 
 def _snatch(request: pb.SnatchTasksRequest, _raw: bytes, hash_: int) -> core.Snatch:
@@ -35,6 +46,7 @@ def _cancel(request: pb.CancelTasksRequest, _raw: bytes, hash_: int) -> core.Can
     return core.Cancel(request.tube, selector_of(request.selector), request.request_id, hash_)
 
 
+UPDATE: Final = Form(IN_LOG.UPDATE_FIELD_NUMBER, pb.UpdateTasksRequest, _update)
 SNATCH: Final = Form(IN_LOG.SNATCH_FIELD_NUMBER, pb.SnatchTasksRequest, _snatch)
 RESTART: Final = Form(IN_LOG.RESTART_FIELD_NUMBER, pb.RestartTasksRequest, _restart)
 SWITCH: Final = Form(IN_LOG.SWITCH_FIELD_NUMBER, pb.SwitchTasksRequest, _switch)

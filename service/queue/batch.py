@@ -25,6 +25,7 @@ from service.queue.commands import (
     Release,
     Settle,
 )
+from service.queue.intake import existing_task
 from service.queue.life_cycle import BURIED, DELAYED, READY
 from service.queue.put import paused, put, task_refusal
 from service.queue.refusals import delay_unsuitable, wrong_state
@@ -32,7 +33,7 @@ from service.queue.selection import named
 from service.queue.settle import first_refusal, settle_checked
 
 if TYPE_CHECKING:
-    from service.queue.commands import BatchOperation, BatchOutcome
+    from service.queue.commands import BatchOperation, BatchOutcome, NewTask
     from service.queue.ledger import Ledger
     from service.queue.task import Task
     from service.queue.tube import Tube
@@ -84,6 +85,9 @@ class _Check:
         self._named: set[tuple[int, int]] = set()
         self._coming: dict[str, list[int]] = {}
         """By tube: tasks and bytes that come, less those that leave."""
+        self._keys: set[tuple[int, tuple[str, ...]]] = set()
+        self._freed: set[tuple[int, tuple[str, ...]]] = set()
+        """Unique keys that are put, and those that are free before they are; by tube."""
 
     def operation(self, operation: BatchOperation) -> Refusal | None:
         """Return why an operation cannot be done, or None."""
@@ -131,12 +135,39 @@ class _Check:
         if tube.options.put_paused:
             return paused(tube)
         for item, task in enumerate(command.tasks):
-            refusal = task_refusal(self._ledger, tube, task)
+            refusal = task_refusal(self._ledger, tube, task) or self._new(tube, task)
             if refusal is not None:
                 metadata = {**refusal.metadata, "item": str(item)}
                 return Refusal(refusal.reason, refusal.message, metadata, refusal.violations)
-            self._comes(tube.name, task.payload_bytes)
         return None
+
+    def _new(self, tube: Tube, task: NewTask) -> Refusal | None:
+        """Return why a new task may not have its unique key, or None.
+
+        A key that an earlier operation of the batch makes free may be used again; but each key is
+        put once.
+        """
+        key = (tube.number, task.unique_key)
+        if task.unique_key and key not in self._freed:
+            if key in self._keys:
+                text = "a unique key is put twice in one batch"
+                return Refusal(Reason.INVALID_FIELD, text, {"field": "operations"})
+            self._keys.add(key)
+            existing = existing_task(self._ledger, tube, task, {})
+            if isinstance(existing, Refusal):
+                return existing
+            if existing is not None:
+                there = self._ledger.find(tube, existing)
+                return self._name(there) if there is not None else None
+        self._freed.discard(key)
+        self._keys.add(key)
+        self._comes(tube.name, task.payload_bytes)
+        return None
+
+    def _ends(self, task: Task) -> None:
+        """Note that an operation ends a task, whose unique key is free from then on."""
+        if task.extras.unique_key:
+            self._freed.add((task.tube.number, task.extras.unique_key))
 
     def _settle(self, command: Settle) -> Refusal | None:
         refusal = first_refusal(self._ledger, command)
@@ -148,6 +179,8 @@ class _Check:
                 refusal = self._name(task)
                 if refusal is not None:
                     return refusal
+                if isinstance(settlement, Ack):
+                    self._ends(task)
                 if isinstance(settlement, Ack) and leaves_on_ack(task.tube, settlement):
                     self._comes(task.tube.name, task.payload_bytes, -1)
                 elif isinstance(settlement, Release) and settlement.move_to:
@@ -187,6 +220,7 @@ class _Check:
             case Bury():
                 return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
             case Delete():
+                self._ends(task)
                 self._comes(tube.name, task.payload_bytes, -1)
                 return None
             case _:

@@ -19,6 +19,7 @@ from service.queue.keys import (
 from service.queue.life_cycle import GONE, READY, TAKEN
 from service.queue.settings import write_settings
 from service.queue.store import RangeDeletion
+from service.queue.task import Stored
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -88,25 +89,34 @@ def _write_task(task: Task, writes: list[Write]) -> None:
         if timer:
             writes.append((timer, b""))
     else:
-        if apart != written[2]:  # the content was changed
-            assert task.body is not None
-            writes.append((body_key(number, task_id), task.body if apart else None))
+        _write_body(task, written[2], writes)
         for old, new, content in ((written[0], place, holder), (written[1], timer, b"")):
             if old != new:
                 if old:
                     writes.append((old, None))
                 if new:
                     writes.append((new, content))
-    task.written = (place, timer, apart)
+    task.written = (place, timer, Stored.CURRENT if apart else Stored.NOTHING)
+
+
+def _write_body(task: Task, stored: Stored, writes: list[Write]) -> None:
+    """Bring a content under its own key up to date, or delete it where it has become short."""
+    key = body_key(task.tube.number, task.id)
+    if not task.is_body_apart:
+        if stored is not Stored.NOTHING:
+            writes.append((key, None))
+    elif stored is not Stored.CURRENT:
+        assert task.body is not None
+        writes.append((key, task.body))
 
 
 def _delete_task(task: Task, writes: list[Write]) -> None:
     """Delete all keys of a task that is gone."""
     assert task.written is not None
     number, task_id = task.tube.number, task.id
-    place, timer, apart = task.written
+    place, timer, stored = task.written
     writes.append((task_key(number, task_id), None))
-    if apart:
+    if stored is not Stored.NOTHING:
         writes.append((body_key(number, task_id), None))
     writes.extend((key, None) for key in (place, timer) if key)
 

@@ -47,7 +47,7 @@ class Operation(IntEnum):
 
     EXHAUST stands for a counted hand-back that uses the attempts up, MOVE for what brings a task
     to another tube: a release, or giving up where there is a dead-letter tube. TTL_END is limited
-    to the states of the tube's ``ttl_scope``.
+    to the states of the tube's ``ttl_scope``. REPLACE stands for a put with the task's unique key.
     """
 
     PUT = 0
@@ -89,6 +89,11 @@ class Operation(IntEnum):
     SWITCH_DONE = 57
     SWITCH_ZOMBIE = 58
     CANCEL = 59
+    UPDATE = 60
+    UPDATE_DELAYED = 61
+    UPDATE_UNDELAYED = 62
+    REPLACE = 63
+    REPLACE_DELAYED = 64
 
 
 GONE: Final = State.GONE
@@ -204,5 +209,21 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (DELAYED, Operation.CANCEL): GONE,
     (BURIED, Operation.CANCEL): GONE,
     (TAKEN, Operation.CANCEL): TAKEN,
+    (HELD, Operation.UPDATE): HELD,
+    (READY, Operation.UPDATE): READY,
+    (DELAYED, Operation.UPDATE): DELAYED,
+    (BURIED, Operation.UPDATE): BURIED,
+    (READY, Operation.UPDATE_DELAYED): DELAYED,
+    (READY, Operation.UPDATE_UNDELAYED): READY,
+    (DELAYED, Operation.UPDATE_DELAYED): DELAYED,
+    (DELAYED, Operation.UPDATE_UNDELAYED): READY,
+    (READY, Operation.REPLACE): READY,
+    (READY, Operation.REPLACE_DELAYED): DELAYED,
+    (DELAYED, Operation.REPLACE): READY,
+    (DELAYED, Operation.REPLACE_DELAYED): DELAYED,
+    (BURIED, Operation.REPLACE): READY,
+    (BURIED, Operation.REPLACE_DELAYED): DELAYED,
+    (HELD, Operation.REPLACE): HELD,
+    (HELD, Operation.REPLACE_DELAYED): HELD,
 }
 """From a state by an operation to a state."""

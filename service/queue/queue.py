@@ -65,6 +65,7 @@ from service.queue.commands import (
     TruncateTube,
     TubeResult,
     UpdateSchedule,
+    UpdateTasks,
     UpdateTube,
 )
 from service.queue.driver import NO_DRIVERS
@@ -100,6 +101,7 @@ from service.queue.settle import settle
 from service.queue.take import take
 from service.queue.tube_update import update_tube
 from service.queue.tubes import clear_away, create_tube, drop_tube, truncate_tube
+from service.queue.update import update_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -231,6 +233,8 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return bury(ledger, command)
         case Delete():
             return delete(ledger, command)
+        case UpdateTasks():
+            return update_tasks(ledger, command)
         case Snatch():
             return snatch(ledger, command)
         case Restart():

@@ -32,12 +32,12 @@ def wrong_state(task: Task) -> Refusal:
     )
 
 
-def key_taken(task: Task) -> Refusal:
+def key_taken(task_id: int) -> Refusal:
     """Say that an unfinished task has the unique key."""
     return Refusal(
         Reason.KEY_TAKEN,
-        f"task {task.id} has this key and is not finished",
-        {"task_id": str(task.id), "state": task.state.name},
+        f"task {task_id} has this key and is not finished",
+        {"task_id": str(task_id)},
     )
 
 

@@ -5,6 +5,7 @@ A task is a mutable object of the pure core; what leaves the core are ``TaskView
 
 from __future__ import annotations
 
+from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -36,6 +37,14 @@ BODY_INLINE_BYTES_MAX: Final = 1024
 _record = Struct(">BBqqqqqqqqqIQQQIHH")
 _BODY_APART: Final = 1
 _HAS_EXTRAS: Final = 2
+
+
+class Stored(IntEnum):
+    """What the store has of a content that is kept under a key of its own."""
+
+    NOTHING = 0
+    CURRENT = 1
+    OUTDATED = 2
 
 
 class Terms(NamedTuple):
@@ -125,7 +134,7 @@ class Task:
         self.extras: Extras = NO_EXTRAS
         self.timer: Entry | None = None
         self.dirty = True
-        self.written: tuple[bytes, bytes, bool] | None = None
+        self.written: tuple[bytes, bytes, Stored] | None = None
 
     @property
     def buried_order(self) -> Entry:
@@ -281,6 +290,6 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
     task.token = token
     task.extras = extras
     task.timer = task.due()
-    task.written = (*task.keys(), bool(flags & _BODY_APART))
+    task.written = (*task.keys(), Stored.CURRENT if flags & _BODY_APART else Stored.NOTHING)
     task.dirty = False
     return task, session_number

@@ -6,16 +6,24 @@ takes it over; to live again it needs the key back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from service.queue.life_cycle import FINISHED
 from service.queue.refusals import key_taken
 
 if TYPE_CHECKING:
-    from service.queue.commands import Refusal
+    from service.queue.commands import NewTask, Refusal
     from service.queue.ledger import Ledger
     from service.queue.task import Task
     from service.queue.tube import Tube
+
+
+class Conflict(NamedTuple):
+    """An item of a put whose key is in use, and the task that stands in for it."""
+
+    place: int
+    task_id: int
+    new: NewTask
 
 
 def holder(ledger: Ledger, tube: Tube, key: tuple[str, ...]) -> Task | None:
@@ -30,6 +38,6 @@ def reclaim(ledger: Ledger, task: Task) -> Refusal | None:
         return None
     other = holder(ledger, task.tube, key)
     if other is not None and other.id != task.id and other.state not in FINISHED:
-        return key_taken(other)
+        return key_taken(other.id)
     ledger.unique_keys.claim(task.tube.number, key, task.id)
     return None

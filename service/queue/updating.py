@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from service.queue.commands import Reason, Refusal
 from service.queue.instants import after
+from service.queue.task import Stored
 
 if TYPE_CHECKING:
     from service.queue.commands import TaskUpdate
+    from service.queue.editor import Edited
     from service.queue.ledger import Ledger
     from service.queue.task import Task
 
@@ -59,17 +61,19 @@ def update_task(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
 
 
 def _edit(ledger: Ledger, task: Task, change: bytes) -> None:
-    """Change a task's content, and everything that counts its bytes."""
-    resident_bytes = len(task.body or b"")
     edited = ledger.editor(ledger.body(task), change)
     assert not isinstance(edited, Refusal), "unsuitable_update was not asked"
-    body, payload_bytes = edited
-    task.body = body
-    ledger.resident_bytes += len(body) - resident_bytes
+    replace_body(ledger, task, edited)
+
+
+def replace_body(ledger: Ledger, task: Task, edited: Edited) -> None:
+    """Give a task other content, and correct everything that counts its bytes."""
+    ledger.touch_task(task)
     ledger.touch_tube(task.tube)
-    task.tube.counters.payload_bytes += payload_bytes - task.payload_bytes
-    task.payload_bytes = payload_bytes
-    if task.is_body_apart and task.written is not None:
-        # The store knows another content under its key, or none: the next batch writes this one.
+    ledger.resident_bytes += len(edited.body) - len(task.body or b"")
+    task.tube.counters.payload_bytes += edited.payload_bytes - task.payload_bytes
+    task.body = edited.body
+    task.payload_bytes = edited.payload_bytes
+    if task.written is not None and task.written[2] is Stored.CURRENT:
         place, timer, _ = task.written
-        task.written = (place, timer, False)
+        task.written = (place, timer, Stored.OUTDATED)

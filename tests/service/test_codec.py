@@ -199,8 +199,7 @@ def test_every_kind_of_command_has_a_form():
         for field in log_pb2.Command.DESCRIPTOR.oneofs[0].fields
         if field.number in numbers
     }
-    # This exists in the log's format already and in the core not yet.
-    assert kinds - covered == {"update"}
+    assert kinds - covered == set()
     assert len(covered) == len(core.Command.__args__)
 
 

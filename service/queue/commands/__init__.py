@@ -148,6 +148,7 @@ Command: TypeAlias = (
     | Kick
     | Bury
     | Delete
+    | UpdateTasks
     | Snatch
     | Restart
     | Switch

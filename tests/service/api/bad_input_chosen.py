@@ -9,6 +9,7 @@ CHANGES = {
     "KickTasks": pb.KickTasksRequest,
     "BuryTasks": pb.BuryTasksRequest,
     "DeleteTasks": pb.DeleteTasksRequest,
+    "UpdateTasks": pb.UpdateTasksRequest,
     "SnatchTasks": pb.SnatchTasksRequest,
     "RestartTasks": pb.RestartTasksRequest,
     "SwitchTasks": pb.SwitchTasksRequest,
@@ -44,6 +45,8 @@ SELECTORS = [
 def request(method, tube="emails", selector=None, **fields):
     if method == "SwitchTasks":
         fields = {"state": task_pb2.Task.READY, **fields}
+    if method == "UpdateTasks":
+        fields = {"update": task_pb2.TaskUpdate(priority=1), **fields}
     chosen = task_pb2.TaskSelector(**(selector if selector is not None else {"ids": [1]}))
     return CHANGES[method](tube=tube, selector=chosen, **fields)
 
@@ -61,6 +64,18 @@ CASES = [
         (method, request(method, selector={}), INVALID)
         for method in CHANGES
         if method != "KickTasks"
+    ),
+    ("UpdateTasks", request("UpdateTasks", update=task_pb2.TaskUpdate()), INVALID),
+    ("UpdateTasks", request("UpdateTasks", update=task_pb2.TaskUpdate(delay_ms=-1)), INVALID),
+    (
+        "UpdateTasks",
+        request("UpdateTasks", update=task_pb2.TaskUpdate(payload=b"x" * 1025)),
+        "PAYLOAD_TOO_LARGE",
+    ),
+    (
+        "UpdateTasks",
+        request("UpdateTasks", update={"headers_set": {"a": b""}, "headers_remove": ["a"]}),
+        INVALID,
     ),
     ("SnatchTasks", request("SnatchTasks", delay_ms=-1), INVALID),
     ("RestartTasks", request("RestartTasks", delay_ms=-1), INVALID),

@@ -28,6 +28,7 @@ from service.queue.commands import (
     Kick,
     NewTask,
     OnAck,
+    OnConflict,
     OpenSession,
     Position,
     Progress,
@@ -50,6 +51,7 @@ from service.queue.commands import (
     TtlScope,
     TubeKind,
     TubeOptions,
+    UpdateTasks,
     UpdateTube,
 )
 from service.queue.commands.filter import (
@@ -115,6 +117,8 @@ NEW_TASKS = st.builds(
     type=st.sampled_from(("", "a", "b")),
     position=st.sampled_from((Position.IN_ORDER, *Position)),
     retry=st.none() | st.none() | POLICIES,
+    unique_key=st.sampled_from(((), (), (), ("a",), ("a", "b"))),
+    on_conflict=st.sampled_from(OnConflict),
 )
 RELEASES = st.builds(
     Release,
@@ -245,6 +249,12 @@ COMMANDS = st.one_of(
         st.sampled_from((5, 20)),
     ),
     st.builds(Cancel, TUBES, SELECTORS),
+    st.builds(
+        UpdateTasks,
+        TUBES,
+        SELECTORS,
+        UPDATES.filter(bool) | st.builds(TaskUpdate, delay_ms=DELAYS),
+    ),
     st.builds(ReleaseAll, TUBES),
     st.builds(
         OpenSession,

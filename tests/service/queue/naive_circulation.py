@@ -45,8 +45,10 @@ class NaiveCirculation:
             elif task["state"] in states and unfit:
                 refused.append((item, unfit))
             elif task["state"] in states:
-                act(task)
-                count += 1
+                if (wrong := act(task)) is None:
+                    count += 1
+                else:
+                    refused.append((item, wrong))
             elif task["state"] not in ignored:
                 refused.append((item, Reason.WRONG_STATE))
         return CountResult(count, refused, rest)

@@ -61,10 +61,13 @@ class NaiveIntervention:
             return Reason.INVALID_FIELD
 
         def restart(task):
+            if not self.reclaim(task):
+                return Reason.KEY_TAKEN
             delayed = command.delay_ms > 0
             task["attempt"] = 0
             visible_at = self.revive(task, command.delay_ms)
             self.go(task, EventKind.RESTART, State.DELAYED if delayed else State.READY, visible_at)
+            return None
 
         states = (State.DELAYED, State.BURIED, *FINISHED)
         return self.chosen(command, states, restart, (State.READY, State.TAKEN))
@@ -83,7 +86,9 @@ class NaiveIntervention:
                 State.DONE,
             ):
                 unchanged += 1
-                return
+                return None
+            if command.state not in FINISHED and not self.reclaim(task):
+                return Reason.KEY_TAKEN
             visible_at = NEVER
             if task["state"] in FINISHED and command.state not in FINISHED:
                 visible_at = self.revive(task, delay)
@@ -95,6 +100,7 @@ class NaiveIntervention:
                 task["outcome"] = Outcome.PROCESSED
             task["times_buried"] += command.state is State.BURIED
             self.go(task, EventKind.SWITCH, command.state, visible_at)
+            return None
 
         states = (State.READY, State.DELAYED, State.BURIED, *FINISHED)
         result = self.chosen(command, states, switch)

@@ -10,6 +10,7 @@ from service.queue.commands import (
     FOREVER_MS,
     ClusterSettings,
     Extras,
+    OnConflict,
     Outcome,
     Position,
     Put,
@@ -25,12 +26,15 @@ from service.queue.commands import (
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_circulation import NaiveCirculation
 from tests.service.queue.naive_intervention import NaiveIntervention
+from tests.service.queue.naive_keys import NaiveKeys
 from tests.service.queue.naive_rates import NaiveRates
 from tests.service.queue.naive_retrying import NaiveRetrying
 from tests.service.queue.naive_sessions import NEVER, NaiveSessions, later, longer
 from tests.service.queue.naive_settling import NaiveSettling
 from tests.service.queue.naive_subqueues import PLAIN_KINDS, NaiveSubqueues
 from tests.service.queue.naive_tubes import NaiveTubes
+
+REPLACE = OnConflict.REPLACE_IF_WAITING
 
 
 class NaiveQueue(
@@ -42,6 +46,7 @@ class NaiveQueue(
     NaiveCirculation,
     NaiveSubqueues,
     NaiveIntervention,
+    NaiveKeys,
 ):
     """The whole state in lists."""
 
@@ -102,6 +107,7 @@ class NaiveQueue(
                 progress=task["progress"],
                 retry=task["retry"],
                 cancel_requested=task["cancelled"],
+                unique_key=task["key"],
             ),
         )
 
@@ -144,6 +150,7 @@ class NaiveQueue(
         task.update(state=state, since=self.now)
         if state is State.GONE:
             self.tasks.remove(task)
+            self.key_lost(task)
         self.settle_turns(task["tube"])
 
     def event(self, task, kind, state, label, reason):
@@ -202,33 +209,55 @@ class NaiveQueue(
 
     # --------------------------------------------------------------------------------- put and take
 
-    def do_put(self, command: Put):
+    def do_put(self, command: Put):  # noqa: C901 - all of a put in one place
         tube = self.tube(command.tube)
         if not tube:
             return Reason.TUBE_NOT_FOUND
-        refused, accepted, ids = [], [], []
-        plain = tube["view"].kind in PLAIN_KINDS
+        refused, accepted, ids, met, planned = [], [], [], [], {}
         tasks = [self.suitable(tube, new) for new in command.tasks]
         for item, new in enumerate(tasks):
-            wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
-            wished = plain and any(wish is not None for wish in wishes)
-            wrong = self.unfit_update(tube, TaskUpdate(priority=new.priority))
-            wrong = wrong or self.unfit_retry(tube, new.retry)
-            nameless = not self.has_subqueues(tube)
-            if (nameless and new.subqueue) or wished or wrong:
-                refused.append((item, Reason.INVALID_FIELD))
-            elif self.no_room(tube, [*accepted, {"body": new.body}]):
-                refused.append((item, Reason.TUBE_FULL))
-            else:
-                accepted.append({"body": new.body})
+            wrong = self.unfit_new(tube, new)
+            meets = None if wrong else self.meet(tube, new, planned)
+            if isinstance(meets, Reason):
+                wrong = meets
+            elif not meets and self.no_room(tube, [*map(self.sized, accepted), self.sized(new)]):
+                wrong = wrong or Reason.TUBE_FULL
+            ids.append(0 if wrong else meets or tube["next"] + len(accepted))
+            if wrong:
+                refused.append((item, wrong))
+                continue
+            planned[new.unique_key] = ids[-1]
+            if not meets:
+                accepted.append(new)
+                continue
+            met.append((item, new))
+            if meets >= tube["next"] and new.on_conflict is REPLACE:
+                accepted[meets - tube["next"]] = new
         if refused and command.atomic:
             return refused[0][1]
-        without = dict(refused)
-        for item, new in enumerate(tasks):
-            ids.append(0 if item in without else self.put(tube, new))
-        return PutResult(ids, refused)
+        first = tube["next"]
+        for new in accepted:
+            self.put(tube, new)
+        for item, new in met:
+            if ids[item] < first:
+                self.settle_conflict(self.find(tube, ids[item]), new)
+        return PutResult(ids, refused, [item for item, _ in met])
 
-    def put(self, tube, new):
+    def unfit_new(self, tube, new):
+        """Return why a new task is not for a tube, whatever else is there."""
+        wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
+        if tube["view"].kind in PLAIN_KINDS and any(wish is not None for wish in wishes):
+            return Reason.INVALID_FIELD
+        if new.subqueue and not self.has_subqueues(tube):
+            return Reason.INVALID_FIELD
+        wrong = self.unfit_update(tube, TaskUpdate(priority=new.priority))
+        return wrong or self.unfit_retry(tube, new.retry)
+
+    def sized(self, new):
+        return {"body": new.body}
+
+    def terms(self, tube, new):
+        """Return the delay of a new task, and what applies to it."""
         options = tube["view"].options
         priority = options.priority if new.priority is None else new.priority
         delay = options.delay_ms if new.delay_ms is None else new.delay_ms
@@ -237,21 +266,28 @@ class NaiveQueue(
         lane = 0
         if delay <= 0 and new.position is not Position.IN_ORDER:
             lane = self.lane(tube, new.position)
-        task = {
-            "tube": tube,
-            "id": tube["next"],
+        return delay, {
             "lane": lane,
             "priority": priority,
             "rank": ~priority if options.higher_first else priority,
-            "state": State.GONE,
             "body": new.body,
             "type": new.type,
             "subqueue": new.subqueue,
-            "created": self.now,
-            "since": self.now,
             "ttl": ttl,
             "ttr": options.ttr_ms if new.ttr_ms is None else new.ttr_ms,
             "expire_at": later(self.now, ttl),
+            "retry": new.retry,
+        }
+
+    def put(self, tube, new):
+        delay, terms = self.terms(tube, new)
+        task = {
+            "tube": tube,
+            "id": tube["next"],
+            "key": new.unique_key,
+            "state": State.GONE,
+            "created": self.now,
+            "since": self.now,
             "visible_at": NEVER,
             "lease_until": NEVER,
             "token": 0,
@@ -263,12 +299,14 @@ class NaiveQueue(
             "result_type": "",
             "outcome": Outcome.NONE,
             "progress": None,
-            "retry": new.retry,
             "times_buried": 0,
             "cancelled": False,
+            **terms,
         }
         tube["next"] += 1
         self.tasks.append(task)
+        if new.unique_key:
+            tube["keys"][new.unique_key] = task["id"]
         self.move(task, EventKind.PUT, State.DELAYED if delay > 0 else State.READY)
         if delay > 0:
             task["visible_at"] = later(self.now, delay)

@@ -44,6 +44,7 @@ class NaiveTubes:
             command.name, command.kind, command.options, self.now, profile=command.profile
         )
         tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
+        tube["keys"] = {}
         tube.update(front=0, time=0, turns={}, takes=[], rate_due=None, share=0)
         rules = PROFILES[command.profile]
         tube["defaults"] = defaults_of(rules, command.kind)
@@ -76,6 +77,7 @@ class NaiveTubes:
             self.tubes[self.tubes.index(tube)] = {
                 **tube,
                 "number": self.numbers,
+                "keys": {},
                 "time": 0,
                 "turns": {},
             }

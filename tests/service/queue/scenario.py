@@ -285,6 +285,7 @@ def tasks(found):
             group=found.get("group", ""),
             position=position(found),
             retry=retry(found),
+            **chosen.key(found),
         )
         for body in found["body"].split(",")
     ]
@@ -390,8 +391,9 @@ def told(result):  # noqa: C901 - one line per answer
             return [refusal(result)]
         case BatchResult(results):
             return [f"  {line}" for one in results for line in told(one)]
-        case PutResult(ids):
-            return ["put " + " ".join(str(task_id) for task_id in ids), *items]
+        case PutResult(ids, _, existing):
+            there = f", there before: {' '.join(map(str, existing))}" if existing else ""
+            return ["put " + " ".join(str(task_id) for task_id in ids) + there, *items]
         case TakeResult(tasks):
             return [leased(view) for view in tasks] or ["nothing"]
         case SettleResult(_, touched):

@@ -7,6 +7,8 @@
     cancel mail ids=1
     update mail ids=1 new=body new_pri=3 new_delay=10 new_ttl=20 new_ttr=5
 
+A put may have ``key=a/b conflict=return_existing``.
+
 ``list mail size=2 scan=9 desc where ...`` asks for all pages: the ids, page by page.
 """
 
@@ -24,6 +26,7 @@ from service.queue.commands import (
     Delete,
     Failure,
     Kick,
+    OnConflict,
     Restart,
     Snatch,
     State,
@@ -53,6 +56,14 @@ def selector(found, where):
     if "ids" in found:
         return ByIds([int(part) for part in found["ids"].split(",")])
     return None
+
+
+def key(found):
+    """Return the unique key of a new task, and what to do where it is in use, as keywords."""
+    if "key" not in found:
+        return {}
+    conflict = OnConflict[found.get("conflict", "fail").upper()]
+    return {"unique_key": tuple(found["key"].split("/")), "on_conflict": conflict}
 
 
 def command(word, tube, found, where):

@@ -19,6 +19,7 @@ from service.queue.commands import (
     Keep,
     Kick,
     NewTask,
+    OnConflict,
     OpenSession,
     Put,
     Reason,
@@ -35,12 +36,14 @@ from service.queue.commands import (
     State,
     Switch,
     Take,
+    TaskUpdate,
     Touch,
     TruncateTube,
     TtlPolicy,
     TtlScope,
     TubeKind,
     TubeOptions,
+    UpdateTasks,
 )
 from service.queue.life_cycle import LIFE_CYCLE, STATES, TTL_ENDS, EventKind, Operation
 from service.queue.limits import Limits
@@ -78,6 +81,9 @@ COMMANDS = {
     Operation.SWITCH_DONE: Switch("tube", ByIds([1]), State.DONE),
     Operation.SWITCH_ZOMBIE: Switch("tube", ByIds([1]), State.ZOMBIE, 10),
     Operation.CANCEL: Cancel("tube", ByIds([1])),
+    Operation.UPDATE: UpdateTasks("tube", ByIds([1]), TaskUpdate(priority=1)),
+    Operation.UPDATE_DELAYED: UpdateTasks("tube", ByIds([1]), TaskUpdate(delay_ms=10)),
+    Operation.UPDATE_UNDELAYED: UpdateTasks("tube", ByIds([1]), TaskUpdate(delay_ms=0)),
     Operation.SESSION_END: CloseSession(SESSION),
     Operation.RELEASE_ALL: ReleaseAll("tube"),
     Operation.TRUNCATE: TruncateTube("tube"),
@@ -89,6 +95,7 @@ WISHES = {
 }
 EVENTS = {Operation.MOVE: 2}
 """Operations with more than one event: a move has one in each tube."""
+REPLACEMENTS = {Operation.REPLACE: 0, Operation.REPLACE_DELAYED: 10}
 CLOCK = {
     Operation.DELAY_END: "delay_ms",
     Operation.LEASE_END: "ttr_ms",
@@ -198,6 +205,30 @@ def test_time_to_live_ends_the_states_of_its_scope(state, scope):
     assert stage.state() is (State.GONE if ends else state)
 
 
+@pytest.mark.parametrize("operation", REPLACEMENTS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize("state", IMPLEMENTED, ids=lambda state: state.name)
+def test_replacement_follows_the_table(state, operation):
+    """A put with the key of a task changes it where the table says so, and else never."""
+    stage = Stage(state, unique_key=("key",))
+    new = NewTask(
+        b"new",
+        3,
+        delay_ms=REPLACEMENTS[operation],
+        unique_key=("key",),
+        on_conflict=OnConflict.REPLACE_IF_WAITING,
+    )
+    (result,) = stage.do(Put("tube", [new]))
+    replaced = (state, operation) in LIFE_CYCLE
+    assert list(result.existing) == ([0] if replaced else [])
+    if replaced:
+        assert list(result.ids) == [1]
+        assert stage.state() is LIFE_CYCLE[state, operation]
+    elif state is State.TAKEN:
+        assert result.refused[0].refusal.reason is Reason.KEY_TAKEN
+    else:
+        assert list(result.ids) == [1 if state is State.GONE else 2]
+
+
 def test_a_held_task_whose_delay_is_not_over_is_delayed_by_the_start():
     stage = Stage(State.HELD, delay_ms=50)
     stage.do(StartGroup("group"), now_ms=1_049)
@@ -241,7 +272,7 @@ def test_a_put_into_a_group_that_was_not_started_is_held():
 def test_every_operation_is_walked():
     """No operation was forgotten here."""
     walked = {*COMMANDS, *CLOCK, Operation.TTL_END, Operation.PUT, Operation.PUT_DELAYED}
-    walked |= {Operation.PUT_HELD, Operation.GROUP_START_DELAYED}
+    walked |= {Operation.PUT_HELD, Operation.GROUP_START_DELAYED, *REPLACEMENTS}
     assert walked == set(Operation)
     assert STATES[State.HELD] is State.HELD
 

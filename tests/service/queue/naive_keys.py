@@ -1,0 +1,90 @@
+"""What the naive queue does with unique keys, and with changes of waiting tasks."""
+
+from __future__ import annotations
+
+from service.queue.commands import OnConflict, Reason, State, UpdateTasks
+from service.queue.life_cycle import EventKind
+from tests.service.queue.naive_sessions import NEVER, later
+
+FINISHED = (State.DONE, State.ZOMBIE)
+
+
+class NaiveKeys:
+    """Puts with keys, and updates. A tube's ``keys`` say which task has a key."""
+
+    def keyed(self, tube, key):
+        return self.find(tube, tube["keys"].get(key, 0)) if key else None
+
+    def key_lost(self, task):
+        if task["key"] and task["tube"]["keys"].get(task["key"]) == task["id"]:
+            del task["tube"]["keys"][task["key"]]
+
+    def reclaim(self, task):
+        """Return whether a finished task may have its key back, and give it back."""
+        other = self.keyed(task["tube"], task["key"])
+        if other and other is not task and other["state"] not in FINISHED:
+            return False
+        if task["key"]:
+            task["tube"]["keys"][task["key"]] = task["id"]
+        return True
+
+    def meet(self, tube, new, planned):
+        """Return the id that stands in for a new task, a reason to refuse it, or None."""
+        if not new.unique_key:
+            return None
+        how = new.on_conflict
+        if new.unique_key in planned:
+            return Reason.KEY_TAKEN if how is OnConflict.FAIL else planned[new.unique_key]
+        there = self.keyed(tube, new.unique_key)
+        if not there:
+            return None
+        if there["state"] in FINISHED:
+            return there["id"] if how is OnConflict.RESTART_IF_FINISHED else None
+        taken = there["state"] is State.TAKEN and how is OnConflict.REPLACE_IF_WAITING
+        return Reason.KEY_TAKEN if taken or how is OnConflict.FAIL else there["id"]
+
+    def settle_conflict(self, task, new):
+        delay = max(new.delay_ms or 0, 0)
+        if new.on_conflict is OnConflict.RESTART_IF_FINISHED and task["state"] in FINISHED:
+            task["attempt"] = 0
+            visible_at = self.revive(task, delay)
+            state = State.DELAYED if delay > 0 else State.READY
+            self.go(task, EventKind.RESTART, state, visible_at)
+        elif new.on_conflict is OnConflict.REPLACE_IF_WAITING:
+            self.replace(task, new)
+
+    def replace(self, task, new):
+        delay, terms = self.terms(task["tube"], new)
+        if task["state"] is State.BURIED:
+            task["attempt"] = 0
+        task.update(terms)
+        self.change(task, State.DELAYED if delay > 0 else State.READY, later(self.now, delay))
+
+    def change(self, task, state, visible_at):
+        """Say that a task has changed; the state that it stays in began when it began."""
+        since, stays = task["since"], state is task["state"]
+        self.go(task, EventKind.UPDATE, state, visible_at)
+        if stays:
+            task["since"] = since
+
+    def do_updatetasks(self, command: UpdateTasks):
+        update = command.update
+        tube = self.tube(command.tube)
+        if not tube:
+            return Reason.TUBE_NOT_FOUND
+
+        def act(task):
+            state, visible_at = task["state"], task["visible_at"]
+            if update.delay_ms is not None:
+                visible_at = self.hide(task, update.delay_ms)
+                state = State.DELAYED if update.delay_ms > 0 else State.READY
+            self.update(task, update)
+            if update.ttl_ms is not None and state is State.DELAYED and task["expire_at"] < NEVER:
+                task["ttl"] += visible_at - self.now
+                task["expire_at"] = later(self.now, task["ttl"])
+            self.change(task, state, visible_at)
+
+        states = (State.READY, State.DELAYED)
+        if update.delay_ms is None:
+            states += (State.BURIED,)
+        return self.chosen(command, states, act, unfit=self.unfit_update(tube, update))
