@@ -6,7 +6,7 @@ CODEGEN = $(VENV)-proto
 RUN     = $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage check format lock proto proto-check breaking raft-traces oracle sim bench \
+.PHONY: help setup demo test coverage check format lock proto proto-check breaking raft-traces oracle sim mutants bench \
         bench-core load report clean check-format check-lint check-types check-imports check-contract \
         check-stubs check-manifests setup-proto \
         go-parts
@@ -50,6 +50,9 @@ oracle: setup ## Replay traces of tarantool/queue through running nodes (TRACES=
 
 sim: setup ## Simulate clusters with faults (SEEDS=200 STEPS=5000 SEED_BASE=1)
 	@$(RUN) -m tests.sim --seeds $(or $(SEEDS),200) --steps $(or $(STEPS),5000) --seed-base $(or $(SEED_BASE),1) $(ARGS)
+
+mutants: setup ## Break consensus in many places and show which test notices (ONLY=figure-8,... ARGS=--list)
+	@$(RUN) -m tests.mutants $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench: setup load ## Measure one and three nodes through gRPC (ARGS="...")
 	@$(RUN) -m bench $(ARGS)

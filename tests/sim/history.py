@@ -12,6 +12,7 @@ from replication.core.types import LogIndex
 from service.queue.commands import (
     Ack,
     BuryTaken,
+    ByIds,
     CloseSession,
     Command,
     CountResult,
@@ -95,9 +96,9 @@ class History:
                     self._take(task)
             case Settle(), SettleResult():
                 self._settle(command, result)
-            case Delete(), CountResult():
+            case Delete(selector=ByIds(ids)), CountResult():
                 refused = {each.item for each in result.refused}
-                for item, task_id in enumerate(command.ids):
+                for item, task_id in enumerate(ids):
                     if item not in refused:
                         self._finish(task_id)
             case CloseSession(), CountResult():

@@ -26,7 +26,7 @@ from replication.core.types import (
     Term,
 )
 from replication.driver import Driver, build_driver
-from replication.errors import LogDamaged, SnapshotBroken
+from replication.errors import LogDamaged, MemberRemoved, SnapshotBroken
 from replication.machine import SnapshotReader
 from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
@@ -73,6 +73,8 @@ class World(Protocol):
     def send_snapshot(
         self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
     ) -> None: ...
+
+    def count(self, name: str) -> None: ...
 
     def ended(self, member: Member, why: str) -> None: ...
 
@@ -155,6 +157,10 @@ class Member:
         )
         try:
             self._storage = GroupStorage.open(self.disk, config, self.machine.applied_index)
+        except MemberRemoved:
+            self.is_damaged = True
+            self.world.count("removed member stays away")
+            return
         except LogDamaged as error:
             self.is_damaged = True
             self.world.ended(self, f"damaged: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from replication.core.confchange import (
     Transition,
 )
 from replication.core.errors import ConfChangeInvalid, ProposalDropped
-from replication.core.types import ConfState, MemberId
+from replication.core.types import ConfState, MemberId, MemberInfo
+from replication.roster import change_of_several
 
 if TYPE_CHECKING:
     from tests.sim.member import Member
@@ -59,7 +61,9 @@ class Operator:
         )
         if not changes:
             return None
-        return ConfChange(changes, rng.choice((Transition.AUTO, Transition.AUTO, *Transition)))
+        named = change_of_several(changes, (MemberInfo(each.member) for each in changes))
+        transition = rng.choice((Transition.AUTO, Transition.AUTO, *Transition))
+        return replace(named, transition=transition)
 
     def _step(self, configuration: ConfState, rng: Random) -> MemberChange | None:
         members = membership.members(configuration)

@@ -13,6 +13,7 @@ from service.queue.commands import (
     FOREVER_MS,
     Ack,
     BuryTaken,
+    ByIds,
     CloseSession,
     Command,
     CreateTube,
@@ -142,9 +143,12 @@ class Workload:
     def _propose(self, member: Member, call: Call, padding: bytes = b"") -> None:
         self._number += 1
         data = b"%d:%d %s" % (self._number, member.id, padding)
-        # As the leader does: its own clock, but never before what it has applied or proposed.
-        member.stamped_ms = max(member.clock_ms(), member.stamped_ms, member.machine.queue.now_ms)
-        self.contents[data] = Stamped(member.stamped_ms, call.commands)
+        if member.serves:
+            # By its own clock, but never before what it has applied or proposed. Who does not lead
+            # gives no time: should it lead in a moment, the entry says nothing.
+            now_ms = member.machine.queue.now_ms
+            member.stamped_ms = max(member.clock_ms(), member.stamped_ms, now_ms)
+            self.contents[data] = Stamped(member.stamped_ms, call.commands)
         self.counts["client: proposals"] += 1
         member.driver.propose(data, Answer(self, call, self.invariants.commit_max))
 
@@ -205,7 +209,7 @@ class Workload:
             return Kick(TUBE, count=5, request_id=self._request_id())
         if choice == 1:
             ids = sorted(self.invariants.history.tasks)[: rng.randrange(4)]
-            return Delete(TUBE, ids, request_id=self._request_id())
+            return Delete(TUBE, ByIds(ids), request_id=self._request_id())
         if choice == 2:
             return CloseSession(rng.choice(SESSIONS[1:]), request_id=self._request_id())
         views = member.machine.queue.feed.views()

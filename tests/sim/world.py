@@ -8,7 +8,15 @@ from random import Random
 
 from replication.core.config import Config
 from replication.core.quorum import VoteResult, joint_vote
-from replication.core.types import ConfState, LogIndex, MemberId, Message, RaftRole
+from replication.core.types import (
+    ConfState,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Message,
+    RaftRole,
+)
+from replication.roster import roster_of
 from service.queue.commands import TaskView
 from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults
@@ -93,8 +101,9 @@ class World:
         founders = self.rng.choice(SIZES) if members is None else members
         self._newcomers_left = NEWCOMERS_MAX
         ids = tuple(MemberId(number) for number in range(1, founders + 1))
+        roster = roster_of(MemberInfo(member) for member in ids)
         for member in ids:
-            self._add(member, ConfState(voters=ids))
+            self._add(member, ConfState(voters=ids, roster=roster))
         self._is_scripted = is_scripted
         if not is_scripted:
             self._decide()

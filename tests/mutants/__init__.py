@@ -1,0 +1,1 @@
+"""Break the product on purpose, one place at a time, and show which test notices."""

@@ -1,0 +1,103 @@
+"""Describe a mutant: one place of the code, changed so that something must fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TABLE: Final = Path(__file__).parent / "table"
+
+SIMULATION: Final = "tests/sim/test_seeds.py"
+
+SUITES: Final[Mapping[str, Sequence[str]]] = {
+    "core": (
+        "tests/replication/core",
+        "tests/raft_traces",
+        "tests/sim/test_known_failures.py",
+        "tests/replication/test_driver_parts.py",
+        SIMULATION,
+    ),
+    "driver": (
+        "tests/replication/test_driver_parts.py",
+        "tests/sim/test_known_failures.py",
+        "tests/replication/test_crash_points.py",
+        SIMULATION,
+        "tests/replication/test_node.py",
+    ),
+    "storage": (
+        "tests/replication/test_storage.py",
+        "tests/replication/test_crash_points.py",
+        "tests/sim/test_known_failures.py",
+        SIMULATION,
+    ),
+    "service": ("tests/service/test_state_machine.py",),
+    "node": ("tests/replication/test_node.py",),
+}
+"""What is run for a mutant, in this order, up to the first failure."""
+
+
+class TableBroken(Exception):
+    """The table cannot be used; say where."""
+
+
+@dataclass(slots=True, frozen=True)
+class Mutant:
+    """One change: the lines ``old``, which must stand exactly once in ``file``, become ``new``."""
+
+    name: str
+    file: str
+    breaks: str
+    """What is wrong with the mutant: the rule that it breaks."""
+    old: str
+    new: str
+    suite: str
+
+    def apply(self, tree: Path) -> None:
+        """Change the copy of the code in ``tree``.
+
+        Raises:
+            TableBroken: the place is not in the code any more, or not just once.
+        """
+        path = tree / self.file
+        text = path.read_text()
+        found = text.count(self.old)
+        if found != 1:
+            raise TableBroken(f"{self.name}: its old lines stand {found} times in {self.file}")
+        path.write_text(text.replace(self.old, self.new))
+
+
+def read_table(folder: Path = TABLE) -> list[Mutant]:
+    """Read all mutants.
+
+    Raises:
+        TableBroken: a file of the table is not written as it should be.
+    """
+    mutants = [each for path in sorted(folder.glob("*.txt")) for each in _read_file(path)]
+    names = [each.name for each in mutants]
+    double = {name for name in names if names.count(name) > 1}
+    if double:
+        raise TableBroken(f"two mutants of the same name: {', '.join(sorted(double))}")
+    return mutants
+
+
+def _read_file(path: Path) -> Iterator[Mutant]:
+    """Read a file: a comment, the suite, then mutants between empty lines."""
+    head, *blocks = path.read_text().rstrip("\n").split("\n\n[")
+    suite = head.splitlines()[-1].removeprefix("suite: ")
+    if suite not in SUITES:
+        raise TableBroken(f"{path.name}: there is no suite {suite}")
+    for block in blocks:
+        title, *lines = block.split("\n")
+        name, _, file = title.partition("] ")
+        old = [line[1:] for line in lines if line.startswith("-")]
+        new = [line[1:] for line in lines if line.startswith("+")]
+        breaks = " ".join(line for line in lines if line[:1] not in {"-", "+"})
+        if not (file and old and breaks):
+            raise TableBroken(f"{path.name}: {name} lacks its file, old lines or reason")
+        yield Mutant(name, file, breaks, _joined(old), _joined(new), suite)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

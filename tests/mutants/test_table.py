@@ -1,0 +1,41 @@
+"""The table of mutants fits the code, and a mutant that is killed is reported as killed."""
+
+import ast
+
+import pytest
+
+from tests.mutants.mutant import SUITES, Mutant, TableBroken, read_table
+from tests.mutants.trial import ROOT
+
+MUTANTS = read_table()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_mutant_finds_its_place_and_is_python(mutant):
+    text = (ROOT / mutant.file).read_text()
+    assert text.count(mutant.old) == 1
+    ast.parse(text.replace(mutant.old, mutant.new))
+
+
+def test_each_suite_exists():
+    assert all((ROOT / path).exists() for suite in SUITES.values() for path in suite)
+
+
+def test_a_mutant_that_finds_no_place_is_an_error(tmp_path):
+    (tmp_path / "a.py").write_text("x = 1\n")
+    with pytest.raises(TableBroken, match="stand 0 times"):
+        Mutant("m", "a.py", "why", "x = 2\n", "x = 3\n", "core").apply(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# a\nsuite: nothing\n",
+        "# a\nsuite: core\n\n[m] f.py\nWhy.\n",
+        "# a\nsuite: core\n\n[m] x\n-a",
+    ],
+)
+def test_a_table_that_says_too_little_is_an_error(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(TableBroken):
+        read_table(tmp_path)

@@ -1,0 +1,96 @@
+"""Snapshots that are on their way while leaders change and members come."""
+
+from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind, Transition
+from replication.core.types import MemberInfo
+from replication.roster import change_of_several
+from tests.sim.test_known_failures import cut, scripted
+from tests.sim.world import World
+
+
+def leave_behind(world, leader, far):
+    """Trim the leader's log beyond what ``far`` has, which is cut off meanwhile."""
+    cut(world, far, *(each for each in world.members.values() if each is not far))
+    for _ in range(12):
+        proposals = world.propose(leader, 30)
+        world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
+    leader.machine.flush_durably()
+    policy = type(leader.driver._trimmer._policy)
+    leader.driver._trimmer._policy = policy(1, 0)
+    world.propose(leader, 1)
+    world.until(lambda: leader.view.first_index() > far.machine.applied_index + 10)
+    world.network.heal()
+
+
+def test_a_leader_may_lead_again_while_its_snapshot_is_still_on_its_way():
+    world, leader, (far, near) = scripted()
+    deliver = world.send_snapshot
+    held = []
+    world.send_snapshot = lambda *transfer: held.append(transfer)
+    leave_behind(world, leader, far)
+    world.until(lambda: held)
+    leader.driver.transfer_leader(near.id)
+    world.until(lambda: world.leader is near)
+    near.driver.transfer_leader(leader.id)
+    world.until(lambda: world.leader is leader)
+    world.elapse(2000)
+    world.send_snapshot = deliver
+    for transfer in held:
+        deliver(*transfer)
+    world.settle()
+
+
+def test_a_voter_that_joins_an_idle_group_gets_a_snapshot_that_names_it():
+    world = World(1, 1, is_scripted=True)
+    leader = world.elect()
+    world.elapse(1000)
+    newcomer = world.join()
+    change = ConfChange(
+        (MemberChange(MemberChangeKind.ADD_VOTER, newcomer),), Transition.JOINT_EXPLICIT
+    )
+    assert leader.driver.core.propose_conf_change(change) is None
+    leader.driver.pump()
+    world.until(lambda: newcomer in world.members[newcomer].configuration.voters)
+    world.settle()
+
+
+def test_who_is_left_alone_by_a_change_needs_nobody_after_a_restart():
+    """The commit index of the change is on no other disk than that of its membership."""
+    world, leader, followers = scripted()
+    change = ConfChange(tuple(MemberChange(MemberChangeKind.REMOVE, each.id) for each in followers))
+    assert leader.driver.core.propose_conf_change(change) is None
+    leader.driver.pump()
+    world.until(lambda: leader.configuration.voters == (leader.id,))
+    world.until(lambda: not leader.configuration.voters_outgoing)
+    world.until(lambda: leader.machine.applied_index == leader.driver.core.last_index)
+    for each in followers:
+        each.stop(power=True)
+        each.is_damaged = True
+    leader.stop(power=True)
+    leader.start()
+    world.until(lambda: world.leader is leader)
+    world.settle()
+
+
+def test_two_newcomers_do_not_keep_a_snapshot_alive_that_names_neither():
+    """Seed 77038: each asked again while the same old snapshot was on its way to the other."""
+    world, leader, _ = scripted()
+    newcomers = [world.join() for _ in range(2)]
+    deliver = world.send_snapshot
+
+    def overlap(message, pieces, done):
+        world.schedule.after(
+            40_000 if message.to == newcomers[0] else 60_000,
+            "overlap",
+            lambda: deliver(message, pieces, done),
+        )
+
+    world.send_snapshot = overlap
+    for newcomer in newcomers:
+        change = change_of_several(
+            (MemberChange(MemberChangeKind.ADD_LEARNER, newcomer),), (MemberInfo(newcomer),)
+        )
+        assert leader.driver.core.propose_conf_change(change) is None
+        leader.driver.pump()
+        world.until(lambda: newcomer in leader.configuration.learners)  # noqa: B023
+    world.until(lambda: all(world.members[each].machine.applied_index > 1 for each in newcomers))
+    world.settle()
