@@ -21,6 +21,8 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "driver": (
         "tests/replication/test_driver_parts.py",
+        "tests/replication/test_snapshot_source.py",
+        "tests/sim/test_snapshot_transfers.py",
         "tests/sim/test_known_failures.py",
         "tests/replication/test_crash_points.py",
         SIMULATION,

@@ -123,6 +123,24 @@ def test_followers_that_ask_while_one_is_being_opened_get_that_one():
     assert [sent[0] for sent in bench.effects.sent] == [2, 3]
 
 
+def test_who_asks_again_gets_a_newer_one():
+    """It may have refused the first since that does not name it; two such could keep it alive."""
+    bench = Bench()
+    bench.announce(2)
+    bench.announce(3)
+    bench.effects.settle()
+    bench.source.ended(MemberId(2))
+    bench.machine.snapshot_index = LogIndex(200)
+    bench.announce(2)
+    bench.effects.settle()
+    assert [(to, index) for to, index, _ in bench.effects.sent] == [(2, 105), (3, 105), (2, 205)]
+    assert bench.source.needed_from() == 105, "member 3 still receives the old one"
+    bench.source.ended(MemberId(3))
+    bench.effects.settle()
+    assert [content.is_closed for content in bench.machine.opened] == [True, False]
+    assert bench.source.needed_from() == 205
+
+
 def test_the_log_behind_a_snapshot_is_needed_until_all_have_it():
     bench = Bench()
     assert bench.source.needed_from() is None

@@ -1,8 +1,6 @@
 """Snapshots that are on their way while leaders change and members come."""
 
 from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind, Transition
-from replication.core.types import MemberInfo
-from replication.roster import change_of_several
 from tests.sim.test_known_failures import cut, scripted
 from tests.sim.world import World
 
@@ -68,29 +66,4 @@ def test_who_is_left_alone_by_a_change_needs_nobody_after_a_restart():
     leader.stop(power=True)
     leader.start()
     world.until(lambda: world.leader is leader)
-    world.settle()
-
-
-def test_two_newcomers_do_not_keep_a_snapshot_alive_that_names_neither():
-    """Seed 77038: each asked again while the same old snapshot was on its way to the other."""
-    world, leader, _ = scripted()
-    newcomers = [world.join() for _ in range(2)]
-    deliver = world.send_snapshot
-
-    def overlap(message, pieces, done):
-        world.schedule.after(
-            400_000 if message.to == newcomers[0] else 600_000,
-            "overlap",
-            lambda: deliver(message, pieces, done),
-        )
-
-    world.send_snapshot = overlap
-    for newcomer in newcomers:
-        change = change_of_several(
-            (MemberChange(MemberChangeKind.ADD_LEARNER, newcomer),), (MemberInfo(newcomer),)
-        )
-        assert leader.driver.core.propose_conf_change(change) is None
-        leader.driver.pump()
-        world.until(lambda: leader.machine.applied_index == leader.driver.core.last_index)
-    world.until(lambda: all(world.members[each].machine.applied_index > 1 for each in newcomers))
     world.settle()
