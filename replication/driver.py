@@ -137,6 +137,17 @@ class Driver:
         self.core.report_unreachable(member)
         self._effects.request_pump()
 
+    def forget_leader(self, member: MemberId) -> bool:
+        """Follow ``member`` no more, if it is the leader; tell whether it was.
+
+        This member may then vote for another one at once; a heartbeat makes up for a mistake.
+        """
+        if self.core.leader != member or self.core.role is not RaftRole.FOLLOWER:
+            return False
+        self.core.forget_leader()
+        self._effects.request_pump()
+        return True
+
     def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
         """Learn how the transfer of a snapshot ended."""
         self._snapshots.ended(member)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from replication.core.confchange import ConfChange
 from replication.core.types import (
+    NO_MEMBER,
     ConfState,
     LogIndex,
     MemberId,
@@ -50,6 +51,10 @@ from replication.storage_worker import StorageWorker
 from replication.turns import Turns
 
 T = TypeVar("T")
+
+HANG_UP_TICKS = 2
+"""How long, at least, a leader whose stream broke may take to come back; three times as long at
+most, so that not all followers campaign in the same moment."""
 
 _log = logging.getLogger(__name__)
 
@@ -160,6 +165,20 @@ class Node:
         """See ``Receiver``; the last one lets a group begin."""
         if self._founding.met(member, directory_id):
             self._found()
+
+    def hung_up(self, member: MemberId) -> None:
+        """See ``Receiver``. If it was the leader, and is not back soon, look for another one.
+
+        A process that was killed is replaced without waiting for an election timeout. Nothing is
+        risked: the other members consent to an election only if they have lost the leader, too.
+        """
+        if self._driver.forget_leader(member):
+            ticks = HANG_UP_TICKS * (1 + 2 * self._random.random())
+            self._loop.call_later(ticks * self.config.tick_ms / 1000, self._replace_leader)
+
+    def _replace_leader(self) -> None:
+        if self._is_running and self._driver.core.leader == NO_MEMBER:
+            self._driver.campaign()
 
     def _found(self) -> None:
         history = self._storage.begin_with(self._founding.roster)

@@ -56,6 +56,9 @@ class Receiver(Protocol):
     def unreachable(self, member: MemberId) -> None:
         """Learn that messages to ``member`` were lost."""
 
+    def hung_up(self, member: MemberId) -> None:
+        """Learn that the stream from ``member`` has ended: its process may have died."""
+
     def met(self, member: MemberId, directory_id: str) -> None:
         """Learn which data directory ``member`` has; it has seen ours and had no objection."""
 

@@ -31,6 +31,9 @@ class Host(Protocol):
     def met(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``."""
 
+    def hung_up(self, member: MemberId) -> None:
+        """Learn that the stream from a member has ended."""
+
     def fail(self, error: Exception) -> None:
         """Stop."""
 
@@ -136,6 +139,11 @@ class PeerReceiver:
         """See ``Receiver``."""
         if self._host.is_running:
             self._driver.unreachable(member)
+
+    def hung_up(self, member: MemberId) -> None:
+        """See ``Receiver``."""
+        if self._host.is_running:
+            self._host.hung_up(member)
 
     def met(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``."""

@@ -154,6 +154,12 @@ class GrpcPeers:
         assert task is not None
         self._inbound[member] = task
 
+    def ended(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
+        """Note that a task serves a stream no more; it may have been replaced before."""
+        if self._inbound.get(member) is task:
+            del self._inbound[member]
+            self.receiver.hung_up(member)
+
     def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
         """See ``LinkEvents``."""
         check_directory(member, answer.directory_id, self.roster)
@@ -252,6 +258,7 @@ class GrpcTransport(PeerServiceServicer):
                         incarnation=own.incarnation, directory_id=own.directory_id
                     )
         except asyncio.CancelledError:
+            # Also the way in which a stream ends whose sender is gone.
             if not self._is_removed(hello):
                 raise
             await context.abort(
@@ -268,6 +275,10 @@ class GrpcTransport(PeerServiceServicer):
         except MessageMalformed as error:
             _log.error("member %d sent nonsense: %s", hello.sender, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            group = self._groups.get(hello.group_id)
+            if hello.sender and group is not None:
+                group.ended(MemberId(hello.sender), asyncio.current_task())
 
     async def SendSnapshot(
         self,

@@ -106,6 +106,17 @@ async def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path):
         assert len(lines) == 100
 
 
+async def test_a_leader_that_hangs_up_is_replaced_without_a_timeout(tmp_path):
+    # No election timeout passes in the time of this test.
+    async with LocalCluster(tmp_path, 3, election_ticks=100_000) as cluster:
+        first = cluster.nodes[1]
+        await cluster.until_seen(lambda: all(node.is_running for node in cluster.nodes.values()))
+        first._driver.campaign()
+        assert await cluster.leader() is first
+        await cluster.kill(1)
+        assert (await cluster.leader()).status().term > 2
+
+
 async def test_everything_acknowledged_survives_the_kill_of_all(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()

@@ -79,6 +79,7 @@ class Member:
         self.received: list[Message] = []
         self.lost: list[int] = []
         self.sent: list[bool] = []
+        self.gone: list[MemberId] = []
         self.acquaintances: dict[MemberId, str] = {}
         self.refusals: list[DirectoryRefused] = []
         self.snapshot = b""
@@ -112,6 +113,10 @@ class Member:
 
     def unreachable(self, member: MemberId) -> None:
         self.lost.append(member)
+        self.changed.set()
+
+    def hung_up(self, member: MemberId) -> None:
+        self.gone.append(member)
         self.changed.set()
 
     def met(self, member: MemberId, directory_id: str) -> None:
@@ -219,6 +224,16 @@ async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
     await again.peers.close()
     await again.transport.stop()
     two.transport, two.peers = again.transport, again.peers
+
+
+async def test_the_end_of_a_peers_stream_is_told_once(pair):
+    one, two = pair
+    one.peers.send([beat(1)])
+    await two.until(lambda: two.received)
+    assert two.gone == []
+    await one.stop()
+    await two.until(lambda: two.gone)
+    assert two.gone == [MemberId(1)]
 
 
 async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
