@@ -1,0 +1,135 @@
+"""A member at the end of a stream, as tests of the transport need it: it remembers what comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from replication.core.types import (
+    ConfState,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Message,
+    SnapshotMeta,
+    Term,
+)
+from replication.errors import DirectoryRefused, SnapshotBroken
+from replication.peers import Membership
+from replication.roster import roster_of
+from replication.storage.filesystem import DiskFileSystem
+from replication.storage.snapshot_inbox import SnapshotInbox
+from replication.transport import GrpcPeers, GrpcTransport
+
+META = SnapshotMeta(LogIndex(9), Term(2), ConfState(voters=(MemberId(1), MemberId(2))))
+
+
+class Sink:
+    """Collects a snapshot in a real inbox."""
+
+    def __init__(self, inbox: SnapshotInbox, transfer_id: str, receiver: Member) -> None:
+        self.incoming = inbox.begin(transfer_id)
+        self.turn = self.incoming.attach()
+        self.inbox = inbox
+        self.receiver = receiver
+        receiver.begun.append(self.incoming.size)
+
+    @property
+    def size(self) -> int:
+        return self.incoming.size
+
+    async def write(self, offset: int, data: bytes, crc32c: int) -> None:
+        if self.receiver.breaks_at is not None and offset >= self.receiver.breaks_at:
+            self.receiver.breaks_at = None
+            raise SnapshotBroken("the connection is cut")
+        self.incoming.write(self.turn, offset, data, crc32c)
+
+    async def finish(self) -> int:
+        self.incoming.complete(self.turn)
+        self.incoming.seal()
+        self.receiver.snapshot = b"".join(self.inbox.chunks(self.incoming.name))
+        self.inbox.discard(self.incoming.name)
+        self.receiver.changed.set()
+        return self.incoming.size
+
+    def abandon(self) -> None:
+        self.incoming.detach(self.turn)
+        self.receiver.abandoned += 1
+
+
+class Member:
+    """A receiver that remembers; waits by events, never by time."""
+
+    def __init__(self, path, member: int, cluster_id: str = "test", incarnation: int = 1) -> None:
+        self.membership = Membership(cluster_id, 0, MemberId(member), incarnation)
+        self.transport = GrpcTransport()
+        self.received: list[Message] = []
+        self.lost: list[int] = []
+        self.sent: list[bool] = []
+        self.gone: list[MemberId] = []
+        self.acquaintances: dict[MemberId, str] = {}
+        self.refusals: list[DirectoryRefused] = []
+        self.snapshot = b""
+        self.abandoned = 0
+        self.refused = False
+        self.begun: list[int] = []
+        """How far a snapshot had come at the begin of each stream."""
+        self.breaks_at: int | None = None
+        self.changed = asyncio.Event()
+        self.inbox = SnapshotInbox(DiskFileSystem(path), f"m{member}")
+        self.port = 0
+        self.peers: GrpcPeers
+
+    async def start(self, port: int = 0) -> None:
+        self.port = await self.transport.start(f"127.0.0.1:{port}")
+
+    def join(self, *others: Member) -> None:
+        roster = roster_of(
+            MemberInfo(other.membership.member_id, peer_address=f"127.0.0.1:{other.port}")
+            for other in (self, *others)
+        )
+        self.peers = self.transport.join(self.membership, roster, self)
+
+    async def stop(self) -> None:
+        await self.peers.close()
+        await self.transport.stop()
+
+    def receive(self, messages: Sequence[Message]) -> None:
+        self.received += messages
+        self.changed.set()
+
+    def unreachable(self, member: MemberId) -> None:
+        self.lost.append(member)
+        self.changed.set()
+
+    def hung_up(self, member: MemberId) -> None:
+        self.gone.append(member)
+        self.changed.set()
+
+    def met(self, member: MemberId, directory_id: str) -> None:
+        self.acquaintances[member] = directory_id
+        self.changed.set()
+
+    def refused(self, error: DirectoryRefused) -> None:
+        self.refusals.append(error)
+        self.changed.set()
+
+    def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
+        self.sent.append(ok)
+        self.changed.set()
+
+    def begin_snapshot(self, message: Message, transfer_id: str) -> Sink:
+        assert message.snapshot is not None
+        assert message.snapshot.meta == META
+        try:
+            return Sink(self.inbox, transfer_id, self)
+        except SnapshotBroken:
+            self.refused = True
+            self.changed.set()
+            raise
+
+    async def until(self, condition) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
