@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.queue.candidates import Candidates, expire, matches, ready_task
+from service.queue.candidates import Candidates, expire, matches
+from service.queue.life_cycle import READY
+from service.queue.read_ahead import soon_needed
 from service.queue.shares import WeightedCandidates
 
 if TYPE_CHECKING:
@@ -68,21 +70,21 @@ def _first_of_one(
 ) -> list[Task]:
     """Do the same for one tube in plain order: the hot path of consumers."""
     now_ms = ledger.now_ms
-    pop = tube.ready.pop_least
+    ready, resident = tube.ready, tube.tasks
     tasks: list[Task] = []
-    while len(tasks) < room:
-        entry = pop()
-        if entry is None:
-            break
-        task = ready_task(ledger, tube, entry)
-        if task.expire_at_ms <= now_ms:
-            expire(ledger, task)
-            continue
-        bytes_max -= task.payload_bytes
-        if bytes_max < 0 and (tasks or has_some):
-            tube.ready.restore(entry)
-            break
-        tasks.append(task)
+    while entries := ready.pop_many(room - len(tasks)):
+        for place, entry in enumerate(entries):
+            task = resident.get(entry[-1]) or soon_needed(ledger, tube, entry)
+            assert task.state is READY
+            if task.expire_at_ms <= now_ms:
+                expire(ledger, task)
+                continue
+            bytes_max -= task.payload_bytes
+            if bytes_max < 0 and (tasks or has_some):
+                for left in reversed(entries[place:]):
+                    ready.restore(left)
+                return tasks
+            tasks.append(task)
     return tasks
 
 

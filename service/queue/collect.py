@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from service.queue.task import Task
     from service.queue.tube import Tube
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of everything in the store; a store of another version is refused."""
 
 META_HEAD: Final = Struct(">BQqQIQI")

@@ -131,6 +131,21 @@ class OrderedIndex:
                 self._removed.append(entry)
                 return entry
 
+    def pop_many(self, count: int) -> list[Entry]:
+        """Remove and return up to so many of the least entries; none: there is none left."""
+        run, heap, members = self._run, self._heap, self._members
+        popped: list[Entry] = []
+        while run and len(popped) < count and (not heap or run[0] <= heap[0]):
+            entry = run.popleft()
+            if entry in members:
+                members.remove(entry)
+                popped.append(entry)
+        self._removed += popped
+        if popped or count <= 0:
+            return popped
+        least = self.pop_least()
+        return [] if least is None else [least]
+
     def put_back(self, entry: Entry) -> None:
         """Add an entry that was popped; if nothing was removed since, as if it had not been."""
         if self._removed and self._removed[-1] == entry:

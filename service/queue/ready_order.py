@@ -39,6 +39,9 @@ class ReadyOrder(Protocol):
     def pop_least(self) -> Entry | None:
         """Withdraw the entry that is to be taken next; to be claimed, restored or discarded."""
 
+    def pop_many(self, count: int) -> Sequence[Entry]:
+        """Withdraw up to so many entries that are to be taken next; none: there is none."""
+
     def restore(self, entry: Entry) -> None:
         """Offer a withdrawn entry again."""
 
@@ -120,6 +123,10 @@ class PlainOrder:
     def pop_least(self) -> Entry | None:
         """Withdraw the place that is to be taken next."""
         return self._index.pop_least()
+
+    def pop_many(self, count: int) -> Sequence[Entry]:
+        """Withdraw up to so many places that are to be taken next; none: there is none."""
+        return self._index.pop_many(count)
 
     def restore(self, entry: Entry) -> None:
         """Offer a withdrawn place again."""

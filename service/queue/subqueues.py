@@ -202,6 +202,11 @@ class SubqueueOrder:
         """Withdraw the entry that is to be taken next."""
         return self._offers.pop_least()
 
+    def pop_many(self, count: int) -> Sequence[Entry]:
+        """Withdraw one entry: what comes after it depends on whether it is claimed."""
+        entry = self._offers.pop_least() if count > 0 else None
+        return [] if entry is None else [entry]
+
     def restore(self, entry: Entry) -> None:
         """Offer a withdrawn entry again."""
         self._offers.put_back(entry)

@@ -9,9 +9,9 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from service.queue.commands import NO_EXTRAS, Extras, State, TaskView
+from service.queue.commands import FOREVER_MS, NO_EXTRAS, Extras, State, TaskView
 from service.queue.extras_codec import read_extras, write_extras
-from service.queue.instants import NEVER_MS, shown, shown_duration
+from service.queue.instants import NEVER_MS
 from service.queue.keys import (
     DELAY_TIMER,
     LEASE_TIMER,
@@ -214,22 +214,25 @@ class Task:
     def view(self, body: bytes) -> TaskView:
         """Return the task as it is shown."""
         session = self.session
+        # ``shown`` and ``shown_duration`` in place: this is done for each taken task.
+        lease_until_ms, visible_at_ms = self.lease_until_ms, self.visible_at_ms
+        expire_at_ms, ttr_ms, ttl_ms = self.expire_at_ms, self.ttr_ms, self.ttl_ms
         return TaskView(
             self.tube.name,
             self.id,
             body,
             self.state,
             self.token,
-            shown(self.lease_until_ms),
+            lease_until_ms if lease_until_ms < NEVER_MS else 0,
             self.attempt,
             self.created_ms,
             self.since_ms,
-            shown(self.visible_at_ms),
-            shown(self.expire_at_ms),
+            visible_at_ms if visible_at_ms < NEVER_MS else 0,
+            expire_at_ms if expire_at_ms < NEVER_MS else 0,
             session.id if session is not None else "",
             self.priority,
-            shown_duration(self.ttr_ms),
-            shown_duration(self.ttl_ms),
+            ttr_ms if ttr_ms < FOREVER_MS else 0,
+            ttl_ms if ttl_ms < FOREVER_MS else 0,
             self.extras,
         )
 

@@ -47,6 +47,13 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.index.pop_least() == expected
         self.model.discard(expected)
 
+    @rule(count=st.integers(0, 6))
+    def pop_many(self, count):
+        popped = self.index.pop_many(count)
+        assert popped == sorted(self.model)[: len(popped)]
+        assert bool(popped) == bool(self.model and count)
+        self.model.difference_update(popped)
+
     @rule()
     def pop_and_add_back(self):
         entry = self.index.pop_least()
