@@ -43,8 +43,11 @@ LIST_SCAN_MAX: Final = 20_000
 """Tasks that one ListTasks looks at, whether the filter lets them through or not."""
 LIST_SLICE_MAX: Final = 1_000
 """Tasks that a ListTasks looks at before it lets other calls have the event loop."""
-LIST_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Content in one page; more than that, and the page ends with the task that went beyond."""
+LIST_BYTES_MAX: Final = 5 * 1024 * 1024 // 2
+"""Content in one page; the page ends with the task that goes beyond.
+
+With a payload of the default limit more it stays below the 4 MiB that gRPC clients accept.
+"""
 CREDIT_TASKS_MAX: Final = 100_000
 NAMES_MAX: Final = 1_000
 

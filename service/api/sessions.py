@@ -74,9 +74,13 @@ class SessionApi:
         check_keep_sessions(call.request)
         outcome = await self._mutations.apply(forms.KEEP_SESSIONS, call)
         kept = result_of(outcome, KeepResult)
+        queue = self._reading.applied
         return pb.KeepSessionsResponse(
             sessions=[session_message(view) for view in kept.sessions],
             errors=item_errors(kept.refused),
+            cancel_tokens=[
+                token for view in kept.sessions for token in queue.cancelled(view.session_id)
+            ],
         )
 
     async def close_session(self, call: Call[pb.CloseSessionRequest]) -> pb.CloseSessionResponse:

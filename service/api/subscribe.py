@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import grpc
@@ -145,7 +146,7 @@ class SubscribeApi:
             subscription.outbox.add(opened_message(session_id, held))
             self._waiters.add(subscription)
             link = _Link(subscription, context, self._proposer, self._waiters)
-            await link.run(first, self._beat)
+            await link.run(first, partial(self._beat, subscription))
         finally:
             self._close(subscription)
 
@@ -170,9 +171,12 @@ class SubscribeApi:
             raise refused(refused_item.refusal)
         return () if subscription.is_new else self._reading.applied.held(session_id)
 
-    def _beat(self) -> pb.SubscribeResponse:
+    def _beat(self, subscription: Subscription) -> pb.SubscribeResponse:
+        queue = self._reading.applied
         heartbeat = pb.SubscribeResponse.Heartbeat(
-            now_ms=self._reading.applied.now_ms, leader=self._leadership.address
+            now_ms=queue.now_ms,
+            leader=self._leadership.address,
+            cancel_tokens=queue.cancelled(subscription.session_id),
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)
 

@@ -184,6 +184,13 @@ class Readers(ShellReaders):
             return []
         return [self._view(task) for task in session.held.values()]
 
+    def cancelled(self, session_id: str) -> list[int]:
+        """Return the leases of a session whose holder is asked to stop, in order of the takes."""
+        session = self._ledger.sessions.get(session_id)
+        if session is None:
+            return []
+        return [token for token, task in session.held.items() if task.extras.cancel_requested]
+
     # ----------------------------------------------------------------------------------- readiness
 
     def has_ready(

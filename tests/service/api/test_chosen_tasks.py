@@ -1,0 +1,168 @@
+"""Operations on chosen tasks through the API: answers, pages, and how holders hear of them."""
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from taskraft.v1 import session_service_pb2, task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.conftest import create, put, reason_of, take
+
+Task = task_pb2.Task
+
+
+def ids(*numbers):
+    return task_pb2.TaskSelector(ids=numbers)
+
+
+def matching(text, **fields):
+    return task_pb2.TaskSelector(filter=text, **fields)
+
+
+async def pages(node, **fields):
+    """Return the ids of the tasks of each page."""
+    found, token = [], ""
+    while True:
+        request = pb.ListTasksRequest(tube="emails", page_token=token, **fields)
+        answer = await node.tasks.ListTasks(request)
+        found.append([task.id for task in answer.tasks])
+        token = answer.next_page_token
+        if not token:
+            return found
+
+
+async def test_pages_show_what_was_there_at_the_first_one(node):
+    await create(node)
+    await put(node, *[b"x"] * 5)
+    first = await node.tasks.ListTasks(pb.ListTasksRequest(tube="emails", page_size=2))
+    assert [task.id for task in first.tasks] == [1, 2]
+    await put(node, b"later")
+    await node.tasks.DeleteTasks(pb.DeleteTasksRequest(tube="emails", selector=ids(1, 4)))
+    token = first.next_page_token
+    second = await node.tasks.ListTasks(
+        pb.ListTasksRequest(tube="emails", page_size=2, page_token=token)
+    )
+    assert [task.id for task in second.tasks] == [3, 5]
+    assert await pages(node, page_size=3) == [[2, 3, 5], [6]]
+    assert await pages(node, page_size=3, order_by="id desc") == [[6, 5, 3], [2]]
+    assert await pages(node, filter="id > 2 AND NOT id = 5") == [[3, 6]]
+
+
+async def test_a_token_is_for_one_list_only(node):
+    await create(node)
+    await put(node, b"1", b"2", b"3")
+    first = await node.tasks.ListTasks(pb.ListTasksRequest(tube="emails", page_size=1))
+    for other in ({"filter": "state = READY"}, {"order_by": "id desc"}):
+        request = pb.ListTasksRequest(tube="emails", page_token=first.next_page_token, **other)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await node.tasks.ListTasks(request)
+        assert reason_of(caught.value) == "INVALID_FIELD"
+
+
+async def test_a_page_of_large_tasks_ends_before_the_message_is_too_large(node):
+    await create(node)
+    for _ in range(6):
+        await put(node, bytes(1_000_000))
+    assert await pages(node) == [[1, 2, 3], [4, 5, 6]]
+
+
+async def test_a_filter_that_does_not_parse_names_the_position(node):
+    await create(node)
+    request = pb.DeleteTasksRequest(
+        tube="emails", selector=matching("state = BURIED AND attempts > 3")
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.tasks.DeleteTasks(request)
+    packed = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+    info = error_details_pb2.ErrorInfo()
+    status_pb2.Status.FromString(packed).details[0].Unpack(info)
+    assert info.reason == "INVALID_FIELD"
+    assert dict(info.metadata) == {"field": "selector.filter", "position": "19"}
+
+
+async def test_bulk_changes_tell_where_to_go_on(node):
+    await create(node)
+    await put(node, *[b"x"] * 5)
+    after_id, counts = 0, []
+    while True:
+        selector = matching("state = READY", tasks_max=2, after_id=after_id)
+        answer = await node.tasks.BuryTasks(pb.BuryTasksRequest(tube="emails", selector=selector))
+        counts.append(answer.count)
+        after_id = answer.continue_after_id
+        if not after_id:
+            break
+    assert counts == [2, 2, 1]
+
+
+async def test_a_key_finds_its_task(node):
+    await create(node)
+    key = {"unique_key": ["order", "7"]}
+    await put(node, b"first", **key)
+    again = await put(node, b"again", **key, on_conflict=task_pb2.TaskSpec.RETURN_EXISTING)
+    assert (list(again.task_ids), list(again.existing)) == ([1], [0])
+    refused = await put(node, b"refused", **key)
+    assert refused.errors[0].error.metadata["task_id"] == "1"
+    keys = [task_pb2.UniqueKey(parts=["order", "7"]), task_pb2.UniqueKey(parts=["order", "8"])]
+    selector = task_pb2.TaskSelector(keys=keys)
+    found = await node.tasks.GetTasks(pb.GetTasksRequest(tube="emails", selector=selector))
+    assert [task.spec.payload for task in found.tasks] == [b"first"]
+    assert [error.item for error in found.errors] == [1]
+
+
+async def test_an_update_changes_content_and_headers(node):
+    await create(node)
+    await put(node, b"old", headers={"keep": b"1", "drop": b"2"}, content_type="text/plain")
+    update = task_pb2.TaskUpdate(
+        payload=b"new", headers_set={"add": b"3"}, headers_remove=["drop"], priority=4
+    )
+    request = pb.UpdateTasksRequest(tube="emails", selector=ids(1), update=update)
+    assert (await node.tasks.UpdateTasks(request)).count == 1
+    (task,) = (await take(node)).tasks
+    assert (task.spec.payload, task.spec.content_type) == (b"new", "text/plain")
+    assert dict(task.spec.headers) == {"keep": b"1", "add": b"3"}
+    assert task.priority == 4
+
+
+async def test_a_holder_hears_that_it_should_stop(node):
+    await create(node)
+    await put(node, b"1", b"2")
+    opened = await node.sessions.OpenSession(session_service_pb2.OpenSessionRequest())
+    session_id = opened.session.session_id
+    leased = await take(node, session_id=session_id)
+    token = leased.tasks[0].token
+    cancelled = await node.tasks.CancelTasks(
+        pb.CancelTasksRequest(tube="emails", selector=ids(leased.tasks[0].id))
+    )
+    assert (cancelled.asked, cancelled.removed) == (1, 0)
+    kept = await node.sessions.KeepSessions(
+        session_service_pb2.KeepSessionsRequest(session_ids=[session_id])
+    )
+    assert list(kept.cancel_tokens) == [token]
+    touch = pb.Settlement(tokens=[token], touch=pb.Settlement.Touch(restart=True))
+    settled = await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[touch]))
+    assert settled.touched[0].cancel_requested
+
+
+async def test_administrators_move_tasks_whoever_holds_them(node):
+    await create(node)
+    await put(node, b"1", b"2")
+    leased = await take(node, tasks_max=1)
+    snatched = await node.tasks.SnatchTasks(
+        pb.SnatchTasksRequest(tube="emails", selector=ids(1), delay_ms=60_000)
+    )
+    assert snatched.count == 1
+    stale = await node.tasks.SettleTasks(
+        pb.SettleTasksRequest(
+            settlements=[pb.Settlement(tokens=[leased.tasks[0].token], ack=pb.Settlement.Ack())]
+        )
+    )
+    assert stale.errors[0].error.reason == 20
+    switched = await node.tasks.SwitchTasks(
+        pb.SwitchTasksRequest(tube="emails", selector=ids(2), state=Task.DONE)
+    )
+    restarted = await node.tasks.RestartTasks(
+        pb.RestartTasksRequest(tube="emails", selector=matching("state = DONE"))
+    )
+    assert (switched.count, restarted.count) == (1, 1)
+    states = await node.tasks.GetTasks(pb.GetTasksRequest(tube="emails", selector=ids(1, 2)))
+    assert [task.state for task in states.tasks] == [Task.DELAYED, Task.READY]
