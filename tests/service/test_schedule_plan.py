@@ -90,6 +90,15 @@ def test_a_jittered_time_is_due_later_than_itself():
     assert (slots, until) == ([10], 10)
 
 
+def test_a_jittered_time_is_missed_by_when_it_was_due_not_by_itself():
+    late = jitter_of("s", START + 10 * MINUTE, 5 * MINUTE) / MINUTE
+    assert late < 4.5
+    shown = view(SKIP, jitter=5 * MINUTE)
+    assert planned(shown, 10 + late + 0.9)[0] == [10]
+    assert planned(shown, 10 + late + 1.1)[:2] == ([], 10)
+    assert planned(view(ONE, jitter=5 * MINUTE), 10 + late + 1.1)[0] == [10]
+
+
 def test_times_whose_jitter_crosses_are_put_in_order():
     shown = view(ALL, jitter=60 * MINUTE, cron="* * * * *", following=1)
     now = 30
