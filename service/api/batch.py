@@ -51,7 +51,8 @@ class BatchApi:
 def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
     """Return the result of one operation, in its kind."""
     if isinstance(result, PutResult):
-        return pb.BatchResult(put=pb.PutTasksResponse(task_ids=result.ids, revision=revision))
+        put = pb.PutTasksResponse(task_ids=result.ids, existing=result.existing, revision=revision)
+        return pb.BatchResult(put=put)
     errors = item_errors(result.refused)
     if isinstance(result, SettleResult):
         touched = [
@@ -70,6 +71,9 @@ def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
     if kind == "bury":
         buried = pb.BuryTasksResponse(count=result.count, errors=errors, revision=revision)
         return pb.BatchResult(bury=buried)
+    if kind == "update":
+        updated = pb.UpdateTasksResponse(count=result.count, errors=errors, revision=revision)
+        return pb.BatchResult(update=updated)
     deleted = pb.DeleteTasksResponse(count=result.count, errors=errors, revision=revision)
     return pb.BatchResult(delete=deleted)
 
@@ -85,8 +89,6 @@ def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None
         kind = operation.WhichOneof("operation")
         if kind is None:
             wrong.add(path, "missing")
-        elif kind == "update":
-            wrong.unimplemented(f"{path}.update")
         else:
             tasks += len(operation.put.tasks)
             _check_operation(wrong, f"{path}.{kind}", operation, kind, payload_bytes_max)
@@ -100,17 +102,13 @@ def _check_operation(
 ) -> None:
     """Check one operation as if it had come alone, and for what has no place in a batch."""
     put = operation.put
-    keyed = [item for item, spec in enumerate(put.tasks) if kind == "put" and spec.unique_key]
-    for item in keyed:
-        wrong.add(f"{path}.tasks[{item}].unique_key", "not in a batch")
-    if keyed:
-        return
     single: Mapping[str, Callable[[], None]] = {
         "put": lambda: check_put(put, put.SerializeToString(), payload_bytes_max),
         "settle": lambda: check_settle(operation.settle, payload_bytes_max),
         "kick": lambda: checks.check_kick(operation.kick, payload_bytes_max),
         "bury": lambda: checks.check_bury(operation.bury),
         "delete": lambda: checks.check_delete(operation.delete),
+        "update": lambda: checks.check_update(operation.update, payload_bytes_max),
     }
     try:
         single[kind]()
@@ -122,7 +120,7 @@ def _check_operation(
     for field in ("room_wait_ms", "outcome_wait_ms"):
         if kind == "put" and getattr(put, field):
             wrong.add(f"{path}.{field}", "a batch does not wait")
-    if kind in ("kick", "bury", "delete"):
+    if kind in ("kick", "bury", "delete", "update"):
         selector = getattr(operation, kind).selector
         if not (selector.ids or selector.keys):
             wrong.add(f"{path}.selector", "a batch names its tasks by id or key")

@@ -8,6 +8,7 @@ from typing import Final
 from service import wire
 from service.forms.circulation import BURY, DELETE, KICK
 from service.forms.form import IN_LOG, Form
+from service.forms.intervention import UPDATE
 from service.forms.put import PUT
 from service.forms.settle import SETTLE
 from service.queue import commands as core
@@ -20,6 +21,7 @@ _FORMS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     pb.BatchOperation.KICK_FIELD_NUMBER: KICK.decode,
     pb.BatchOperation.BURY_FIELD_NUMBER: BURY.decode,
     pb.BatchOperation.DELETE_FIELD_NUMBER: DELETE.decode,
+    pb.BatchOperation.UPDATE_FIELD_NUMBER: UPDATE.decode,
 }
 
 

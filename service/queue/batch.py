@@ -24,6 +24,7 @@ from service.queue.commands import (
     Refusal,
     Release,
     Settle,
+    UpdateTasks,
 )
 from service.queue.intake import existing_task
 from service.queue.life_cycle import BURIED, DELAYED, READY
@@ -31,6 +32,7 @@ from service.queue.put import paused, put, task_refusal
 from service.queue.refusals import delay_unsuitable, wrong_state
 from service.queue.selection import named
 from service.queue.settle import first_refusal, settle_checked
+from service.queue.update import update_refusal, update_tasks
 
 if TYPE_CHECKING:
     from service.queue.commands import BatchOperation, BatchOutcome, NewTask
@@ -71,6 +73,8 @@ def _do(ledger: Ledger, operation: BatchOperation) -> BatchOutcome:
             result = bury(ledger, operation)
         case Delete():
             result = delete(ledger, operation)
+        case UpdateTasks():
+            result = update_tasks(ledger, operation)
         case _:
             assert_never(operation)
     assert not isinstance(result, Refusal), f"a checked operation was refused: {result}"
@@ -96,7 +100,7 @@ class _Check:
                 return self._put(operation)
             case Settle():
                 return self._settle(operation)
-            case Kick() | Bury() | Delete():
+            case Kick() | Bury() | Delete() | UpdateTasks():
                 return self._chosen(operation)
             case _:
                 assert_never(operation)
@@ -188,7 +192,7 @@ class _Check:
                     self._comes(settlement.move_to, task.payload_bytes)
         return None
 
-    def _chosen(self, command: Kick | Bury | Delete) -> Refusal | None:
+    def _chosen(self, command: Kick | Bury | Delete | UpdateTasks) -> Refusal | None:
         tube = self._ledger.tube(command.tube)
         if isinstance(tube, Refusal):
             return tube
@@ -207,7 +211,9 @@ class _Check:
                 return Refusal(refusal.reason, refusal.message, metadata)
         return None
 
-    def _one(self, command: Kick | Bury | Delete, tube: Tube, task: Task) -> Refusal | None:
+    def _one(
+        self, command: Kick | Bury | Delete | UpdateTasks, tube: Tube, task: Task
+    ) -> Refusal | None:
         """Return why an operation cannot be done to one task, or None."""
         refusal = self._name(task)
         if refusal is not None:
@@ -223,5 +229,7 @@ class _Check:
                 self._ends(task)
                 self._comes(tube.name, task.payload_bytes, -1)
                 return None
+            case UpdateTasks():
+                return update_refusal(self._ledger, task, command.update)
             case _:
                 assert_never(command)

@@ -13,7 +13,9 @@ from service.queue.selection import change_each
 from service.queue.updating import unsuitable_update, update_task
 
 if TYPE_CHECKING:
-    from service.queue.commands import TaskUpdate
+    from collections.abc import Sequence
+
+    from service.queue.commands import State, TaskUpdate
     from service.queue.ledger import Ledger
     from service.queue.task import Task
 
@@ -29,17 +31,27 @@ def update_tasks(ledger: Ledger, command: UpdateTasks) -> CountResult | Refusal:
     if isinstance(tube, Refusal):
         return tube
     update = command.update
-    states = WAITING if update.delay_ms is None else CIRCULATING
+    states = _states(update)
 
     def change(task: Task) -> bool | Refusal:
-        if task.state not in states:
-            return wrong_state(task)
-        refusal = unsuitable_update(ledger, task, update)
+        refusal = update_refusal(ledger, task, update)
         if refusal is None:
             _update_one(ledger, task, update)
         return refusal or True
 
     return change_each(ledger, tube, command.selector, states, change)
+
+
+def _states(update: TaskUpdate) -> Sequence[State]:
+    """Return the states of the tasks that an update is for."""
+    return WAITING if update.delay_ms is None else CIRCULATING
+
+
+def update_refusal(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | None:
+    """Return why a task cannot be changed, or None."""
+    if task.state not in _states(update):
+        return wrong_state(task)
+    return unsuitable_update(ledger, task, update)
 
 
 def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:

@@ -72,3 +72,16 @@ async def test_a_repeated_batch_has_one_effect_and_the_first_answer(node):
         assert one.put.task_ids == other.put.task_ids
         assert one.delete.count == other.delete.count
     assert node.queue.statistics(["emails"])[0].total == 2
+
+
+async def test_a_waiting_task_is_changed_together_with_another_ones_end(node):
+    await create(node)
+    await put(node, b"a", b"b")
+    (taken,) = (await take(node, tasks_max=1)).tasks
+    selector = task_pb2.TaskSelector(ids=[2])
+    change = task_pb2.TaskUpdate(payload=b"changed", priority=3)
+    update = pb.UpdateTasksRequest(tube="emails", selector=selector, update=change)
+    answer = await execute(node, acking(taken.token), {"update": update})
+    assert answer.results[1].update.count == 1
+    (task,) = (await take(node)).tasks
+    assert (task.spec.payload, task.priority) == (b"changed", 3)

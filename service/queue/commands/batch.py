@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from service.queue.commands.circulation import Bury, CountResult, Delete, Kick
+from service.queue.commands.intervention import UpdateTasks
 from service.queue.commands.put import Put, PutResult
 from service.queue.commands.settle import Settle, SettleResult
 from service.queue.values import value
 
-BatchOperation: TypeAlias = Put | Settle | Kick | Bury | Delete
+BatchOperation: TypeAlias = Put | Settle | Kick | Bury | Delete | UpdateTasks
 BatchOutcome: TypeAlias = PutResult | SettleResult | CountResult
 
 

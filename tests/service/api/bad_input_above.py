@@ -68,7 +68,7 @@ CASES = [
     ("ExecuteBatch", batch(*[one_put()] * 101), INVALID),
     ("ExecuteBatch", batch(one_put(), request_id="x" * 65), INVALID),
     ("ExecuteBatch", batch(one_put(delay_ms=-1)), INVALID),
-    ("ExecuteBatch", batch(one_put(unique_key=["k"])), INVALID),
+    ("ExecuteBatch", batch({"update": pb.UpdateTasksRequest(tube="emails")}), INVALID),
     ("ExecuteBatch", batch(one_put(payload=b"x" * 1025)), "PAYLOAD_TOO_LARGE"),
     ("ExecuteBatch", batch({"put": put(room_wait_ms=1)}), INVALID),
     ("ExecuteBatch", batch({"kick": pb.KickTasksRequest(tube="emails", count=1)}), INVALID),

@@ -1873,7 +1873,7 @@ class ExecuteBatchRequest(_message.Message):
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchOperation]:
         """1 to 100 operations, done in order and all or none. Each names its tasks by id, key or lease, and each
-        task is named once in the batch. Puts of a batch do not wait and have no unique keys. What stands in
+        task is named once in the batch. Puts of a batch do not wait. What stands in
         the way of all is told with the position of its operation (metadata operation, and item).
         """
 
