@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -16,6 +17,8 @@ from replication.storage.snapshot_inbox import IncomingSnapshot
 from replication.storage_worker import StorageWorker
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
@@ -195,6 +198,7 @@ class SealingSink:
         message = replace(self._message, snapshot=reference)
         self._driver.receive_snapshot(message, self._incoming, done.set)
         await done.wait()
+        _log.info("snapshot of entry %d received", self._message.snapshot.meta.index)
         return self._incoming.size
 
     def abandon(self) -> None:

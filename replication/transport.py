@@ -97,8 +97,10 @@ class GrpcPeers:
         link = self._links.get(message.to)
         try:
             if link is not None:
+                _log.info("snapshot of entry %d to member %d begins", meta.index, message.to)
                 header = header_of(message, meta, self.membership)
                 await Transfer(link.channel, header, content).run()
+                _log.info("snapshot of entry %d is taken by member %d", meta.index, message.to)
                 ok = True
         except (
             aio.AioRpcError,

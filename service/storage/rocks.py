@@ -120,8 +120,9 @@ class RocksStore:
 
     def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """Return the values of keys, each or None; half the cost of asking for each alone."""
-        # What the library's types cannot say: a list of keys gives a list of values.
-        return cast("list[bytes | None]", self._rocks.get(list(keys)))
+        with self._damage_named():
+            # What the library's types cannot say: a list of keys gives a list of values.
+            return cast("list[bytes | None]", self._rocks.get(list(keys)))
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the pairs with ``start <= key < stop`` in order; consumed lazily."""

@@ -332,7 +332,7 @@ async def test_a_damaged_snapshot_is_dropped(pair, offset, crc, reason):
         transfer_id="abc",
     )
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
-        call = PeerServiceStub(channel).SendSnapshot()
+        call = PeerServiceStub(channel).SendSnapshot(timeout=20)
         await call.write(pb.SendSnapshotRequest(header=header))
         assert (await call.read()).content_bytes == 0
         await call.write(pb.SendSnapshotRequest(offset=offset, data=b"x", crc32c=crc))

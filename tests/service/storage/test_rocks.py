@@ -119,6 +119,10 @@ def test_damage_that_a_read_meets_has_the_same_name(tmp_path):
     with pytest.raises(StateDamaged, match=str(tmp_path)):
         store.get(b"0001")
     with pytest.raises(StateDamaged, match=str(tmp_path)):
+        store.get_many([b"0001", b"0002"])
+    with pytest.raises(StateDamaged, match=str(tmp_path)):
+        list(store.scan_back(b"0000", b"0500"))
+    with pytest.raises(StateDamaged, match=str(tmp_path)):
         everything(store)
     store.close()
 
