@@ -158,10 +158,13 @@ class Connection:
             self._stream = None
 
     def close(self) -> None:
-        """Close the connection, with its stream and its blocked calls."""
+        """Close the connection, with its stream and its blocked calls.
+
+        All at once: a call must not live to hear that the session of the stream has ended.
+        """
+        self.stubs.close()
         if self._stream is not None:
             self._stream.close()
-        self.stubs.close()
 
 
 __all__ = ["CALL_SECONDS", "Connection", "Refused", "SessionStream", "Stubs"]
