@@ -10,6 +10,7 @@ from service.queue.commands import (
     Ack,
     Bury,
     BuryTaken,
+    ByIds,
     CancelGroup,
     CreateGroup,
     CreateTube,
@@ -108,21 +109,21 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(tube=st.sampled_from("ab"), task_id=st.integers(1, 9))
     def bury(self, tube, task_id):
         before = self.state(tube, task_id)
-        (result,) = self.do(Bury(tube, [task_id]))
+        (result,) = self.do(Bury(tube, ByIds([task_id])))
         if result.count:
             assert before in OPEN
             self.fate[tube, task_id] = "failed"
 
     @rule(tube=st.sampled_from("ab"), task_id=st.integers(1, 9))
     def kick(self, tube, task_id):
-        (result,) = self.do(Kick(tube, ids=[task_id]))
+        (result,) = self.do(Kick(tube, selector=ByIds([task_id])))
         if result.count and not self.group.ended_ms:
             self.fate[tube, task_id] = None
 
     @rule(tube=st.sampled_from("ab"), task_id=st.integers(1, 9))
     def delete(self, tube, task_id):
         had_ended = self.group.ended_ms
-        (result,) = self.do(Delete(tube, [task_id]))
+        (result,) = self.do(Delete(tube, ByIds([task_id])))
         if result.count and not had_ended:
             self.fate[tube, task_id] = "cancelled"
 
