@@ -234,9 +234,9 @@ async def _nothing():
         ),
         (
             pb.SubscribeRequest(
-                open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails", weight=2)])
+                open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails", weight=-2)])
             ),
-            "NOT_IMPLEMENTED",
+            "INVALID_FIELD",
         ),
     ],
 )
