@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -17,7 +16,6 @@ from replication.core.types import (
     LogIndex,
     MemberId,
     RaftRole,
-    Roster,
     SoftState,
     Term,
 )
@@ -39,14 +37,12 @@ from replication.machine import StateMachine
 from replication.node_config import NodeConfig
 from replication.node_status import NodeStatus, peers_of, successor_of
 from replication.observer import Counters, Observer
+from replication.opening import open_storage
 from replication.peers import Membership, Transport
 from replication.performer import PeerReceiver, Performer
-from replication.roster import roster_of, strangers, was_removed, with_addresses
+from replication.roster import strangers, was_removed, with_configured
 from replication.storage.data_directory import DataDirectory
-from replication.storage.failing_filesystem import with_failpoints
-from replication.storage.filesystem import DiskFileSystem
-from replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage, StorageConfig
-from replication.storage.metadata import Identity
+from replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
 from replication.storage_worker import StorageWorker
 from replication.turns import Turns
 
@@ -124,7 +120,7 @@ class Node:
         own = DataDirectory(config.data_directory) if directory is None else None
         machine = machine_with_failpoints(machine, config.failpoints)
         try:
-            storage = await asyncio.to_thread(_open_storage, config, machine.applied_index)
+            storage = await asyncio.to_thread(open_storage, config, machine.applied_index)
             return cls(config, machine, transport, storage, own)
         except OSError as error:
             _release(own)
@@ -153,7 +149,9 @@ class Node:
         )
         receiver = PeerReceiver(self._driver, self._performer, self)
         roster = self._driver.membership.roster
-        self._performer.peers = self._transport.join(membership, self._reachable(roster), receiver)
+        self._performer.peers = self._transport.join(
+            membership, with_configured(roster, config.members), receiver
+        )
         if not strangers(roster) or not self._storage.is_at_its_beginning:
             self._begin()
         elif self._founding.is_complete:
@@ -352,7 +350,7 @@ class Node:
     def membership_changed(self, conf_state: ConfState) -> None:
         """See ``Observer``. A member that was removed ends, once others had time to hear of it."""
         assert self._performer.peers is not None
-        self._performer.peers.set_roster(self._reachable(conf_state.roster))
+        self._performer.peers.set_roster(with_configured(conf_state.roster, self.config.members))
         self._turns.take()
         _log.info(
             "member %d: voters %s%s, learners %s",
@@ -427,37 +425,6 @@ class Node:
             self._driver.tick()
         except Exception as error:  # noqa: BLE001 - see pump
             self.fail(error)
-
-    def _reachable(self, roster: Roster) -> Roster:
-        """Return ``roster`` with the addresses that this member is configured with."""
-        configured = self.config.members
-        return with_addresses(
-            roster,
-            {
-                info.member: configured[info.member].peer_address
-                for info in roster.members
-                if info.member in configured and configured[info.member].name == info.name
-            },
-        )
-
-
-def _open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
-    founders = ConfState()
-    if not config.is_joining:
-        founders = ConfState(
-            voters=tuple(sorted(config.members)), roster=roster_of(config.members.values())
-        )
-    return GroupStorage.open(
-        with_failpoints(DiskFileSystem(config.data_directory), config.failpoints),
-        StorageConfig(
-            identity=Identity(config.cluster_id, config.member_id, config.group_id),
-            founders=founders,
-            salt=secrets.randbits(32),
-            directory_id=secrets.token_hex(8),
-            segment_bytes=config.segment_bytes,
-        ),
-        applied,
-    )
 
 
 def _release(directory: DataDirectory | None) -> None:

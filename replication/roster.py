@@ -40,12 +40,15 @@ def strangers(roster: Roster) -> tuple[MemberId, ...]:
     return tuple(info.member for info in roster.members if not info.directory_id)
 
 
-def with_addresses(roster: Roster, addresses: Mapping[MemberId, str]) -> Roster:
-    """Return ``roster`` with other peer addresses for the members that ``addresses`` names."""
-    members = [
-        replace(info, peer_address=addresses.get(info.member, info.peer_address))
-        for info in roster.members
-    ]
+def with_configured(roster: Roster, configured: Mapping[MemberId, MemberInfo]) -> Roster:
+    """Return ``roster`` with the peer addresses that an operator has configured for its members."""
+    members = []
+    for info in roster.members:
+        own = configured.get(info.member)
+        if own is not None and own.name == info.name:
+            members.append(replace(info, peer_address=own.peer_address))
+        else:
+            members.append(info)
     return Roster(tuple(members), roster.last_member)
 
 

@@ -29,6 +29,7 @@ MIB: Final = 1024 * 1024
 ELECTION_HEARTBEATS_MIN: Final = 2
 """An election timeout of fewer heartbeats would call elections over one lost packet."""
 
+_ANY_HOST: Final = frozenset({"0.0.0.0", "[::]", "::"})  # noqa: S104 - told from real ones
 _ORDINAL: Final = re.compile(r"-(\d+)$")
 _PEER: Final = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]{1,128})=(?:(?P<id>\d{1,9})@)?(?P<peer>[^/,\s]+)(?:/(?P<client>[^/,\s]+))?"
@@ -205,9 +206,21 @@ class Config(BaseSettings):
             raise ValueError(str(error)) from error
         for address in self.join_addresses:
             self._check_address("join", address)
+        if self.join:
+            self._check_reachable()
         if not self.join and self.node_name not in {member.name for member in members}:
             raise ValueError(f'peers does not name this node, "{self.node_name}"')
         return self
+
+    def _check_reachable(self) -> None:
+        """Make sure that a node that joins tells others where it is, not that it is everywhere."""
+        own = self.member
+        for name, address in (
+            ("peer_advertise", own.peer_address),
+            ("advertise", own.client_address),
+        ):
+            if host_of(address) in _ANY_HOST:
+                raise ValueError(f"{name} is needed: others cannot call {address}")
 
     @staticmethod
     def _check_address(name: str, address: str) -> None:

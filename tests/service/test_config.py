@@ -16,6 +16,17 @@ def test_a_node_without_peers_is_a_cluster_of_its_own():
     assert config.client_address == "127.0.0.1:7401"
 
 
+def test_a_node_that_joins_says_where_it_is(monkeypatch):
+    monkeypatch.setenv("TASKRAFT_JOIN", "a:1, b:2")
+    monkeypatch.setenv("TASKRAFT_PEER_LISTEN", "0.0.0.0:7402")
+    with pytest.raises(ConfigInvalid, match="peer_advertise is needed"):
+        read_config()
+    monkeypatch.setenv("TASKRAFT_PEER_ADVERTISE", "c:7402")
+    config = read_config()
+    assert config.join_addresses == ("a:1", "b:2")
+    assert (config.member.member_id, config.member.peer_address) == (0, "c:7402")
+
+
 def test_members_are_numbered_by_the_ordinal_of_their_name():
     peers = parse_peers("n-2=c:3,n-0=a:1", 7401)
     assert [(peer.member_id, peer.client_address) for peer in peers] == [
