@@ -6,7 +6,7 @@ is the concatenation of its fields, so the spec is one of the parts (bench/codec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -18,6 +18,7 @@ from service.queue.commands import (
     SessionView,
     TaskView,
 )
+from service.queue.life_cycle import EventKind
 from service.queue.statistics import TubeStatistics
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 
@@ -135,42 +136,50 @@ def session_message(view: SessionView, *, secret: bool = False) -> session_servi
     )
 
 
+def _calls(
+    by_kind: Mapping[EventKind, int], finished: int
+) -> tube_service_pb2.TubeStatistics.Calls:
+    """Return calls by the names of the contract."""
+    calls = {kind.name: count for kind, count in by_kind.items()}
+    return tube_service_pb2.TubeStatistics.Calls(
+        put=calls["PUT"],
+        take=calls["TAKE"],
+        ack=calls["ACK"],
+        release=calls["RELEASE"],
+        bury=calls["BURY"],
+        kick=calls["KICK"],
+        delete=calls["DELETE"],
+        touch=calls["TOUCH"],
+        ttl=calls["TTL_EXPIRED"],
+        ttr=calls["TTR_EXPIRED"],
+        delay=calls["DELAY_DUE"],
+        session_release=calls["SESSION_RELEASE"],
+        startup_release=calls["STARTUP_RELEASE"],
+        truncate=calls["TRUNCATE"],
+        finished=finished,
+        release_all=calls["RELEASE_ALL"],
+        move=calls["MOVE"],
+        snatch=calls["SNATCH"],
+        restart=calls["RESTART"],
+        switch=calls["SWITCH"],
+        cancel=calls["CANCEL"],
+        update=calls["UPDATE"],
+        group_start=calls["GROUP_START"],
+        retention=calls["RETENTION_EXPIRED"],
+    )
+
+
 def statistics_message(
     counts: TubeStatistics, waiting: int, *, transitions: bool
 ) -> tube_service_pb2.TubeStatistics:
     """Return the counts of a tube."""
     by_state = {state.name.lower(): tasks for state, tasks in counts.states.items()}
     Statistics = tube_service_pb2.TubeStatistics  # noqa: N806 - a class
-    calls = {kind.name: calls for kind, calls in counts.calls.items()}
     message = Statistics(
         tube=counts.tube,
         tasks=Statistics.Tasks(**by_state, total=counts.total),
-        calls=Statistics.Calls(
-            put=calls["PUT"],
-            take=calls["TAKE"],
-            ack=calls["ACK"],
-            release=calls["RELEASE"],
-            bury=calls["BURY"],
-            kick=calls["KICK"],
-            delete=calls["DELETE"],
-            touch=calls["TOUCH"],
-            ttl=calls["TTL_EXPIRED"],
-            ttr=calls["TTR_EXPIRED"],
-            delay=calls["DELAY_DUE"],
-            session_release=calls["SESSION_RELEASE"],
-            startup_release=calls["STARTUP_RELEASE"],
-            truncate=calls["TRUNCATE"],
-            finished=counts.finished,
-            release_all=calls["RELEASE_ALL"],
-            move=calls["MOVE"],
-            snatch=calls["SNATCH"],
-            restart=calls["RESTART"],
-            switch=calls["SWITCH"],
-            cancel=calls["CANCEL"],
-            update=calls["UPDATE"],
-            group_start=calls["GROUP_START"],
-            retention=calls["RETENTION_EXPIRED"],
-        ),
+        calls=_calls(counts.calls, counts.finished),
+        calls_since_start=_calls(counts.fresh_calls, counts.fresh_finished),
         oldest_ready_ms=counts.oldest_ready_ms,
         payload_bytes=counts.payload_bytes,
         waiting=waiting,
@@ -194,8 +203,12 @@ def sum_of(
     for tube in tubes:
         for field, count in tube.tasks.ListFields():
             setattr(total.tasks, field.name, getattr(total.tasks, field.name) + count)
-        for field, count in tube.calls.ListFields():
-            setattr(total.calls, field.name, getattr(total.calls, field.name) + count)
+        for calls, summed in (
+            (tube.calls, total.calls),
+            (tube.calls_since_start, total.calls_since_start),
+        ):
+            for field, count in calls.ListFields():
+                setattr(summed, field.name, getattr(summed, field.name) + count)
         for move in tube.transitions:
             key = (move.from_state, move.to_state)
             moves[key] = moves.get(key, 0) + move.count

@@ -126,6 +126,8 @@ def startup(ledger: Ledger, command: Startup) -> StartupResult:
     """
     if not ledger.feed.partitions and command.feed_partitions > 0:
         ledger.feed.begin(command.feed_id, command.feed_partitions)
+    for tube in ledger.tubes.values():
+        tube.counters.begin()
     configured_ms = ledger.settings.failover_grace_ms
     failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
     for session in ledger.sessions.values():

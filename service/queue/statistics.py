@@ -29,11 +29,12 @@ class Counters:
     """Counters of one tube: lists of numbers, so that a batch costs a few additions.
 
     ``states`` by state; ``calls`` by kind of event; ``transitions`` by ``from_state * 8 +
-    to_state``; ``finished``: tasks that ended, once each time that they do.
+    to_state``; ``finished``: tasks that ended, once each time that they do. ``before``: the calls,
+    and what had finished, when the leadership began; each node's own, not part of the state.
     """
 
     RECORD_BYTES: ClassVar[int] = _record.size
-    __slots__ = ("calls", "finished", "payload_bytes", "states", "transitions")
+    __slots__ = ("before", "calls", "finished", "payload_bytes", "states", "transitions")
 
     def __init__(self) -> None:
         """Count from zero."""
@@ -42,6 +43,11 @@ class Counters:
         self.transitions = [0] * (STATE_COUNT * STATE_COUNT)
         self.payload_bytes = 0
         self.finished = 0
+        self.before = [0] * (KIND_COUNT + 1)
+
+    def begin(self) -> None:
+        """Count the calls of a new leadership from here."""
+        self.before = [*self.calls, self.finished]
 
     def count(
         self,
@@ -69,6 +75,7 @@ class Counters:
         counters.calls[EventKind.TRUNCATE] += sum(self.states)
         counters.transitions = list(self.transitions)
         counters.finished = self.finished
+        counters.before = self.before
         for state in STATES:
             counters.transitions[state * STATE_COUNT + GONE] += self.states[state]
         return counters
@@ -88,6 +95,7 @@ class Counters:
         counters.calls = numbers[STATE_COUNT : STATE_COUNT + KIND_COUNT]
         counters.transitions = numbers[STATE_COUNT + KIND_COUNT : -2]
         counters.payload_bytes, counters.finished = numbers[-2:]
+        counters.begin()
         return counters
 
     def add(self, other: Counters) -> None:
@@ -97,6 +105,7 @@ class Counters:
         self.transitions = [a + b for a, b in zip(self.transitions, other.transitions, strict=True)]
         self.payload_bytes += other.payload_bytes
         self.finished += other.finished
+        self.before = [a + b for a, b in zip(self.before, other.before, strict=True)]
 
 
 @value
@@ -114,7 +123,8 @@ class TubeStatistics:
 
     ``finished``: tasks that ended, kept or not: acknowledged, failed for good, deleted or expired;
     not those that went with their tube's content. ``oldest_ready_ms``: when the task that is next
-    to be taken became ready, 0 where none is.
+    to be taken became ready, 0 where none is. ``fresh_calls`` and ``fresh_finished`` are those of
+    the present leadership.
     """
 
     tube: str
@@ -124,6 +134,8 @@ class TubeStatistics:
     finished: int
     payload_bytes: int
     oldest_ready_ms: int
+    fresh_calls: Mapping[EventKind, int]
+    fresh_finished: int
 
     @property
     def total(self) -> int:
@@ -146,6 +158,8 @@ def statistics_of(tube: str, counters: Counters, oldest_ready_ms: int) -> TubeSt
         counters.finished,
         counters.payload_bytes,
         oldest_ready_ms,
+        {kind: calls[kind] - counters.before[kind] for kind in EventKind},
+        counters.finished - counters.before[-1],
     )
 
 

@@ -1037,6 +1037,7 @@ class TubeStatistics(_message.Message):
     OLDEST_READY_MS_FIELD_NUMBER: _builtins.int
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    CALLS_SINCE_START_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
     """Name of the tube. Empty: the sum of all."""
     oldest_ready_ms: _builtins.int
@@ -1057,6 +1058,12 @@ class TubeStatistics(_message.Message):
     def transitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TubeStatistics.Transition]:
         """By transition."""
 
+    @_builtins.property
+    def calls_since_start(self) -> Global___TubeStatistics.Calls:
+        """The same as calls, since the present leader began; a node that was started later counts from its
+        own start.
+        """
+
     def __init__(
         self,
         *,
@@ -1067,10 +1074,11 @@ class TubeStatistics(_message.Message):
         oldest_ready_ms: _builtins.int = ...,
         payload_bytes: _builtins.int = ...,
         waiting: _builtins.int = ...,
+        calls_since_start: Global___TubeStatistics.Calls | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "tasks", b"tasks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "calls_since_start", b"calls_since_start", "tasks", b"tasks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "oldest_ready_ms", b"oldest_ready_ms", "payload_bytes", b"payload_bytes", "tasks", b"tasks", "transitions", b"transitions", "tube", b"tube", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "calls_since_start", b"calls_since_start", "oldest_ready_ms", b"oldest_ready_ms", "payload_bytes", b"payload_bytes", "tasks", b"tasks", "transitions", b"transitions", "tube", b"tube", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,44 @@
+"""Counters: what they say of the present leadership, and after a restart."""
+
+from service.queue.commands import (
+    CreateTube,
+    NewTask,
+    Put,
+    Startup,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.life_cycle import EventKind
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+PUT = EventKind.PUT
+
+
+def counts(queue):
+    (statistics,) = queue.statistics(["mail"])
+    return (
+        statistics.calls[PUT],
+        statistics.fresh_calls[PUT],
+        queue.total_statistics().fresh_calls[PUT],
+    )
+
+
+def test_calls_are_counted_since_the_leader_began_as_well():
+    store = MemoryStore()
+    queue = Queue(store, Limits())
+    put = Put("mail", [NewTask(b"", 0)])
+    mail = CreateTube("mail", TubeKind.FIFO, TubeOptions())
+    queue.apply(1, 1, [Startup(1, 0, "feed", 1), mail, put, put])
+    assert counts(queue) == (2, 2, 2)
+    queue.apply(2, 2, [Startup(2, 0), put])
+    assert counts(queue) == (3, 1, 1)
+    queue.apply(3, 3, [TruncateTube("mail"), put])
+    assert counts(queue) == (4, 2, 2)
+    digest = queue.digest()
+    store.write(queue.collect_writes())
+    reopened = Queue(store, Limits())
+    assert reopened.digest() == digest
+    assert counts(reopened) == (4, 0, 0), "a node counts from its own start"
