@@ -68,9 +68,9 @@ class CoreQueue:
         """Put tasks under a request id, as producers do."""
         self.apply(Put(tube, tasks, request_id=f"p{self.index}"))
 
-    def take(self, tube: str, tasks_max: int) -> Sequence[TaskView]:
+    def take(self, tube: str, tasks_max: int, session: str = SESSION) -> Sequence[TaskView]:
         """Take tasks."""
-        (result,) = self.apply(Take([tube], SESSION, tasks_max=tasks_max))
+        (result,) = self.apply(Take([tube], session, tasks_max=tasks_max))
         assert isinstance(result, TakeResult)
         return result.tasks
 

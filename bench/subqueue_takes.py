@@ -16,7 +16,7 @@ from statistics import median
 
 from bench.core_queue import CoreQueue, bodies, cpu_ns
 from service.main import spare_the_collector
-from service.queue.commands import NewTask, TubeKind
+from service.queue.commands import NewTask, OpenSession, TubeKind
 
 TAKES_PER_ROUND = 200
 ROUNDS = 15
@@ -26,12 +26,13 @@ SUBQUEUES_PER_PUT = 100
 def prepare(core: CoreQueue, tube: str, busy: int, waiting: int) -> None:
     """Make sub-queues busy."""
     core.create(tube, TubeKind.UTUBE)
+    core.apply(OpenSession(tube, ttr_ms=1_000_000_000))  # one session may hold 100 000 leases
     for first in range(0, busy, SUBQUEUES_PER_PUT):
         places = range(first, min(first + SUBQUEUES_PER_PUT, busy))
         core.put(
             tube, [NewTask(b"x" * 100, 100, subqueue=f"busy{n}") for n in places] * (1 + waiting)
         )
-        taken = core.take(tube, SUBQUEUES_PER_PUT)
+        taken = core.take(tube, SUBQUEUES_PER_PUT, session=tube)
         assert len(taken) == len(places)
     core.collect()
 
