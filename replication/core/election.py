@@ -117,6 +117,7 @@ def on_vote_request(member: Member, request: Message) -> None:
         )
     )
     if granted and request.kind is MessageKind.VOTE:
+        assert member.vote in (NO_MEMBER, request.sender), "one vote per term"
         member.election_elapsed = 0
         member.vote = request.sender
 

@@ -67,6 +67,7 @@ def leave_joint_if_due(member: Member) -> None:
 
 def append_own(member: Member, entries: Sequence[Entry]) -> None:
     """Append ``entries`` to the leader's log; once synced, it acknowledges them to itself."""
+    assert member.role is RaftRole.LEADER, "a leader alone makes entries"
     term = member.term
     index = member.log.last_index
     own = [
