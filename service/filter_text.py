@@ -2,8 +2,8 @@
 
 A subset of AIP-160 that is strict where that leaves room: a filter may delete tasks, so AND and OR
 do not stand side by side without parentheses, and a field compared with something that it cannot be
-is an error. What a filter means is ``service.queue.matching``; equal texts give equal filters on
-all nodes.
+is an error. What a filter means is ``service.queue.tasks.matching``; equal texts give equal filters
+on all nodes.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from service.api.endpoint import CallCounts
 from service.disk import DiskWatch
 from service.leadership import Leadership
 from service.proposer import Proposer
-from service.queue.statistics import TubeStatistics
+from service.queue.tubes.statistics import TubeStatistics
 from service.roles import Phase, Roles
 from service.state_machine import QueueMachine
 from service.waiters import Waiters

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from service.outcome import NotProposed, Overloaded
 from service.queue.commands import Outcome, State, TaskView
 from service.queue.queue import Queue
-from service.queue.watch import Note
+from service.queue.tasks.watch import Note
 
 WAITED_TASKS_MAX: Final = 1_000_000
 """Tasks that calls of this node wait for, each counted as often as it is waited for."""

@@ -19,7 +19,7 @@ from service.queue.commands import (
     TaskView,
 )
 from service.queue.life_cycle import EventKind
-from service.queue.statistics import TubeStatistics
+from service.queue.tubes.statistics import TubeStatistics
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 
 _SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)

@@ -17,8 +17,8 @@ from service.api.status import Refused
 from service.api.violations import Violations
 from service.applications import Applications
 from service.config import PeerAddress
-from service.queue.feed import Feed, PartitionView
-from service.queue.feed_chunk import ROW_BYTES, ChangeChunk, events_of, of_tubes
+from service.queue.feed.chunk import ROW_BYTES, ChangeChunk, events_of, of_tubes
+from service.queue.feed.partitions import Feed, PartitionView
 from service.queue.queue import Queue
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import feed_service_pb2 as pb

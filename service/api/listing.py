@@ -18,7 +18,7 @@ from service.api.reading import Reading
 from service.filter_text import read_filter
 from service.limits import LIST_BYTES_MAX, LIST_SCAN_MAX, LIST_SLICE_MAX, TASKS_PAGE_SIZE_DEFAULT
 from service.queue.commands import TaskView, TubeView
-from service.queue.listing import Listing, Window
+from service.queue.tasks.listing import Listing, Window
 from taskraft.v1 import task_service_pb2 as pb
 
 DESCENDING: Final = "id desc"

@@ -6,7 +6,7 @@ from typing import Final
 
 from service import limits
 from service.api.violations import Violations
-from service.queue.profiles import PROFILES
+from service.queue.tubes.profiles import PROFILES
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 
 _Kind = tube_service_pb2.Tube

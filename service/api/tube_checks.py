@@ -11,8 +11,8 @@ from service.api.update_checks import has_known_choices
 from service.api.violations import Violations
 from service.forms import OPTION_NAMES, tube_options
 from service.queue.commands import TubeKind
-from service.queue.option_checks import violations
-from service.queue.profiles import OWN, PROFILES
+from service.queue.tubes.option_checks import violations
+from service.queue.tubes.profiles import OWN, PROFILES
 from taskraft.v1 import session_service_pb2, tube_service_pb2
 
 _Options = tube_service_pb2.TubeOptions

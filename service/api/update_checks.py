@@ -5,7 +5,7 @@ from __future__ import annotations
 from service import limits
 from service.api.violations import Violations
 from service.forms.retry import retry_policy
-from service.queue.option_checks import retry_violations
+from service.queue.tubes.option_checks import retry_violations
 from taskraft.v1 import task_pb2
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from service.forms.form import IN_LOG, Form
 from service.forms.retry import retry_policy
 from service.queue import commands as core
-from service.queue.profiles import PROFILES, Profile, defaults_of, suitable
+from service.queue.tubes.profiles import PROFILES, Profile, defaults_of, suitable
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 
 _Options = tube_service_pb2.TubeOptions

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import Outcome
-from service.queue.endings import end
 from service.queue.keys import (
     DELAY_TIMER,
     LEASE_TIMER,
@@ -15,13 +14,14 @@ from service.queue.keys import (
     TTL_TIMER,
 )
 from service.queue.life_cycle import GONE, READY, TAKEN, EventKind
-from service.queue.read_ahead import due_tasks
-from service.queue.retrying import LEASE_LOST, hand_back
-from service.queue.sessions import end_session
+from service.queue.operations.retrying import LEASE_LOST, hand_back
+from service.queue.orders.read_ahead import due_tasks
+from service.queue.sessions.operations import end_session
+from service.queue.tasks.endings import end
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
-    from service.queue.ordered_index import Entry
+    from service.queue.orders.ordered_index import Entry
 
 VOID_DEADLINES_FACTOR: Final = 16
 """So many times more deadlines than may fire are looked at in one entry."""

@@ -19,13 +19,13 @@ from service.queue.keys import (
 from service.queue.life_cycle import GONE, READY, TAKEN
 from service.queue.settings import write_settings
 from service.queue.store import RangeDeletion
-from service.queue.task import Stored
+from service.queue.tasks.task import Stored
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.store import Write
-    from service.queue.task import Task
-    from service.queue.tube import Tube
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
 
 FORMAT: Final = 3
 """Version of everything in the store; a store of another version is refused."""

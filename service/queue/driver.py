@@ -17,7 +17,7 @@ from service.queue.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from service.queue.task import Task
+    from service.queue.tasks.task import Task
 
 RANK_MIN: Final = -(1 << 63)
 RANK_MAX: Final = (1 << 63) - 1

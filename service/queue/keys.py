@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
-from service.queue.ordered_index import Entry
+from service.queue.orders.ordered_index import Entry
 from service.queue.store import Store
 
 META: Final = b"m"

@@ -20,18 +20,18 @@ from service.queue.driver import (
     arrival_of,
     driver_of,
 )
-from service.queue.endings import end
-from service.queue.feed import TUBE_STRIDE, Feed
-from service.queue.group import Groups
+from service.queue.feed.partitions import TUBE_STRIDE, Feed
+from service.queue.groups.group import Groups
 from service.queue.instants import NEVER_MS
 from service.queue.keys import body_key, task_id_of, task_key, timer_scan
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
-from service.queue.ordered_index import OrderedIndex
+from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.requests import Requests
-from service.queue.schedule import Schedules
-from service.queue.task import Task, read_task
-from service.queue.unique_keys import UniqueKeys
-from service.queue.watch import Watch
+from service.queue.schedules.schedule import Schedules
+from service.queue.tasks.endings import end
+from service.queue.tasks.task import Task, read_task
+from service.queue.tasks.unique_keys import UniqueKeys
+from service.queue.tasks.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from service.queue.driver import Driver
     from service.queue.editor import Editor
     from service.queue.limits import Limits
-    from service.queue.session import Session
+    from service.queue.sessions.session import Session
     from service.queue.store import Store
-    from service.queue.tube import Tube
+    from service.queue.tubes.tube import Tube
 
 BY_TUBE: Final = attrgetter("tube")
 """Groups runs of tasks of one tube, for what is done once per run."""

@@ -11,10 +11,10 @@ from service.queue.editor import unchanged
 from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_key, timer_scan
 from service.queue.ledger import Ledger
 from service.queue.life_cycle import TAKEN
-from service.queue.ordered_index import OrderedIndex
-from service.queue.session import read_session
+from service.queue.orders.ordered_index import OrderedIndex
+from service.queue.sessions.session import read_session
 from service.queue.settings import read_settings
-from service.queue.tube import Tube, read_tube
+from service.queue.tubes.tube import Tube, read_tube
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

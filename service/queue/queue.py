@@ -18,8 +18,6 @@ from service.queue.answer_codec import (
     decode,
     encode,
 )
-from service.queue.batch import execute_batch
-from service.queue.circulation import bury, delete, kick, release_all
 from service.queue.clock import advance, next_deadline_ms
 from service.queue.collect import collect
 from service.queue.commands import (
@@ -70,7 +68,7 @@ from service.queue.commands import (
 )
 from service.queue.driver import NO_DRIVERS
 from service.queue.editor import unchanged
-from service.queue.groups import (
+from service.queue.groups.operations import (
     cancel_group,
     create_group,
     forget_groups,
@@ -78,18 +76,23 @@ from service.queue.groups import (
     start_group,
     sweep_groups,
 )
-from service.queue.intervention import cancel, restart, snatch, switch
 from service.queue.opening import bare_task, open_ledger
-from service.queue.put import put
-from service.queue.read_ahead import read_ahead
+from service.queue.operations.batch import execute_batch
+from service.queue.operations.circulation import bury, delete, kick, release_all
+from service.queue.operations.intervention import cancel, restart, snatch, switch
+from service.queue.operations.put import put
+from service.queue.operations.settle import settle
+from service.queue.operations.take import take
+from service.queue.operations.update import update_tasks
+from service.queue.orders.read_ahead import read_ahead
 from service.queue.readers import Readers
-from service.queue.schedules import (
+from service.queue.schedules.operations import (
     create_schedule,
     delete_schedule,
     run_schedule,
     update_schedule,
 )
-from service.queue.sessions import (
+from service.queue.sessions.operations import (
     attach_session,
     close_session,
     keep_sessions,
@@ -97,11 +100,8 @@ from service.queue.sessions import (
     startup,
 )
 from service.queue.settings import configure
-from service.queue.settle import settle
-from service.queue.take import take
-from service.queue.tube_update import update_tube
-from service.queue.tubes import clear_away, create_tube, drop_tube, truncate_tube
-from service.queue.update import update_tasks
+from service.queue.tubes.changes import update_tube
+from service.queue.tubes.operations import clear_away, create_tube, drop_tube, truncate_tube
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -6,7 +6,6 @@ from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from service.queue.candidates import matches
 from service.queue.commands import (
     AttachSession,
     Batch,
@@ -28,13 +27,14 @@ from service.queue.commands import (
     Touch,
     UpdateTube,
 )
-from service.queue.feed import low_and_high
+from service.queue.feed.partitions import low_and_high
 from service.queue.keys import SESSION_TIMER
 from service.queue.life_cycle import READY
-from service.queue.listing import NOTHING_LEFT, Listed, scan_window
-from service.queue.selection import named
+from service.queue.operations.selection import named
+from service.queue.orders.candidates import matches
 from service.queue.shell_readers import ShellReaders
-from service.queue.statistics import statistics_of, total_statistics
+from service.queue.tasks.listing import NOTHING_LEFT, Listed, scan_window
+from service.queue.tubes.statistics import statistics_of, total_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
         TaskView,
         TubeView,
     )
-    from service.queue.feed import Feed
+    from service.queue.feed.partitions import Feed
     from service.queue.ledger import Ledger
-    from service.queue.listing import Listing, Window
-    from service.queue.statistics import TubeStatistics
-    from service.queue.task import Task
-    from service.queue.tube import Tube
+    from service.queue.tasks.listing import Listing, Window
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.statistics import TubeStatistics
+    from service.queue.tubes.tube import Tube
 
 
 class Readers(ShellReaders):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from service.queue.commands import Reason, Refusal
 
 if TYPE_CHECKING:
-    from service.queue.task import Task
-    from service.queue.tube import Tube
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
 
 
 def no_task(task_id: int) -> Refusal:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from service.queue.commands import GroupView, ScheduleView
     from service.queue.driver import Driver
     from service.queue.ledger import Ledger
-    from service.queue.watch import Watch
+    from service.queue.tasks.watch import Watch
 
 
 class ShellReaders:

@@ -1,7 +1,7 @@
 """Say which tasks a filter chooses.
 
-``service.filter_text`` reads the language that filters are written in, ``service.queue.matching``
-knows what they mean.
+``service.filter_text`` reads the language that filters are written in,
+``service.queue.tasks.matching`` knows what they mean.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service.queue.commands import State, TubeKind
-from service.queue.fairness import STRIDE
+from service.queue.orders.fairness import STRIDE
 
 PLAIN_KINDS = (TubeKind.FIFO, TubeKind.UTUBE)
 """Kinds whose tasks have no priority, delay, time to live and time to run."""

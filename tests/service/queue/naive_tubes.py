@@ -21,7 +21,7 @@ from service.queue.commands import (
     UpdateTube,
 )
 from service.queue.life_cycle import EventKind
-from service.queue.profiles import PROFILES, defaults_of
+from service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
 LENIENT = "tarantool"

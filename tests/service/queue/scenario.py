@@ -61,7 +61,7 @@ from service.queue.commands import (
     TubeResult,
 )
 from service.queue.life_cycle import EventKind
-from service.queue.profiles import PROFILES, defaults_of
+from service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue import scenario_above as above
 from tests.service.queue import scenario_changing as changing
 from tests.service.queue import scenario_chosen as chosen

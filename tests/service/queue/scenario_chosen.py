@@ -33,7 +33,7 @@ from service.queue.commands import (
     Switch,
     UpdateTasks,
 )
-from service.queue.listing import Listing, Window
+from service.queue.tasks.listing import Listing, Window
 from tests.service.queue.scenario_policies import update
 
 WORDS = ("kick", "bury", "delete", "snatch", "restart", "switch", "cancel", "update")

@@ -21,7 +21,7 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.feed_chunk import (
+from service.queue.feed.chunk import (
     COLUMNS,
     ROW_BYTES,
     ChangeChunk,

@@ -26,8 +26,8 @@ from service.queue.commands import (
 from service.queue.editor import Edited
 from service.queue.keys import INSIDE_TUBES
 from service.queue.limits import Limits
-from service.queue.profiles import PROFILES, defaults_of
 from service.queue.queue import Queue
+from service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.drawn_commands import PASSED, any_command
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.naive_queue import NaiveQueue

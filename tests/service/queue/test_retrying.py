@@ -25,9 +25,9 @@ from service.queue.commands import (
     TubeOptions,
 )
 from service.queue.limits import Limits
-from service.queue.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
+from service.queue.operations.retrying import backoff_ms
 from service.queue.queue import Queue
-from service.queue.retrying import backoff_ms
+from service.queue.tubes.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
 from tests.service.queue.memory_store import MemoryStore
 
 

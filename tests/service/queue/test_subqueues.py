@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from service.queue.fairness import STRIDE
 from service.queue.keys import subqueue_prefix, waiting_key
 from service.queue.limits import Limits
-from service.queue.subqueues import SubqueueOrder
+from service.queue.orders.fairness import STRIDE
+from service.queue.orders.subqueues import SubqueueOrder
 from tests.service.queue.memory_store import MemoryStore
 
 NUMBER = 7

@@ -1,0 +1,1 @@
+"""The change feed: one event for each transition, in dense partitions."""

@@ -1,0 +1,1 @@
+"""Operations: what producers, consumers and administrators do to tasks."""

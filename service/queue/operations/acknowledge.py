@@ -1,0 +1,198 @@
+"""Acknowledge taken tasks: remove them, or keep them with their result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import (
+    FOREVER_MS,
+    NO_EXTRAS,
+    Ack,
+    ItemRefusal,
+    Keep,
+    OnAck,
+    Outcome,
+    Reason,
+    Refusal,
+    State,
+)
+from service.queue.feed.partitions import TUBE_STRIDE
+from service.queue.instants import after, shown
+from service.queue.ledger import BY_TUBE
+from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
+from service.queue.tasks.endings import end
+from service.queue.tasks.updating import unsuitable_update, update_task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+ACK: Final = EventKind.ACK
+_BY_TUBE: Final[Mapping[OnAck, State]] = {
+    OnAck.REMOVE: GONE,
+    OnAck.KEEP: DONE,
+    OnAck.RETAIN: ZOMBIE,
+}
+_BY_WISH: Final[Mapping[Keep, State]] = {
+    Keep.REMOVE: GONE,
+    Keep.DONE: DONE,
+    Keep.ZOMBIE: ZOMBIE,
+}
+
+
+def stale(token: int) -> Refusal:
+    """Say that a lease is not valid."""
+    return Refusal(
+        Reason.LEASE_STALE, "the lease is not valid, or not any more", {"token": str(token)}
+    )
+
+
+def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | None:
+    """Return why an acknowledgement does not agree with what the tube does, or None."""
+    tube = task.tube
+    state = _state_after(tube, settlement)
+    if state is GONE:
+        wishes = {"retain_ms": settlement.retain_ms, "payload": settlement.update}
+        for field, wish in wishes.items():
+            if wish is not None:
+                text = f"{field} means nothing for a task that is not kept"
+                return Refusal(Reason.INVALID_FIELD, text, {"field": field})
+    elif state is ZOMBIE and _retain_ms(tube, settlement) >= FOREVER_MS:
+        text = "retain_ms is needed: a ZOMBIE is kept for a period"
+        return Refusal(Reason.INVALID_FIELD, text, {"field": "retain_ms"})
+    if settlement.update is not None:
+        return unsuitable_update(ledger, task, settlement.update)
+    return None
+
+
+def leaves_on_ack(tube: Tube, settlement: Ack) -> bool:
+    """Tell whether an acknowledged task leaves its tube."""
+    return _state_after(tube, settlement) is GONE
+
+
+def _state_after(tube: Tube, settlement: Ack) -> State:
+    if settlement.keep is Keep.AS_TUBE:
+        return _BY_TUBE[tube.options.on_ack]
+    return _BY_WISH[settlement.keep]
+
+
+def _retain_ms(tube: Tube, settlement: Ack) -> int:
+    own = settlement.retain_ms
+    return tube.options.retain_ms if own is None else own
+
+
+def acknowledge(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal]) -> None:
+    """Finish tasks; ``item`` is the place of the first token in the request."""
+    has_wishes = (
+        settlement.keep is not Keep.AS_TUBE
+        or settlement.retain_ms is not None
+        or settlement.update is not None
+    )
+    pop = ledger.leases.pop
+    tasks: list[Task] = []
+    for place, token in enumerate(settlement.tokens, item):
+        task = pop(token, None)
+        if task is None:
+            refused.append(ItemRefusal(place, stale(token)))
+            continue
+        if has_wishes and (refusal := unsuitable_ack(ledger, task, settlement)) is not None:
+            ledger.leases[token] = task
+            refused.append(ItemRefusal(place, refusal))
+            continue
+        tasks.append(task)
+    for tube, run in groupby(tasks, BY_TUBE):
+        finished = list(run)
+        state = _state_after(tube, settlement)
+        if (
+            state is GONE
+            and tube.number not in ledger.watch.tubes
+            and all(task.extras is NO_EXTRAS for task in finished)
+        ):
+            _finish(ledger, tube, finished)
+        else:
+            for task in finished:
+                _end(ledger, task, state, settlement)
+
+
+def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
+    """Finish one task that is kept, or whose ending matters to others."""
+    retain_until_ms = 0
+    if state is not GONE:
+        retain_until_ms = shown(after(ledger.now_ms, _retain_ms(task.tube, settlement)))
+        if settlement.update is not None:
+            update_task(ledger, task, settlement.update)
+    if state is not GONE or settlement.result is not None:
+        task.extras = replace(
+            task.extras,
+            failure=None,
+            result=settlement.result,
+            result_content_type=settlement.result_content_type,
+            retain_until_ms=retain_until_ms,
+        )
+    end(ledger, task, ACK, Outcome.PROCESSED, state)
+
+
+def _finish(ledger: Ledger, tube: Tube, run: list[Task]) -> None:
+    """Do what ``Ledger.move`` does, at once for tasks of one tube: the hot path of consumers."""
+    index, now_ms, place, name = ledger.index, ledger.now_ms, ledger.place, tube.name
+    appends = ledger.feed.appends
+    partitions = len(appends)
+    salt = tube.number * TUBE_STRIDE
+    tasks = tube.tasks
+    payload_bytes = resident_bytes = 0
+    for task in run:
+        task_id = task.id
+        size = task.payload_bytes
+        payload_bytes += size
+        session = task.session
+        label = ""
+        if session is not None:
+            label = session.label
+            del session.held[task.token]
+            task.session = None
+        appends[(salt + task_id) % partitions](
+            (
+                index,
+                place,
+                now_ms,
+                name,
+                task_id,
+                ACK,
+                TAKEN,
+                GONE,
+                task.attempt,
+                task.priority,
+                task.created_ms,
+                task.since_ms,
+                task.subqueue,
+                label,
+                "",
+                task.type,
+                size,
+            )
+        )
+        place += 1
+        if task.timer is not None:
+            ledger.timers.discard(task.timer)
+            task.timer = None
+        task.state = GONE
+        if task.body is not None:
+            resident_bytes += len(task.body)
+            task.body = None
+        if task.written is None:
+            del tasks[task_id]
+        elif not task.dirty:
+            task.dirty = True
+            ledger.dirty_tasks.append(task)
+    if tube.ready.counts_leases:
+        for task in run:
+            tube.ready.free(task)
+    ledger.place = place
+    ledger.resident_bytes -= resident_bytes
+    ledger.touch_tube(tube)
+    tube.counters.count(ACK, TAKEN, GONE, len(run), -payload_bytes)

@@ -1,0 +1,235 @@
+"""Do several operations in one command, all or none: an acknowledgement and what follows from it.
+
+Everything is checked before anything is done. That is exact because each task is named once: no
+operation of a batch changes a task that another one is about. Only room in a tube depends on
+several operations, and that is reckoned for all of them together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from service.queue.commands import (
+    Ack,
+    Batch,
+    BatchResult,
+    Bury,
+    ByFilter,
+    Delete,
+    Kick,
+    Put,
+    Reason,
+    Refusal,
+    Release,
+    Settle,
+    UpdateTasks,
+)
+from service.queue.life_cycle import BURIED, DELAYED, READY
+from service.queue.operations.acknowledge import leaves_on_ack
+from service.queue.operations.circulation import bury, delete, kick, kick_update_refusal
+from service.queue.operations.intake import existing_task
+from service.queue.operations.put import paused, put, task_refusal
+from service.queue.operations.selection import named
+from service.queue.operations.settle import first_refusal, settle_checked
+from service.queue.operations.update import update_refusal, update_tasks
+from service.queue.refusals import delay_unsuitable, wrong_state
+
+if TYPE_CHECKING:
+    from service.queue.commands import BatchOperation, BatchOutcome, NewTask
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+
+def execute_batch(ledger: Ledger, command: Batch) -> BatchResult | Refusal:
+    """Do all operations, or say which one stands in the way of all."""
+    check = _Check(ledger)
+    for place, operation in enumerate(command.operations):
+        refusal = check.operation(operation)
+        if refusal is not None:
+            return _of_operation(place, refusal)
+    refusal = check.room()
+    if refusal is not None:
+        return refusal
+    return BatchResult([_do(ledger, operation) for operation in command.operations])
+
+
+def _of_operation(place: int, refusal: Refusal) -> Refusal:
+    metadata = {**refusal.metadata, "operation": str(place)}
+    return Refusal(refusal.reason, refusal.message, metadata, refusal.violations)
+
+
+def _do(ledger: Ledger, operation: BatchOperation) -> BatchOutcome:
+    """Do an operation that was checked."""
+    result: BatchOutcome | Refusal
+    match operation:
+        case Put():
+            result = put(ledger, operation, is_owed=True)
+        case Settle():
+            return settle_checked(ledger, operation)
+        case Kick():
+            result = kick(ledger, operation)
+        case Bury():
+            result = bury(ledger, operation)
+        case Delete():
+            result = delete(ledger, operation)
+        case UpdateTasks():
+            result = update_tasks(ledger, operation)
+        case _:
+            assert_never(operation)
+    assert not isinstance(result, Refusal), f"a checked operation was refused: {result}"
+    return result
+
+
+class _Check:
+    """What the operations that were looked at need and name."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._named: set[tuple[int, int]] = set()
+        self._coming: dict[str, list[int]] = {}
+        """By tube: tasks and bytes that come, less those that leave."""
+        self._keys: set[tuple[int, tuple[str, ...]]] = set()
+        self._freed: set[tuple[int, tuple[str, ...]]] = set()
+        """Unique keys that are put, and those that are free before they are; by tube."""
+
+    def operation(self, operation: BatchOperation) -> Refusal | None:
+        """Return why an operation cannot be done, or None."""
+        match operation:
+            case Put():
+                return self._put(operation)
+            case Settle():
+                return self._settle(operation)
+            case Kick() | Bury() | Delete() | UpdateTasks():
+                return self._chosen(operation)
+            case _:
+                assert_never(operation)
+
+    def room(self) -> Refusal | None:
+        """Return which tube has no room for all that comes, or None."""
+        for name, (tasks, payload_bytes) in self._coming.items():
+            tube = self._ledger.tubes[name]
+            if (tasks > 0 or payload_bytes > 0) and tube.has_capacity:
+                full = tube.full(tasks, payload_bytes)
+                if full is not None:
+                    return full
+        return None
+
+    def _comes(self, tube: str, task_bytes: int, sign: int = 1) -> None:
+        coming = self._coming.setdefault(tube, [0, 0])
+        coming[0] += sign
+        coming[1] += sign * task_bytes
+
+    def _name(self, task: Task) -> Refusal | None:
+        """Note that an operation is about a task; refuse the second one."""
+        place = (task.tube.number, task.id)
+        if place in self._named:
+            return Refusal(
+                Reason.INVALID_FIELD,
+                f"task {task.id} of {task.tube.name!r} is named twice in one batch",
+                {"tube": task.tube.name, "task_id": str(task.id), "field": "operations"},
+            )
+        self._named.add(place)
+        return None
+
+    def _put(self, command: Put) -> Refusal | None:
+        tube = self._ledger.tube(command.tube)
+        if isinstance(tube, Refusal):
+            return tube
+        if tube.options.put_paused:
+            return paused(tube)
+        for item, task in enumerate(command.tasks):
+            refusal = task_refusal(self._ledger, tube, task) or self._new(tube, task)
+            if refusal is not None:
+                metadata = {**refusal.metadata, "item": str(item)}
+                return Refusal(refusal.reason, refusal.message, metadata, refusal.violations)
+        return None
+
+    def _new(self, tube: Tube, task: NewTask) -> Refusal | None:
+        """Return why a new task may not have its unique key, or None.
+
+        A key that an earlier operation of the batch makes free may be used again; but each key is
+        put once.
+        """
+        key = (tube.number, task.unique_key)
+        if task.unique_key and key not in self._freed:
+            if key in self._keys:
+                text = "a unique key is put twice in one batch"
+                return Refusal(Reason.INVALID_FIELD, text, {"field": "operations"})
+            self._keys.add(key)
+            existing = existing_task(self._ledger, tube, task, {})
+            if isinstance(existing, Refusal):
+                return existing
+            if existing is not None:
+                there = self._ledger.find(tube, existing)
+                return self._name(there) if there is not None else None
+        self._freed.discard(key)
+        self._keys.add(key)
+        self._comes(tube.name, task.payload_bytes)
+        return None
+
+    def _ends(self, task: Task) -> None:
+        """Note that an operation ends a task, whose unique key is free from then on."""
+        if task.extras.unique_key:
+            self._freed.add((task.tube.number, task.extras.unique_key))
+
+    def _settle(self, command: Settle) -> Refusal | None:
+        refusal = first_refusal(self._ledger, command)
+        if refusal is not None:
+            return refusal
+        for settlement in command.settlements:
+            for token in settlement.tokens:
+                task = self._ledger.leases[token]
+                refusal = self._name(task)
+                if refusal is not None:
+                    return refusal
+                if isinstance(settlement, Ack):
+                    self._ends(task)
+                if isinstance(settlement, Ack) and leaves_on_ack(task.tube, settlement):
+                    self._comes(task.tube.name, task.payload_bytes, -1)
+                elif isinstance(settlement, Release) and settlement.move_to:
+                    self._comes(task.tube.name, task.payload_bytes, -1)
+                    self._comes(settlement.move_to, task.payload_bytes)
+        return None
+
+    def _chosen(self, command: Kick | Bury | Delete | UpdateTasks) -> Refusal | None:
+        tube = self._ledger.tube(command.tube)
+        if isinstance(tube, Refusal):
+            return tube
+        selector = command.selector
+        if selector is None or isinstance(selector, ByFilter):
+            text = "an operation of a batch names its tasks by id or key"
+            return Refusal(Reason.INVALID_FIELD, text, {"field": "selector"})
+        if isinstance(command, Kick):
+            unsuitable = delay_unsuitable(tube, "delay_ms", command.delay_ms)
+            if unsuitable is not None:
+                return unsuitable
+        for item, task in enumerate(named(self._ledger, tube, selector)):
+            refusal = task if isinstance(task, Refusal) else self._one(command, tube, task)
+            if refusal is not None:
+                metadata = {**refusal.metadata, "item": str(item)}
+                return Refusal(refusal.reason, refusal.message, metadata)
+        return None
+
+    def _one(
+        self, command: Kick | Bury | Delete | UpdateTasks, tube: Tube, task: Task
+    ) -> Refusal | None:
+        """Return why an operation cannot be done to one task, or None."""
+        refusal = self._name(task)
+        if refusal is not None:
+            return refusal
+        match command:
+            case Kick():
+                if task.state is not BURIED:
+                    return wrong_state(task)
+                return kick_update_refusal(self._ledger, task, command)
+            case Bury():
+                return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
+            case Delete():
+                self._ends(task)
+                self._comes(tube.name, task.payload_bytes, -1)
+                return None
+            case UpdateTasks():
+                return update_refusal(self._ledger, task, command.update)
+            case _:
+                assert_never(command)

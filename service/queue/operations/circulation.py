@@ -1,0 +1,132 @@
+"""Move tasks that nobody settles: kick, bury and delete them, and release all of a tube."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.queue.commands import (
+    Bury,
+    CountResult,
+    Delete,
+    ItemRefusal,
+    Kick,
+    Outcome,
+    Refusal,
+    ReleaseAll,
+)
+from service.queue.instants import after, lengthened, postponed
+from service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN, EventKind
+from service.queue.operations.selection import change_each
+from service.queue.refusals import delay_unsuitable, wrong_state
+from service.queue.tasks.endings import bury as bury_task
+from service.queue.tasks.endings import end
+from service.queue.tasks.updating import unsuitable_update, update_task
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+
+def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
+    """Make buried tasks ready or delayed: the first so many by priority and id, or chosen ones."""
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    refusal = delay_unsuitable(tube, "delay_ms", command.delay_ms)
+    if refusal is not None:
+        return refusal
+    if command.selector is None:
+        return _kick_first(ledger, tube, command)
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state is not BURIED:
+            return wrong_state(task)
+        refusal = kick_update_refusal(ledger, task, command)
+        if refusal is not None:
+            return refusal
+        ledger.leave_order(task)
+        _kick(ledger, task, command)
+        return True
+
+    return change_each(ledger, tube, command.selector, (BURIED,), change)
+
+
+def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
+    """Kick the buried tasks that come first by priority and id."""
+    count = 0
+    wanted = min(command.count, ledger.limits.kick_tasks_max)
+    while count < wanted and (order := tube.buried.least()) is not None:
+        task = ledger.find(tube, order[2])
+        assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
+        assert task.state is BURIED
+        if (refusal := kick_update_refusal(ledger, task, command)) is not None:
+            return CountResult(count, [ItemRefusal(count, refusal)])
+        tube.buried.pop_least()
+        _kick(ledger, task, command)
+        count += 1
+    return CountResult(count)
+
+
+def kick_update_refusal(ledger: Ledger, task: Task, command: Kick) -> Refusal | None:
+    """Return why the changes of a kick are not for a task, or None."""
+    if command.update is None:
+        return None
+    return unsuitable_update(ledger, task, command.update)
+
+
+def _kick(ledger: Ledger, task: Task, command: Kick) -> None:
+    delay_ms = command.delay_ms
+    if command.update is not None:
+        update_task(ledger, task, command.update)
+    if delay_ms > 0:
+        task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
+        task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
+        task.visible_at_ms = after(ledger.now_ms, delay_ms)
+    ledger.move(task, EventKind.KICK, DELAYED if delay_ms > 0 else READY)
+
+
+def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
+    """Bury ready and delayed tasks. Buried ones stay as they are and are not counted."""
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    failure = command.failure
+    reason = failure.type if failure is not None else ""
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state is BURIED:
+            return False
+        if task.state not in (READY, DELAYED):
+            return wrong_state(task)
+        ledger.leave_order(task)
+        bury_task(ledger, task, EventKind.BURY, failure, reason)
+        return True
+
+    return change_each(ledger, tube, command.selector, (READY, DELAYED), change)
+
+
+def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
+    """Remove tasks in any state; the lease of a taken one becomes stale."""
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+
+    def change(task: Task) -> bool:
+        ledger.leave_order(task)
+        end(ledger, task, EventKind.DELETE, Outcome.DELETED)
+        return True
+
+    return change_each(ledger, tube, command.selector, STATES, change)
+
+
+def release_all(ledger: Ledger, command: ReleaseAll) -> CountResult | Refusal:
+    """Release all taken tasks of a tube, in order of their takes."""
+    tube = ledger.tube(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    taken = [task for task in ledger.leases.values() if task.tube is tube]
+    for task in taken:
+        assert task.state is TAKEN
+        ledger.move(task, EventKind.RELEASE_ALL, READY)
+    return CountResult(len(taken))

@@ -1,0 +1,53 @@
+"""Settle what a put does to a task that has its unique key already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from service.queue.commands import OnConflict
+from service.queue.editor import Edited
+from service.queue.life_cycle import BURIED, FINISHED, HELD, EventKind
+from service.queue.operations.intervention import restart_one
+from service.queue.tasks.terms import terms_of
+from service.queue.tasks.updating import replace_body
+
+if TYPE_CHECKING:
+    from service.queue.commands import NewTask
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tasks.uniqueness import Conflict
+    from service.queue.tubes.tube import Tube
+
+
+def settle_conflict(ledger: Ledger, tube: Tube, conflict: Conflict) -> None:
+    """Restart or replace the task that stands in for an item, if the producer wants that."""
+    task = ledger.find(tube, conflict.task_id)
+    assert task is not None, f"tube {tube.number} has no task {conflict.task_id}"
+    new = conflict.new
+    if new.on_conflict is OnConflict.REPLACE_IF_WAITING:
+        _replace(ledger, task, new)
+    elif new.on_conflict is OnConflict.RESTART_IF_FINISHED and task.state in FINISHED:
+        restart_one(ledger, task, max(new.delay_ms or 0, 0))
+
+
+def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
+    """Make a waiting task what the new one would be, under its own id and in its group.
+
+    A buried one comes back into circulation, with its attempts counted from the beginning.
+    """
+    ledger.leave_order(task)
+    terms = terms_of(task.tube, new, ledger.now_ms)
+    replace_body(ledger, task, Edited(new.body, new.payload_bytes))
+    task.type, task.subqueue = new.type, new.subqueue
+    task.order = (terms.lane, terms.rank, task.id)
+    task.priority, task.ttl_ms, task.ttr_ms = terms.priority, terms.ttl_ms, terms.ttr_ms
+    task.visible_at_ms, task.expire_at_ms = terms.visible_at_ms, terms.expire_at_ms
+    if task.extras.retry != new.retry:
+        task.extras = replace(task.extras, retry=new.retry)
+    if task.state is BURIED:
+        task.attempt = 0
+    before, since_ms = task.state, task.since_ms
+    ledger.move(task, EventKind.UPDATE, HELD if before is HELD else terms.state)
+    if task.state is before:
+        task.since_ms = since_ms

@@ -1,0 +1,156 @@
+"""Decide what becomes of the items of a put, before any of them has an effect.
+
+Ids are given in order to what is new, so they are known beforehand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from service.queue.commands import ItemRefusal, OnConflict, Reason, Refusal
+from service.queue.driver import Arrival
+from service.queue.life_cycle import FINISHED, TAKEN
+from service.queue.refusals import key_taken
+from service.queue.tasks.uniqueness import Conflict, holder
+from service.queue.tubes.option_checks import retry_violations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from service.queue.commands import NewTask
+    from service.queue.ledger import Ledger
+    from service.queue.tubes.tube import Tube
+
+
+class Intake(NamedTuple):
+    """The items sorted out: an id for each (0: refused), what is new, refused, or there already.
+
+    ``without_room``: the refusals for which waiting might help.
+    """
+
+    ids: list[int]
+    new: list[NewTask]
+    refused: list[ItemRefusal]
+    conflicts: list[Conflict]
+    without_room: list[Refusal]
+
+
+def sort_out(ledger: Ledger, tube: Tube, tasks: Sequence[NewTask], *, is_limited: bool) -> Intake:
+    """Sort out the items in order; each sees what those before it will have done."""
+    intake = Intake([], [], [], [], [])
+    planned: dict[tuple[str, ...], int] = {}
+    """Keys that items of this put will have brought into use, with the ids of their tasks."""
+    payload_bytes = 0
+    for place, task in enumerate(tasks):
+        refusal = unsuitable(ledger, tube, task)
+        if refusal is None and task.unique_key:
+            existing = existing_task(ledger, tube, task, planned)
+            if isinstance(existing, int):
+                _meet(ledger, tube, intake, Conflict(place, existing, task), planned)
+                continue
+            refusal = existing
+        if refusal is None and is_limited:
+            refusal = tube.full(len(intake.new) + 1, payload_bytes + task.payload_bytes)
+            if refusal is not None:
+                intake.without_room.append(refusal)
+        if refusal is not None:
+            intake.refused.append(ItemRefusal(place, refusal))
+            intake.ids.append(0)
+            continue
+        task_id = tube.next_id + len(intake.new)
+        if task.unique_key:
+            planned[task.unique_key] = task_id
+        payload_bytes += task.payload_bytes
+        intake.new.append(task)
+        intake.ids.append(task_id)
+    return intake
+
+
+def existing_task(
+    ledger: Ledger, tube: Tube, task: NewTask, planned: Mapping[tuple[str, ...], int]
+) -> int | Refusal | None:
+    """Return the task that stands in for a new one, why neither may be, or None: put it."""
+    task_id = planned.get(task.unique_key)
+    if task_id is not None:
+        if task.on_conflict is OnConflict.FAIL:
+            return key_taken(task_id)
+        return task_id
+    there = holder(ledger, tube, task.unique_key)
+    if there is None:
+        return None
+    if there.state in FINISHED:
+        return there.id if task.on_conflict is OnConflict.RESTART_IF_FINISHED else None
+    if task.on_conflict is OnConflict.FAIL:
+        return key_taken(there.id)
+    if task.on_conflict is OnConflict.REPLACE_IF_WAITING and there.state is TAKEN:
+        return key_taken(there.id)
+    return there.id
+
+
+def _meet(
+    ledger: Ledger,
+    tube: Tube,
+    intake: Intake,
+    conflict: Conflict,
+    planned: dict[tuple[str, ...], int],
+) -> None:
+    """Note that an item meets a task, which may be one of this put."""
+    task = conflict.new
+    place = conflict.task_id - tube.next_id
+    if place >= 0 and task.on_conflict is OnConflict.REPLACE_IF_WAITING:
+        intake.new[place] = task
+    planned[task.unique_key] = conflict.task_id
+    intake.ids.append(conflict.task_id)
+    intake.conflicts.append(conflict)
+
+
+def unsuitable(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why a task is not for this kind of tube, or not for its group, or None."""
+    wishes: dict[str, int | str | None] = {}
+    if not tube.has_subqueues:
+        wishes["subqueue"] = task.subqueue or None
+    if not tube.has_options:
+        wishes |= {
+            "priority": task.priority,
+            "delay_ms": task.delay_ms,
+            "ttl_ms": task.ttl_ms,
+            "ttr_ms": task.ttr_ms,
+            "visible_at_ms": task.visible_at_ms,
+        }
+    for field, wish in wishes.items():
+        if wish is not None:
+            return Refusal(
+                Reason.INVALID_FIELD,
+                f"{field} means nothing in a tube of kind {tube.kind.name}",
+                {"field": field, "kind": tube.kind.name},
+            )
+    if task.retry is not None:
+        for field, text in retry_violations(task.retry, tube.options.dead_letter_tube):
+            name = f"retry.{field}"
+            return Refusal(Reason.INVALID_FIELD, f"{name} {text}", {"field": name})
+    if task.priority is not None:
+        refusal = tube.priority_refusal("priority", task.priority)
+        if refusal is not None:
+            return refusal
+    return _refused_by_others(ledger, tube, task)
+
+
+def _refused_by_others(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why the group of a task, or the driver of its tube, does not take it, or None."""
+    refusal = ledger.groups.refusal_to_join(task.group) if task.group else None
+    if refusal is None and tube.custom is not None:
+        return _refused_by_driver(ledger, tube, task)
+    return refusal
+
+
+def _refused_by_driver(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why the driver of a tube does not take a task, or None."""
+    assert tube.custom is not None
+    priority = tube.options.priority if task.priority is None else task.priority
+    arrival = Arrival(
+        0, priority, task.type, task.payload_bytes, 0, ledger.now_ms, 0, ledger.now_ms
+    )
+    why = tube.custom.refuse(arrival)
+    if not why:
+        return None
+    return Refusal(Reason.KIND_UNSUITABLE, why, {"tube": tube.name, "driver": tube.driver})

@@ -1,0 +1,178 @@
+"""Put tasks into a tube."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import (
+    Extras,
+    GroupState,
+    NewTask,
+    Position,
+    Put,
+    PutResult,
+    Reason,
+    Refusal,
+)
+from service.queue.feed.partitions import TUBE_STRIDE
+from service.queue.instants import NEVER_MS
+from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
+from service.queue.operations.conflicts import settle_conflict
+from service.queue.operations.intake import sort_out, unsuitable
+from service.queue.tasks.task import Task
+from service.queue.tasks.terms import terms_of
+from service.queue.tubes.profiles import suitable_task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from service.queue.ledger import Ledger
+    from service.queue.tubes.tube import Tube
+
+PUT: Final = EventKind.PUT
+IN_ORDER: Final = Position.IN_ORDER
+
+
+def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | Refusal:
+    """Put tasks in order; with ``atomic`` all or none.
+
+    What is owed (the end of a group) is held back neither by a pause nor by the capacity.
+    """
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    if tube.options.put_paused and not is_owed:
+        return paused(tube)
+    tasks = command.tasks
+    if tube.rules.ignores_unsuitable:
+        tasks = [suitable_task(tube.kind, task) for task in tasks]
+    knows_subqueues = tube.has_subqueues
+    has_wishes = any(
+        task.priority is not None
+        or task.delay_ms is not None
+        or task.ttl_ms is not None
+        or task.ttr_ms is not None
+        or task.visible_at_ms is not None
+        or task.position is not IN_ORDER
+        or (task.subqueue and not knows_subqueues)
+        or task.retry is not None
+        or task.group
+        or task.unique_key
+        or tube.custom is not None
+        for task in tasks
+    )
+    is_limited = tube.has_capacity and not is_owed
+    if not has_wishes and not is_limited:
+        return PutResult(_store(ledger, tube, tasks, has_wishes=False))
+    intake = sort_out(ledger, tube, tasks, is_limited=is_limited)
+    if command.waits_for_room and intake.without_room:
+        payload_bytes = sum(task.payload_bytes for task in tasks)
+        return tube.full(len(tasks), payload_bytes) or intake.without_room[-1]
+    if command.atomic and intake.refused:
+        first = intake.refused[0]
+        metadata = {**first.refusal.metadata, "item": str(first.item)}
+        return Refusal(first.refusal.reason, first.refusal.message, metadata)
+    first_id = tube.next_id
+    _store(ledger, tube, intake.new, has_wishes=has_wishes)
+    for conflict in intake.conflicts:
+        if conflict.task_id < first_id:  # those of this put have become what is wanted already
+            settle_conflict(ledger, tube, conflict)
+    return PutResult(intake.ids, intake.refused, [conflict.place for conflict in intake.conflicts])
+
+
+def paused(tube: Tube) -> Refusal:
+    """Say that a tube takes no tasks."""
+    return Refusal(Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name})
+
+
+def task_refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why a task cannot be put into a tube, its capacity aside, or None."""
+    if tube.rules.ignores_unsuitable:
+        task = suitable_task(tube.kind, task)
+    return unsuitable(ledger, tube, task)
+
+
+def _give_extras(ledger: Ledger, task: Task, new: NewTask) -> bool:
+    """Give a new task its rare attributes; tell whether its group holds it."""
+    task.extras = Extras(retry=new.retry, group=new.group, unique_key=new.unique_key)
+    if new.unique_key:
+        ledger.unique_keys.claim(task.tube.number, new.unique_key, task.id)
+    if not new.group:
+        return False
+    ledger.groups.came(task)
+    group = ledger.groups.get(new.group)
+    if group is None or group.state is not GroupState.HELD:
+        return False
+    task.state = HELD
+    return True
+
+
+def _store(
+    ledger: Ledger, tube: Tube, new_tasks: Sequence[NewTask], *, has_wishes: bool
+) -> Sequence[int]:
+    """Make the tasks and return their ids. The hot path of producers: see bench/core_cycle.py."""
+    now_ms, index, place, name = ledger.now_ms, ledger.index, ledger.place, tube.name
+    appends = ledger.feed.appends
+    partitions = len(appends)
+    salt = tube.number * TUBE_STRIDE
+    tasks = tube.tasks
+    add_dirty = ledger.dirty_tasks.append
+    ready: list[Task] = []
+    custom = tube.custom
+    add_ready = ready.append
+    terms = terms_of(tube, NewTask(b"", 0), now_ms)
+    delayed = held = payload_bytes = resident_bytes = 0
+    first_id = task_id = tube.next_id
+    for new in new_tasks:
+        if has_wishes:
+            terms = terms_of(tube, new, now_ms)
+        body, size, task_type, subqueue = new.body, new.payload_bytes, new.type, new.subqueue
+        task = Task(tube, task_id, terms, now_ms, body, size, task_type, subqueue)
+        if has_wishes and (new.retry is not None or new.group or new.unique_key):
+            held += _give_extras(ledger, task, new)
+        tasks[task_id] = task
+        add_dirty(task)
+        state = task.state
+        if state is READY:
+            if custom is not None:
+                ledger.line_up(task)
+            add_ready(task)
+        else:
+            delayed += 1
+        if state is DELAYED or task.expire_at_ms < NEVER_MS:
+            ledger.set_timer(task)
+        payload_bytes += size
+        resident_bytes += len(body)
+        appends[(salt + task_id) % partitions](
+            (
+                index,
+                place,
+                now_ms,
+                name,
+                task_id,
+                PUT,
+                GONE,
+                state,
+                0,
+                task.priority,
+                now_ms,
+                now_ms,
+                subqueue,
+                "",
+                "",
+                task_type,
+                size,
+            )
+        )
+        place += 1
+        task_id += 1
+    tube.ready.add_all(ready)
+    tube.next_id = task_id
+    ledger.place = place
+    ledger.resident_bytes += resident_bytes
+    ledger.touch_tube(tube)
+    tube.counters.count(PUT, GONE, READY, task_id - first_id - delayed, payload_bytes)
+    tube.counters.count(PUT, GONE, DELAYED, delayed - held)
+    if held:
+        tube.counters.count(PUT, GONE, HELD, held)
+    return range(first_id, task_id)

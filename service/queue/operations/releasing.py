@@ -1,0 +1,47 @@
+"""Put taken tasks back into the order of their tube, and renew their time to live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.queue.commands import Position, TtlPolicy
+from service.queue.instants import after, lengthened, postponed
+from service.queue.life_cycle import DELAYED, READY
+
+if TYPE_CHECKING:
+    from service.queue.commands import Release
+    from service.queue.ledger import Ledger
+    from service.queue.life_cycle import EventKind
+    from service.queue.tasks.task import Task
+
+
+def put_back(
+    ledger: Ledger, task: Task, kind: EventKind, wish: Release, delay_ms: int, reason: str = ""
+) -> None:
+    """Make a taken task ready, or delayed, at its old place or the one that is wished for.
+
+    Delayed to the front is an ordinary delay, as it is for a put.
+    """
+    delay_ms = max(delay_ms, 0)
+    renew_ttl(ledger, task, wish, delay_ms)
+    position = wish.position
+    if position is Position.BACK or (position is Position.FRONT and delay_ms == 0):
+        task.order = (task.tube.lane(position), *task.order[1:])
+    if delay_ms > 0:
+        task.visible_at_ms = after(ledger.now_ms, delay_ms)
+    ledger.move(task, kind, DELAYED if delay_ms > 0 else READY, reason)
+
+
+def renew_ttl(ledger: Ledger, task: Task, wish: Release, delay_ms: int) -> None:
+    """Do to the time to live what a hand-back with delay asks for, or what the tube does."""
+    options = task.tube.options
+    policy = wish.ttl_policy or options.ttl_policy
+    if policy is TtlPolicy.ADD_DELAY:
+        task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
+        task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
+    elif policy is TtlPolicy.RESET:
+        fresh_ms = options.ttl_ms if wish.ttl_ms is None else wish.ttl_ms
+        task.ttl_ms = lengthened(fresh_ms, delay_ms)
+        task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
+    else:
+        assert policy is TtlPolicy.KEEP_DEADLINE

@@ -1,0 +1,109 @@
+"""Hand tasks back after an attempt that did not finish them: try again, or give up.
+
+A hand-back is counted unless its holder says that the task was not worked on: a release, a lease
+that ended, a session that was lost. The tube's policy, or the task's own, says how late the next
+attempt is, and what becomes of a task whose attempts are used up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import (
+    Exhausted,
+    Failure,
+    Outcome,
+    Position,
+    Release,
+    RetryPolicy,
+)
+from service.queue.life_cycle import READY, EventKind
+from service.queue.operations.releasing import put_back
+from service.queue.tasks.endings import bury, end
+from service.queue.tasks.moving import bring_to_dead_letters, refusal_to_move
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+
+LEASE_LOST: Final = Failure("LEASE_EXPIRED", "the time to run was over")
+SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task ended")
+EXHAUSTED: Final = "ATTEMPTS_EXHAUSTED"
+"""Reason in the feed where no failure names one."""
+
+LOST: Final = Release(())
+"""What is wished for a task whose holder did not say anything."""
+GROWTH_MAX: Final = 1_024
+"""A delay does not grow any more after so many attempts."""
+_seed = Struct(">IQI")
+
+
+def policy_of(task: Task) -> RetryPolicy:
+    """Return the retry policy in force: the task's own, or the tube's."""
+    own = task.extras.retry
+    return task.tube.options.retry if own is None else own
+
+
+def backoff_ms(policy: RetryPolicy, task: Task) -> int:
+    """Return how long a task waits after its current attempt.
+
+    The jitter is a hash of tube, task and attempt, so that all replicas agree on it.
+    """
+    if policy.backoff_ms <= 0:
+        return 0
+    steps = min(max(task.attempt - 1, 0), GROWTH_MAX)
+    grown_ms: int = policy.backoff_ms * policy.factor_percent**steps // 100**steps
+    delay_ms = min(grown_ms, policy.backoff_ms_max)
+    if policy.jitter_percent > 0:
+        seed = _seed.pack(task.tube.number, task.id, task.attempt & 0xFFFF_FFFF)
+        share = int.from_bytes(blake2b(seed, digest_size=4).digest(), "big")
+        delay_ms -= (delay_ms * policy.jitter_percent * share // 100) >> 32
+    return delay_ms
+
+
+def hand_back(ledger: Ledger, task: Task, kind: EventKind, failure: Failure) -> None:
+    """Hand a taken task back whose lease was lost; ``failure`` says how."""
+    task.extras = replace(task.extras, failure=failure)
+    has_policy = task.tube.has_retry or task.extras.retry is not None
+    if has_policy and task.expire_at_ms > ledger.now_ms:
+        try_again(ledger, task, kind, LOST)
+    else:  # without a policy; or its time to live ends it before anybody takes it
+        ledger.move(task, kind, READY)
+
+
+def try_again(ledger: Ledger, task: Task, kind: EventKind, wish: Release) -> None:
+    """End a counted attempt: let another one follow, when and where it is due, or none.
+
+    What the holder wishes goes before what the policy says, but for the number of attempts. The
+    failure is in the task's record already.
+    """
+    policy = policy_of(task)
+    failure = wish.failure
+    reason = failure.type if failure is not None else ""
+    used_up = 0 < policy.attempts_max <= task.attempt
+    if used_up or (failure is not None and failure.fatal):
+        give_up(ledger, task, kind, policy.exhausted, reason or EXHAUSTED)
+        return
+    delay_ms = backoff_ms(policy, task) if wish.delay_ms is None else wish.delay_ms
+    if wish.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
+        task.order = (task.tube.lane(policy.position), *task.order[1:])
+    put_back(ledger, task, kind, wish, delay_ms, reason)
+
+
+def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, reason: str) -> None:
+    """Let a task have no further attempt: bury it, remove it, or move it to the dead letters.
+
+    Where there is no dead-letter tube, or no room in it, the task is buried: nothing is lost.
+    """
+    if exhausted is Exhausted.REMOVE:
+        end(ledger, task, kind, Outcome.FAILED, reason=reason)
+        return
+    if exhausted is Exhausted.DEAD_LETTER:
+        target = ledger.tubes.get(task.tube.options.dead_letter_tube)
+        if target is not None and refusal_to_move(target, 1, task.payload_bytes) is None:
+            bring_to_dead_letters(ledger, task, target, kind)
+            return
+    bury(ledger, task, kind, None, reason)

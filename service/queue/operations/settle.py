@@ -1,0 +1,263 @@
+"""Settle leases: acknowledge, release, bury and touch taken tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
+
+from service.queue.commands import (
+    FOREVER_MS,
+    Ack,
+    BuryTaken,
+    Exhausted,
+    ItemRefusal,
+    Outcome,
+    Reason,
+    Refusal,
+    Reject,
+    Release,
+    Settle,
+    Settlement,
+    SettleResult,
+    Touch,
+    TouchedLease,
+    TtlScope,
+)
+from service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
+from service.queue.life_cycle import TAKEN, EventKind
+from service.queue.operations.acknowledge import acknowledge, stale, unsuitable_ack
+from service.queue.operations.releasing import put_back, renew_ttl
+from service.queue.operations.retrying import give_up, try_again
+from service.queue.tasks.endings import bury
+from service.queue.tasks.moving import move_to, refusal_to_move
+from service.queue.tasks.updating import unsuitable_update, update_task
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+RELEASE: Final = EventKind.RELEASE
+
+
+def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
+    """Settle leases in order; with ``atomic`` all or none."""
+    if command.atomic:
+        refusal = first_refusal(ledger, command)
+        if refusal is not None:
+            return refusal
+    return settle_checked(ledger, command, is_checked=command.atomic)
+
+
+def settle_checked(ledger: Ledger, command: Settle, *, is_checked: bool = True) -> SettleResult:
+    """Settle leases in order; nothing is refused where ``first_refusal`` found nothing."""
+    refused: list[ItemRefusal] = []
+    touched: list[TouchedLease] = []
+    item = 0
+    for settlement in command.settlements:
+        if isinstance(settlement, Ack):
+            acknowledge(ledger, settlement, item, refused)
+        else:
+            for place, token in enumerate(settlement.tokens, item):
+                refusal = _settle_one(ledger, settlement, token, touched, is_checked=is_checked)
+                if refusal is not None:
+                    refused.append(ItemRefusal(place, refusal))
+        item += len(settlement.tokens)
+    return SettleResult(refused, touched)
+
+
+def _settle_one(
+    ledger: Ledger,
+    settlement: Release | BuryTaken | Reject | Touch,
+    token: int,
+    touched: list[TouchedLease],
+    *,
+    is_checked: bool,
+) -> Refusal | None:
+    """Settle one lease; return why not, or None."""
+    task = ledger.leases.get(token)
+    if task is None:
+        return stale(token)
+    refusal = None if is_checked else _unsuitable(ledger, task, settlement)
+    if refusal is not None:
+        return refusal
+    match settlement:
+        case Release():
+            _release(ledger, settlement, task)
+        case BuryTaken():
+            _bury(ledger, settlement, task)
+        case Reject():
+            _reject(ledger, settlement, task)
+        case Touch():
+            _touch(ledger, settlement, task)
+            cancelled = task.extras.cancel_requested
+            touched.append(TouchedLease(token, shown(task.lease_until_ms), cancelled))
+        case _:
+            assert_never(settlement)
+    return None
+
+
+def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
+    """Return what an atomic request is refused for, or None.
+
+    A lease that ends is gone for the rest.
+    """
+    ended: set[int] = set()
+    moved: dict[str, list[Task]] = {}
+    item = 0
+    for settlement in command.settlements:
+        for place, token in enumerate(settlement.tokens, item):
+            task = ledger.leases.get(token)
+            if task is None or token in ended:
+                return _at(place, stale(token))
+            refusal = _unsuitable(ledger, task, settlement)
+            if refusal is None and isinstance(settlement, Release) and settlement.move_to:
+                together = moved.setdefault(settlement.move_to, [])
+                together.append(task)
+                payload_bytes = sum(task.payload_bytes for task in together)
+                target = ledger.tubes[settlement.move_to]
+                refusal = refusal_to_move(target, len(together), payload_bytes)
+            if refusal is not None:
+                return _at(place, refusal)
+            if not isinstance(settlement, Touch):
+                ended.add(token)
+        item += len(settlement.tokens)
+    return None
+
+
+def _at(item: int, refusal: Refusal) -> Refusal:
+    """Return the refusal of a request for one of its items."""
+    return Refusal(refusal.reason, refusal.message, {**refusal.metadata, "item": str(item)})
+
+
+def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
+    """Return why a settlement is not for this task, or None."""
+    tube = task.tube
+    match settlement:
+        case Ack():
+            return unsuitable_ack(ledger, task, settlement)
+        case Release():
+            refusal = _unsuitable_release(tube, settlement)
+            if refusal is None and settlement.move_to:
+                refusal = _unsuitable_move(ledger, task, settlement.move_to)
+        case Touch():
+            refusal = _unsuitable_touch(tube)
+        case BuryTaken() | Reject():
+            refusal = None
+        case _:
+            assert_never(settlement)
+    if refusal is None and isinstance(settlement, (Release, BuryTaken)) and settlement.update:
+        refusal = unsuitable_update(ledger, task, settlement.update)
+    return refusal
+
+
+def _unsuitable_release(tube: Tube, settlement: Release) -> Refusal | None:
+    """Return why a release is not for this kind of tube, or None."""
+    if tube.rules.ignores_unsuitable:
+        return None
+    wishes = {"delay_ms": (settlement.delay_ms or 0) > 0, "ttl_ms": settlement.ttl_ms is not None}
+    for field, wished in wishes.items():
+        if wished and not tube.has_options:
+            return Refusal(
+                Reason.INVALID_FIELD,
+                f"{field} means nothing in a tube of kind {tube.kind.name}",
+                {"field": field, "kind": tube.kind.name},
+            )
+    return None
+
+
+def _unsuitable_touch(tube: Tube) -> Refusal | None:
+    """Return why leases of this tube cannot be prolonged, or None."""
+    if tube.has_options or tube.rules.touches_untimed:
+        return None
+    return Refusal(
+        Reason.KIND_UNSUITABLE,
+        f"tubes of kind {tube.kind.name} have no time to run in the profile {tube.profile}",
+        {"kind": tube.kind.name, "profile": tube.profile},
+    )
+
+
+def _unsuitable_move(ledger: Ledger, task: Task, name: str) -> Refusal | None:
+    """Return why a task cannot be moved to a tube now, or None."""
+    target = ledger.tube(name)
+    if isinstance(target, Refusal):
+        return target
+    if target is task.tube:
+        return Refusal(
+            Reason.INVALID_FIELD,
+            "move_to names the tube where the task is",
+            {"field": "move_to", "tube": name},
+        )
+    return refusal_to_move(target, 1, task.payload_bytes)
+
+
+def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
+    """Give a task back: at once or later, here or in another tube, counted or not."""
+    if task.tube.rules.ignores_unsuitable and not task.tube.has_options:
+        settlement = replace(settlement, delay_ms=0, ttl_ms=None)
+    failure = settlement.failure
+    reason = failure.type if failure is not None else ""
+    if failure is not None:
+        task.extras = replace(task.extras, failure=failure)
+    if settlement.update is not None:
+        update_task(ledger, task, settlement.update)
+    if settlement.move_to:
+        delay_ms = max(settlement.delay_ms or 0, 0)
+        renew_ttl(ledger, task, settlement, delay_ms)
+        target = ledger.tubes[settlement.move_to]
+        move_to(ledger, task, target, delay_ms, settlement.position)
+    elif settlement.uncounted:
+        put_back(ledger, task, RELEASE, settlement, settlement.delay_ms or 0, reason)
+        task.attempt -= 1
+    else:
+        try_again(ledger, task, RELEASE, settlement)
+
+
+def _bury(ledger: Ledger, settlement: BuryTaken, task: Task) -> None:
+    failure = settlement.failure
+    if settlement.update is not None:
+        update_task(ledger, task, settlement.update)
+    bury(ledger, task, EventKind.BURY, failure, failure.type if failure is not None else "")
+
+
+def _reject(ledger: Ledger, settlement: Reject, task: Task) -> None:
+    failure = settlement.failure
+    if failure is not None:
+        task.extras = replace(task.extras, failure=failure)
+    reason = failure.type if failure is not None else ""
+    to = Exhausted.DEAD_LETTER if task.tube.options.dead_letter_tube else Exhausted.BURY
+    give_up(ledger, task, EventKind.BURY, to, reason)
+
+
+def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
+    """Prolong a lease: add to it, to its time to run and to live, or start its time to run anew.
+
+    The two forms are tarantool/queue's ``touch`` and beanstalkd's. A lease that lives as long as
+    its session stays so. Never shortens a lease.
+    """
+    increment_ms, progress = settlement.increment_ms, settlement.progress
+    if increment_ms <= 0 and not settlement.restart and progress is None:
+        return
+    if progress is not None:
+        task.extras = replace(task.extras, progress=progress)
+        if ledger.watcher is not None:
+            ledger.watcher(task, Outcome.NONE)
+    ledger.touch_task(task)
+    ledger.touch_tube(task.tube)
+    label = task.session.label if task.session is not None else ""
+    ledger.emit(task, EventKind.TOUCH, TAKEN, TAKEN, label, "")
+    task.tube.counters.count(EventKind.TOUCH, TAKEN, TAKEN, 1)
+    if increment_ms > 0:
+        task.ttl_ms = lengthened(task.ttl_ms, increment_ms)
+        task.ttr_ms = lengthened(task.ttr_ms, increment_ms)
+        task.expire_at_ms = postponed(task.expire_at_ms, increment_ms)
+        task.lease_until_ms = postponed(task.lease_until_ms, increment_ms)
+    if settlement.restart and task.lease_until_ms < NEVER_MS:
+        run_ms = task.ttr_ms
+        if run_ms >= FOREVER_MS and task.session is None:
+            run_ms = task.lease_until_ms - task.since_ms
+        renewed_ms = after(ledger.now_ms, run_ms)
+        if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
+            renewed_ms = min(renewed_ms, task.expire_at_ms)
+        task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
+    ledger.set_timer(task)

@@ -1,0 +1,193 @@
+"""Lease ready tasks."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import (
+    FOREVER_MS,
+    Outcome,
+    Reason,
+    Refusal,
+    Take,
+    TakeResult,
+    TaskView,
+    TtlScope,
+)
+from service.queue.feed.partitions import TUBE_STRIDE
+from service.queue.instants import NEVER_MS, after
+from service.queue.ledger import BY_TUBE
+from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
+from service.queue.operations.choosing import choose
+from service.queue.refusals import no_task, wrong_state
+from service.queue.tasks.endings import end
+from service.queue.tubes.throttling import choose_within, open_tubes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from service.queue.ledger import Ledger
+    from service.queue.sessions.session import Session
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+SESSIONLESS_TTR_MS: Final = 60_000
+"""Time to run of a lease without a session where nothing else limits it."""
+TAKE: Final = EventKind.TAKE
+
+
+def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
+    """Lease the first ready tasks of some tubes, or a chosen task of one."""
+    named = _tubes(ledger, command)
+    if isinstance(named, Refusal):
+        return named
+    session = None
+    room = command.tasks_max
+    if command.session_id:
+        found = ledger.session(command.session_id)
+        if isinstance(found, Refusal):
+            return found
+        session = found
+        room = min(room, ledger.limits.session_taken_max - len(session.held))
+    tubes, allowed = open_tubes(named, ledger.now_ms)
+    if command.task_id is not None:
+        chosen = _chosen(ledger, command, tubes if room > 0 else [])
+    elif allowed:
+        choice = partial(choose, ledger, command)
+        chosen = choose_within(tubes, allowed, room, command.bytes_max, choice)
+    else:
+        chosen = choose(ledger, command, tubes, room, command.bytes_max)
+    if isinstance(chosen, Refusal):
+        return chosen
+    views: list[TaskView] = []
+    for tube, run in groupby(chosen, BY_TUBE):
+        views += _lease(ledger, tube, list(run), session, command.ttr_ms)
+    return TakeResult(views)
+
+
+def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
+    """Return the tubes of a take that are not paused.
+
+    Of several tubes, those that do not exist are left out: a pattern may have named them when they
+    did.
+    """
+    found: list[Tube] = []
+    missing: Refusal | None = None
+    names = dict.fromkeys(command.tubes)
+    for name in names:
+        tube = ledger.tube(name)
+        if isinstance(tube, Refusal):
+            missing = tube
+        elif not tube.options.take_paused:
+            found.append(tube)
+    if missing is not None and not any(name in ledger.tubes for name in names):
+        return missing
+    return found
+
+
+def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] | Refusal:
+    """Take a task that the consumer names out of its order; it need not be ready."""
+    assert command.task_id is not None
+    if len(command.tubes) != 1:
+        return Refusal(Reason.INVALID_FIELD, "task_id needs exactly one tube", {"field": "task_id"})
+    if not tubes:  # it is paused, or the session holds as much as it may
+        return []
+    task = ledger.find(tubes[0], command.task_id)
+    if task is None:
+        return no_task(command.task_id)
+    if task.state not in (READY, DELAYED, BURIED):
+        return wrong_state(task)
+    if not tubes[0].ready.may_give(task.subqueue):
+        return Refusal(
+            Reason.WRONG_STATE,
+            f"as many tasks of the sub-queue {task.subqueue!r} are taken as may be",
+            {"task_id": str(task.id), "subqueue": task.subqueue},
+        )
+    ledger.leave_order(task)
+    if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
+        end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
+        return no_task(task.id)
+    tubes[0].ready.claim(task)
+    if task.state is BURIED and task.extras.group:
+        ledger.groups.moved(task, TAKE, BURIED, TAKEN)
+    return [task]
+
+
+def _lease(
+    ledger: Ledger,
+    tube: Tube,
+    run: Sequence[Task],
+    session: Session | None,
+    ttr_ms: int | None,
+) -> Iterator[TaskView]:
+    """Lease tasks of one tube that are out of their order; yield them as they are shown.
+
+    A lease with a session ends with that, without one after a minute, unless a time to run says
+    otherwise; in the scope UNTAKEN never after the time to live (tarantool/queue, fifottl). The
+    hot path of consumers. All tasks of a run come from one state.
+    """
+    now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
+    appends = ledger.feed.appends
+    partitions = len(appends)
+    salt = tube.number * TUBE_STRIDE
+    name, leases = tube.name, ledger.leases
+    label = session.label if session is not None else ""
+    before = run[0].state
+    is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
+    ledger.touch_tube(tube)
+    tube.counters.count(TAKE, before, TAKEN, len(run))
+    if tube.bucket is not None:
+        tube.bucket.use(len(run), now_ms)
+        ledger.set_tube_timer(tube)
+    for task in run:
+        if not task.dirty:
+            ledger.touch_task(task)
+        assert task.state is before
+        task_id = task.id
+        task.attempt += 1
+        appends[(salt + task_id) % partitions](
+            (
+                index,
+                place,
+                now_ms,
+                name,
+                task_id,
+                TAKE,
+                before,
+                TAKEN,
+                task.attempt,
+                task.priority,
+                task.created_ms,
+                task.since_ms,
+                task.subqueue,
+                label,
+                "",
+                task.type,
+                task.payload_bytes,
+            )
+        )
+        place += 1
+        token += 1
+        task.token = token
+        task.state = TAKEN
+        task.since_ms = now_ms
+        task.visible_at_ms = NEVER_MS
+        run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
+        if session is not None:
+            task.session = session
+            session.held[token] = task
+        elif run_ms >= FOREVER_MS:
+            run_ms = SESSIONLESS_TTR_MS
+        if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
+            task.lease_until_ms = after(now_ms, run_ms)
+            if is_bounded and task.expire_at_ms < task.lease_until_ms:
+                task.lease_until_ms = task.expire_at_ms
+            ledger.set_timer(task)
+        elif task.timer is not None:
+            ledger.set_timer(task)
+        leases[token] = task
+        yield task.view(task.body if task.body is not None else ledger.body(task))
+    ledger.place = place
+    ledger.token = token

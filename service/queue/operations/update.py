@@ -1,0 +1,73 @@
+"""Change tasks that wait, in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import CountResult, Refusal, UpdateTasks
+from service.queue.instants import NEVER_MS, after
+from service.queue.life_cycle import BURIED, DELAYED, HELD, READY, EventKind
+from service.queue.operations.intervention import hide
+from service.queue.operations.selection import change_each
+from service.queue.refusals import wrong_state
+from service.queue.tasks.updating import unsuitable_update, update_task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from service.queue.commands import State, TaskUpdate
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+
+WAITING: Final = (HELD, READY, DELAYED, BURIED)
+"""States of tasks that are not finished and that nobody works on."""
+CIRCULATING: Final = (READY, DELAYED)
+"""Those of them in which a delay means something."""
+
+
+def update_tasks(ledger: Ledger, command: UpdateTasks) -> CountResult | Refusal:
+    """Change waiting tasks; only a delay, or its end, brings them to another state."""
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    update = command.update
+    states = _states(update)
+
+    def change(task: Task) -> bool | Refusal:
+        refusal = update_refusal(ledger, task, update)
+        if refusal is None:
+            _update_one(ledger, task, update)
+        return refusal or True
+
+    return change_each(ledger, tube, command.selector, states, change)
+
+
+def _states(update: TaskUpdate) -> Sequence[State]:
+    """Return the states of the tasks that an update is for."""
+    return WAITING if update.delay_ms is None else CIRCULATING
+
+
+def update_refusal(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | None:
+    """Return why a task cannot be changed, or None."""
+    if task.state not in _states(update):
+        return wrong_state(task)
+    return unsuitable_update(ledger, task, update)
+
+
+def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
+    """Change a task and say so in the feed. What stays in its state has been in it all the time."""
+    ledger.leave_order(task)
+    before, since_ms = task.state, task.since_ms
+    state = before
+    if update.delay_ms is not None:
+        hide(ledger, task, update.delay_ms)
+        state = DELAYED if update.delay_ms > 0 else READY
+    update_task(ledger, task, update)
+    if update.ttl_ms is not None and state is DELAYED and task.expire_at_ms < NEVER_MS:
+        task.ttl_ms += task.visible_at_ms - ledger.now_ms
+        task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
+    if state is READY:
+        task.visible_at_ms = NEVER_MS
+    ledger.move(task, EventKind.UPDATE, state)
+    if state is before:
+        task.since_ms = since_ms

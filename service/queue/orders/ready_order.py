@@ -1,0 +1,182 @@
+"""Say in which order the ready tasks of a tube are taken: the seam that a tube is composed with.
+
+There are two such orders: the plain one, in which every ready task may be taken, and that of tubes
+with sub-queues (``subqueues.py``). Both offer entries, the least first; the last number of an entry
+is the task's id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from service.queue.orders.ordered_index import Entry, OrderedIndex
+    from service.queue.store import Write
+    from service.queue.tasks.task import Task
+
+
+class ReadyOrder(Protocol):
+    """The order of a tube's ready tasks."""
+
+    @property
+    def counts_leases(self) -> bool:
+        """Tell whether ``claim`` and ``free`` must be called; if not, hot paths leave them out."""
+
+    def add(self, task: Task) -> None:
+        """Take in a task that is ready."""
+
+    def add_all(self, tasks: Sequence[Task]) -> None:
+        """Take in tasks that are ready."""
+
+    def discard(self, task: Task) -> None:
+        """Let go of a task that is not ready any more; harmless for another."""
+
+    def least(self) -> Entry | None:
+        """Return the entry of the task that is to be taken next, or None."""
+
+    def pop_least(self) -> Entry | None:
+        """Withdraw the entry that is to be taken next; to be claimed, restored or discarded."""
+
+    def pop_many(self, count: int) -> Sequence[Entry]:
+        """Withdraw up to so many entries that are to be taken next; none: there is none."""
+
+    def restore(self, entry: Entry) -> None:
+        """Offer a withdrawn entry again."""
+
+    def may_give(self, subqueue: str) -> bool:
+        """Tell whether one more task of a sub-queue may be taken, whatever is ready."""
+
+    def claim(self, task: Task) -> None:
+        """Take note that a task is taken."""
+
+    def free(self, task: Task) -> None:
+        """Take note that a task is not taken any more."""
+
+    def offered(self, ready: int) -> int:
+        """Return about how many tasks could be taken now, where ``ready`` are ready."""
+
+    @property
+    def offers(self) -> int:
+        """Return what a tube's record keeps as the number of offers."""
+
+    @property
+    def time(self) -> int:
+        """Return what a tube's record keeps as the virtual time of sub-queues with weights."""
+
+    def restore_state(self, offers: int, time: int) -> None:
+        """Take over what a tube's record has kept."""
+
+    def reopen(self, task: Task) -> None:
+        """Count a task that was taken when the store was written."""
+
+    def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
+        """Take over other options of sub-queues."""
+
+    def ordered(self) -> Iterator[Entry]:
+        """Yield what is offered, in order. The order must not change meanwhile."""
+
+    def coming(self, count: int) -> Sequence[Entry]:
+        """Return the places of about so many tasks that will be taken next."""
+
+    def is_head(self, task: Task) -> bool:
+        """Tell whether a ready task is among those that memory knows: it will soon be taken."""
+
+    def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
+        """Append what the store does not know to ``writes``; return the entries that left memory.
+
+        ``ready`` is the number of ready tasks. Places of tasks are not part of it.
+        """
+
+
+class PlainOrder:
+    """Every ready task may be taken: by lane, rank and id."""
+
+    __slots__ = ("_index",)
+
+    def __init__(self, index: OrderedIndex) -> None:
+        """Order what ``index`` holds."""
+        self._index = index
+
+    @property
+    def counts_leases(self) -> bool:
+        """Tell that it does not matter how many tasks are taken."""
+        return False
+
+    def add(self, task: Task) -> None:
+        """Take in a task that is ready."""
+        self._index.add(task.order)
+
+    def add_all(self, tasks: Sequence[Task]) -> None:
+        """Take in tasks that are ready."""
+        self._index.add_all([task.order for task in tasks])
+
+    def discard(self, task: Task) -> None:
+        """Let go of a task that is not ready any more."""
+        self._index.discard(task.order)
+
+    def least(self) -> Entry | None:
+        """Return the place of the task that is to be taken next, or None."""
+        return self._index.least()
+
+    def pop_least(self) -> Entry | None:
+        """Withdraw the place that is to be taken next."""
+        return self._index.pop_least()
+
+    def pop_many(self, count: int) -> Sequence[Entry]:
+        """Withdraw up to so many places that are to be taken next; none: there is none."""
+        return self._index.pop_many(count)
+
+    def restore(self, entry: Entry) -> None:
+        """Offer a withdrawn place again."""
+        self._index.put_back(entry)
+
+    def may_give(self, subqueue: str) -> bool:
+        """Tell that nothing bars anything."""
+        return True
+
+    def claim(self, task: Task) -> None:
+        """Do nothing: what is taken bars nothing."""
+
+    def free(self, task: Task) -> None:
+        """Do nothing: what is taken bars nothing."""
+
+    def offered(self, ready: int) -> int:
+        """Return how many tasks could be taken now: all that are ready."""
+        return ready
+
+    @property
+    def offers(self) -> int:
+        """Return 0: not needed here."""
+        return 0
+
+    @property
+    def time(self) -> int:
+        """Return 0: not needed here."""
+        return 0
+
+    def restore_state(self, offers: int, time: int) -> None:
+        """Do nothing: the places say everything."""
+
+    def reopen(self, task: Task) -> None:
+        """Do nothing: what is taken bars nothing."""
+
+    def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
+        """Do nothing: there are no sub-queues."""
+
+    def ordered(self) -> Iterator[Entry]:
+        """Yield the places of all ready tasks in order."""
+        return self._index.ordered()
+
+    def coming(self, count: int) -> Sequence[Entry]:
+        """Return the places of about so many tasks that will be taken next."""
+        return self._index.coming(count)
+
+    def is_head(self, task: Task) -> bool:
+        """Tell whether a task's place is in memory."""
+        return self._index.is_head(task.order)
+
+    def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
+        """Return the places that left memory; they are written with their tasks."""
+        return self._index.flushed()

@@ -1,0 +1,340 @@
+"""Take the tasks of each sub-queue strictly in order, and only so many of it at once.
+
+Every ready task has a place in its sub-queue. The first of each sub-queue that may give another
+task is offered, and what is offered is one ordered index: a take pops its least entry, whatever
+number of tasks wait behind busy sub-queues (tarantool/queue calls this a ready buffer). Only a
+taken task bars its sub-queue; buried and delayed ones do not.
+
+Memory follows the work in hand. A sub-queue is known while it has taken tasks, and its order is in
+memory while it is in use; what a sub-queue offers follows from the places in the store and from the
+number of its taken tasks, so that a forgotten one can be met again at any time.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from service.queue.keys import (
+    READY_ORDER,
+    order_scan,
+    ready_key,
+    subqueue_prefix,
+    subqueue_scan,
+    waiting_key,
+)
+from service.queue.orders.fairness import Fairness
+from service.queue.orders.ordered_index import OrderedIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from service.queue.limits import Limits
+    from service.queue.orders.ordered_index import Entry
+    from service.queue.store import Store, Write
+    from service.queue.tasks.task import Task
+
+_turn = Struct(">Q")
+
+
+class Subqueue:
+    """What is known of one sub-queue.
+
+    ``order`` holds the places of its ready tasks; None: they are as the store says, nothing of them
+    is in memory, and ``offered`` is not known either. ``offered`` is its entry among the offers, or
+    None; ``written`` is the one that the store knows, which counts only while ``touched``.
+    """
+
+    __slots__ = ("name", "offered", "order", "taken", "touched", "written")
+
+    def __init__(self, name: str) -> None:
+        """Make a sub-queue of which nothing is taken."""
+        self.name = name
+        self.taken = 0
+        self.order: OrderedIndex | None = None
+        self.offered: Entry | None = None
+        self.written: Entry | None = None
+        self.touched = False
+
+
+class SubqueueOrder:
+    """The order of a tube's ready tasks, sub-queue by sub-queue.
+
+    An entry among the offers is the place of the task (lane, rank, id), or, where sub-queues have
+    weights, its turn, rank and id.
+    """
+
+    __slots__ = (
+        "_concurrency",
+        "_fairness",
+        "_has_cold",
+        "_limits",
+        "_number",
+        "_offers",
+        "_store",
+        "_subqueues",
+        "_touched",
+        "_warm",
+        "offers",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        store: Store,
+        limits: Limits,
+        *,
+        concurrency: int,
+        weights: Mapping[str, int],
+        stored: bool,
+    ) -> None:
+        """Begin with nothing, or (``stored``) with what the store has of a tube's number.
+
+        At most ``concurrency`` tasks of a sub-queue are taken at once. ``weights`` empty: the first
+        tasks of sub-queues compete by their places.
+        """
+        self._number = number
+        self._store = store
+        self._limits = limits
+        self._concurrency = concurrency
+        self._fairness = Fairness(weights) if weights else None
+        self._offers = OrderedIndex(
+            order_scan(store, READY_ORDER, number), limits.head_entries_max, stored=stored
+        )
+        self.offers = 0
+        self._subqueues: dict[str, Subqueue] = {}
+        self._warm: dict[str, Subqueue] = {}
+        """Those with an order in memory, the one not used for longest first."""
+        self._touched: list[Subqueue] = []
+        self._has_cold = stored
+
+    @property
+    def counts_leases(self) -> bool:
+        """Tell that taken tasks bar their sub-queues."""
+        return True
+
+    @property
+    def time(self) -> int:
+        """Return the virtual time of the turns; 0 where there are none."""
+        return self._fairness.time if self._fairness is not None else 0
+
+    def restore_state(self, offers: int, time: int) -> None:
+        """Take over what the tube's record says besides the places."""
+        self.offers = offers
+        if self._fairness is not None:
+            self._fairness.time = time
+
+    # ------------------------------------------------------------------------------------- changes
+
+    def add(self, task: Task) -> None:
+        """Take in a task that is ready."""
+        subqueue, order = self._touch(task.subqueue)
+        order.add(task.order)
+        self._offer(subqueue, order)
+
+    def add_all(self, tasks: Sequence[Task]) -> None:
+        """Take in tasks that are ready."""
+        for task in tasks:
+            self.add(task)
+
+    def discard(self, task: Task) -> None:
+        """Let go of a task that is not ready any more; the next of its sub-queue is offered."""
+        subqueue, order = self._touch(task.subqueue)
+        order.discard(task.order)
+        self._offer(subqueue, order)
+
+    def claim(self, task: Task) -> None:
+        """Take note that a task is taken."""
+        subqueue, order = self._touch(task.subqueue)
+        offered = subqueue.offered
+        if offered is not None and offered[-1] == task.id:
+            # It is withdrawn: what the sub-queue offers next gets a new turn.
+            subqueue.offered = None
+            self.offers -= 1
+            if self._fairness is not None:
+                self._fairness.serve(offered[0])
+        order.discard(task.order)
+        subqueue.taken += 1
+        self._offer(subqueue, order)
+
+    def free(self, task: Task) -> None:
+        """Take note that a task is not taken any more."""
+        subqueue, order = self._touch(task.subqueue)
+        subqueue.taken -= 1
+        assert subqueue.taken >= 0, f"sub-queue {subqueue.name!r} gave back more than it gave"
+        self._offer(subqueue, order)
+
+    def reopen(self, task: Task) -> None:
+        """Count a task that was taken when the store was written."""
+        subqueue = self._subqueues.get(task.subqueue)
+        if subqueue is None:
+            subqueue = self._subqueues[task.subqueue] = Subqueue(task.subqueue)
+        subqueue.taken += 1
+
+    def may_give(self, subqueue: str) -> bool:
+        """Tell whether one more task of a sub-queue may be taken, whatever is ready."""
+        known = self._subqueues.get(subqueue)
+        return known is None or known.taken < self._concurrency
+
+    def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
+        """Change the concurrency and the weights; those begin or cease to exist only while empty.
+
+        Takes time in proportion to the number of sub-queues with taken tasks.
+        """
+        if bool(weights) != (self._fairness is not None):
+            assert self.offers == 0
+            self._fairness = Fairness(weights) if weights else None
+        elif self._fairness is not None:
+            self._fairness.weights = weights
+        busy = [name for name, subqueue in self._subqueues.items() if subqueue.taken]
+        opened = [self._touch(name) for name in sorted(busy)]
+        self._concurrency = concurrency
+        for subqueue, order in opened:
+            self._offer(subqueue, order)
+
+    # ------------------------------------------------------------------------------------- offers
+
+    def least(self) -> Entry | None:
+        """Return the entry that is to be taken next, or None."""
+        return self._offers.least()
+
+    def pop_least(self) -> Entry | None:
+        """Withdraw the entry that is to be taken next."""
+        return self._offers.pop_least()
+
+    def pop_many(self, count: int) -> Sequence[Entry]:
+        """Withdraw one entry: what comes after it depends on whether it is claimed."""
+        entry = self._offers.pop_least() if count > 0 else None
+        return [] if entry is None else [entry]
+
+    def restore(self, entry: Entry) -> None:
+        """Offer a withdrawn entry again."""
+        self._offers.put_back(entry)
+
+    def ordered(self) -> Iterator[Entry]:
+        """Yield what is offered, in order."""
+        return self._offers.ordered()
+
+    def offered(self, ready: int) -> int:
+        """Return how many sub-queues offer a task: so many tasks could be taken at least."""
+        assert self.offers <= ready
+        return self.offers
+
+    def _offer(self, subqueue: Subqueue, order: OrderedIndex) -> None:
+        """Bring what a touched sub-queue offers in line with its first task and its leases."""
+        before = subqueue.offered
+        least = order.least() if subqueue.taken < self._concurrency else None
+        if least is None or self._fairness is None:
+            wanted = least
+        else:
+            turn = self._fairness.turn(subqueue.name) if before is None else before[0]
+            wanted = (turn, *least[1:])
+        if wanted == before:
+            return
+        if before is not None:
+            self._offers.discard(before)
+            self.offers -= 1
+        if wanted is not None:
+            self._offers.add(wanted)
+            self.offers += 1
+        subqueue.offered = wanted
+
+    # ------------------------------------------------------------------------------------- memory
+
+    def is_head(self, task: Task) -> bool:
+        """Tell whether a ready task's place is in memory."""
+        subqueue = self._subqueues.get(task.subqueue)
+        if subqueue is None or subqueue.order is None:
+            return False
+        return subqueue.order.is_head(task.order)
+
+    def coming(self, count: int) -> Sequence[Entry]:
+        """Return entries of about so many tasks that will be taken next.
+
+        Those are what is offered, and in sub-queues in use what comes behind it.
+        """
+        entries = list(self._offers.coming(count))
+        for subqueue in reversed(self._warm.values()):
+            if len(entries) >= count:
+                break
+            assert subqueue.order is not None
+            entries += subqueue.order.coming(self._limits.subqueue_entries_max // 2)
+        return entries
+
+    def _touch(self, name: str) -> tuple[Subqueue, OrderedIndex]:
+        """Return a sub-queue that is about to change, with its order."""
+        subqueue = self._subqueues.get(name)
+        is_new = subqueue is None
+        if subqueue is None:
+            subqueue = self._subqueues[name] = Subqueue(name)
+        order = subqueue.order
+        if order is None:
+            # A known one without its order is as the store says, whatever else is cold.
+            order = self._open(subqueue, stored=self._has_cold or not is_new)
+        if not subqueue.touched:
+            subqueue.touched = True
+            subqueue.written = subqueue.offered
+            self._touched.append(subqueue)
+        return subqueue, order
+
+    def _open(self, subqueue: Subqueue, *, stored: bool) -> OrderedIndex:
+        """Bring the order of a sub-queue into memory, and find out what the sub-queue offers."""
+        prefix = subqueue_prefix(self._number, subqueue.name)
+        scan = subqueue_scan(self._store, prefix)
+        order = OrderedIndex(scan, self._limits.subqueue_entries_max, stored=stored)
+        subqueue.order = order
+        least = order.least() if stored and subqueue.taken < self._concurrency else None
+        if least is not None and self._fairness is not None:
+            turn = self._store.get(waiting_key(prefix, least))
+            assert turn, f"sub-queue {subqueue.name!r} offers a task without a turn"
+            subqueue.offered = (_turn.unpack(turn)[0], *least[1:])
+        else:
+            subqueue.offered = least
+        return order
+
+    def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
+        """Append the offers that changed to ``writes``, and forget what is not in use."""
+        self._offers.flushed()
+        if ready == 0:
+            self._has_cold = False
+        left: list[Entry] = []
+        for subqueue in self._touched:
+            subqueue.touched = False
+            order = subqueue.order
+            assert order is not None
+            self._write_offer(subqueue, order, writes)
+            left += order.flushed()
+            self._warm.pop(subqueue.name, None)
+            if subqueue.taken == 0 and order.least() is None:
+                del self._subqueues[subqueue.name]
+            else:
+                self._warm[subqueue.name] = subqueue
+        self._touched.clear()
+        while len(self._warm) > self._limits.subqueues_max:
+            left += self._cool(self._warm.pop(next(iter(self._warm))))
+        return left
+
+    def _write_offer(self, subqueue: Subqueue, order: OrderedIndex, writes: list[Write]) -> None:
+        """Append what changed of a sub-queue's offer; its turn lies with the place it offers."""
+        written, offered = subqueue.written, subqueue.offered
+        if written != offered:
+            if written is not None:
+                writes.append((ready_key(self._number, written), None))
+            if offered is not None:
+                writes.append((ready_key(self._number, offered), b""))
+        if offered is not None and self._fairness is not None:
+            least = order.least()
+            assert least is not None
+            place = waiting_key(subqueue_prefix(self._number, subqueue.name), least)
+            writes.append((place, _turn.pack(offered[0])))
+
+    def _cool(self, subqueue: Subqueue) -> list[Entry]:
+        """Let go of the order of a sub-queue that the store knows; return what was in memory."""
+        assert not subqueue.touched
+        assert subqueue.order is not None
+        left = list(subqueue.order.members())
+        subqueue.order = subqueue.offered = None
+        if subqueue.taken == 0:
+            del self._subqueues[subqueue.name]
+        self._has_cold = True
+        return left

@@ -1,0 +1,1 @@
+"""Schedules: tasks that are put by the clock."""

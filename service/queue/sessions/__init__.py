@@ -1,0 +1,1 @@
+"""Sessions: they group the leases of a consumer and outlive its connection."""

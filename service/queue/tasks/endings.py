@@ -1,0 +1,80 @@
+"""End tasks: the one place that every task passes when it ends for good or is buried.
+
+A task ends once: acknowledged (also where it is kept), failed for good, expired or deleted. What
+depends on endings hooks in here: what is part of the replicated state in ``end`` itself, under the
+task's extras; whoever only watches by ``Ledger.watcher``. Without extras and watcher the hot path
+of ``settle`` does the same in place, for a whole run of tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import Outcome
+from service.queue.life_cycle import BURIED, FINISHED, GONE, EventKind
+
+if TYPE_CHECKING:
+    from service.queue.commands import Failure, State
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+SURPLUS: Final = "BURIED_MAX"
+"""Reason in the feed of a deletion that makes room for another burial."""
+SURPLUS_REMOVED_MAX: Final = 2
+
+
+def end(
+    ledger: Ledger,
+    task: Task,
+    kind: EventKind,
+    outcome: Outcome,
+    state: State = GONE,
+    reason: str = "",
+) -> None:
+    """Let a task end: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
+
+    It is out of its order already. A kept one must have its retention set. A task that has ended
+    before and was kept just goes.
+    """
+    if task.state in FINISHED:
+        ledger.move(task, kind, state, reason)
+        return
+    if state is not GONE or task.extras.group:
+        task.extras = replace(task.extras, outcome=outcome)
+    watcher = ledger.watcher
+    if watcher is not None:
+        watcher(task, outcome)
+    ledger.move(task, kind, state, reason)
+
+
+def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, reason: str) -> None:
+    """Take a task that is out of its order out of circulation; it has not ended for good."""
+    extras = task.extras
+    task.extras = replace(
+        extras,
+        failure=failure if failure is not None else extras.failure,
+        times_buried=extras.times_buried + 1,
+    )
+    watcher = ledger.watcher
+    if watcher is not None:
+        watcher(task, Outcome.BURIED_OUT)
+    ledger.move(task, kind, BURIED, reason)
+    if task.tube.options.buried_max > 0:
+        _remove_surplus(ledger, task.tube)
+
+
+def _remove_surplus(ledger: Ledger, tube: Tube) -> None:
+    """Remove what is buried beyond the tube's bound, first what a kick would take first.
+
+    Two at most, so that a burial stays cheap after the bound was lowered.
+    """
+    for _ in range(SURPLUS_REMOVED_MAX):
+        if tube.counters.states[BURIED] <= tube.options.buried_max:
+            return
+        order = tube.buried.pop_least()
+        assert order is not None
+        task = ledger.find(tube, order[2])
+        assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
+        end(ledger, task, EventKind.DELETE, Outcome.FAILED, reason=SURPLUS)

@@ -1,0 +1,113 @@
+"""Move tasks to another tube: they go there as new ones, with a sequence number of that tube."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from service.queue.commands import FOREVER_MS, Outcome, Position, Reason, Refusal
+from service.queue.instants import NEVER_MS, after
+from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
+from service.queue.tasks.task import Task, Terms
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+    from service.queue.tubes.tube import Tube
+
+
+def refusal_to_move(target: Tube, tasks: int, payload_bytes: int) -> Refusal | None:
+    """Return why so much cannot go to a tube now, or None."""
+    if target.options.put_paused:
+        return Refusal(
+            Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": target.name}
+        )
+    return target.full(tasks, payload_bytes)
+
+
+def move_to(
+    ledger: Ledger,
+    task: Task,
+    target: Tube,
+    delay_ms: int = 0,
+    position: Position = Position.IN_ORDER,
+) -> None:
+    """Move a taken task to another tube, where it goes on living with the times that it has.
+
+    One event and one count in each tube; the events name the other place. Attempts begin anew.
+    """
+    moved = _arrived(ledger, task, target, delay_ms, position, is_new=False)
+    if ledger.watcher is not None:
+        ledger.watch.tell_moved(task, target.name, moved.id)
+    _go(ledger, task, EventKind.MOVE, moved)
+
+
+def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventKind) -> None:
+    """End a taken task as failed, and put its content into the tube for dead letters.
+
+    ``kind`` is what used it up: so counts and feed tell how it ended. In the other tube a new task
+    begins with that one's times, and with the failure.
+    """
+    moved = _arrived(ledger, task, target, 0, Position.IN_ORDER, is_new=True)
+    if ledger.watcher is not None:
+        ledger.watcher(task, Outcome.FAILED)
+    task.extras = replace(task.extras, outcome=Outcome.FAILED)
+    _go(ledger, task, kind, moved)
+
+
+def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
+    """Let a task leave its tube and arrive in the other one."""
+    assert moved.tube is not task.tube
+    place = f"{task.tube.name}/{task.id}"
+    ledger.move(task, kind, GONE, f"{moved.tube.name}/{moved.id}")
+    ledger.welcome(moved, EventKind.MOVE, place)
+
+
+def _arrived(
+    ledger: Ledger,
+    task: Task,
+    target: Tube,
+    delay_ms: int,
+    position: Position,
+    *,
+    is_new: bool,
+) -> Task:
+    """Return the task as it is in its new tube, not known there yet."""
+    options = target.options
+    priority = task.priority
+    if not target.has_options or not options.priority_min <= priority <= options.priority_max:
+        priority = options.priority
+    ttl_ms, ttr_ms, expire_at_ms = task.ttl_ms, task.ttr_ms, task.expire_at_ms
+    if is_new:
+        ttl_ms, ttr_ms = options.ttl_ms, options.ttr_ms
+        expire_at_ms = after(ledger.now_ms, ttl_ms)
+    elif not target.has_options:
+        ttl_ms, ttr_ms, expire_at_ms = FOREVER_MS, FOREVER_MS, NEVER_MS
+    delayed = delay_ms > 0 and target.has_options
+    terms = Terms(
+        DELAYED if delayed else READY,
+        0 if delayed or position is Position.IN_ORDER else target.lane(position),
+        target.rank(priority),
+        priority,
+        ttl_ms,
+        ttr_ms,
+        after(ledger.now_ms, delay_ms) if delayed else NEVER_MS,
+        expire_at_ms,
+    )
+    task_id = target.next_id
+    target.next_id += 1
+    subqueue = task.subqueue if target.has_subqueues else ""
+    body = ledger.body(task)
+    moved = Task(
+        target, task_id, terms, task.created_ms, body, task.payload_bytes, task.type, subqueue
+    )
+    moved.since_ms = ledger.now_ms
+    extras = task.extras
+    moved.extras = replace(
+        extras,
+        progress=None,
+        unique_key=(),
+        cancel_requested=False,
+        retry=None if is_new else extras.retry,
+        group="" if is_new else extras.group,
+    )
+    return moved

@@ -1,0 +1,43 @@
+"""Keep unique keys unique: among the unfinished tasks of a tube each key stands once.
+
+A finished task that is kept does not stand in the way of others, but has its key until another task
+takes it over; to live again it needs the key back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from service.queue.life_cycle import FINISHED
+from service.queue.refusals import key_taken
+
+if TYPE_CHECKING:
+    from service.queue.commands import NewTask, Refusal
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+
+class Conflict(NamedTuple):
+    """An item of a put whose key is in use, and the task that stands in for it."""
+
+    place: int
+    task_id: int
+    new: NewTask
+
+
+def holder(ledger: Ledger, tube: Tube, key: tuple[str, ...]) -> Task | None:
+    """Return the task that has a key, which may be finished; or None."""
+    return ledger.find(tube, ledger.unique_keys.find(tube.number, key))
+
+
+def reclaim(ledger: Ledger, task: Task) -> Refusal | None:
+    """Give a task that is to live again its key back; return who has it instead, if somebody."""
+    key = task.extras.unique_key
+    if not key:
+        return None
+    other = holder(ledger, task.tube, key)
+    if other is not None and other.id != task.id and other.state not in FINISHED:
+        return key_taken(other.id)
+    ledger.unique_keys.claim(task.tube.number, key, task.id)
+    return None

@@ -1,0 +1,79 @@
+"""Change the content and the attributes of a task, alone or together with a transition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.queue.commands import Reason, Refusal
+from service.queue.instants import after
+from service.queue.tasks.task import Stored
+
+if TYPE_CHECKING:
+    from service.queue.commands import TaskUpdate
+    from service.queue.editor import Edited
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+
+
+def unsuitable_update(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | None:
+    """Return why a change is not for a task, or None."""
+    tube = task.tube
+    wishes = {
+        "update.priority": update.priority,
+        "update.delay_ms": update.delay_ms,
+        "update.ttl_ms": update.ttl_ms,
+        "update.ttr_ms": update.ttr_ms,
+    }
+    for field, wish in wishes.items():
+        if wish is not None and not tube.has_options:
+            return Refusal(
+                Reason.INVALID_FIELD,
+                f"{field} means nothing in a tube of kind {tube.kind.name}",
+                {"field": field, "kind": tube.kind.name},
+            )
+    if update.priority is not None:
+        refusal = tube.priority_refusal("update.priority", update.priority)
+        if refusal is not None:
+            return refusal
+    if update.content:
+        edited = ledger.editor(ledger.body(task), update.content)
+        if isinstance(edited, Refusal):
+            return edited
+    return None
+
+
+def update_task(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
+    """Apply a change, but for its delay: that belongs to the transition, or to the caller.
+
+    The task is out of its order; the caller puts it back or moves it, which also sets its timer.
+    """
+    ledger.touch_task(task)
+    if update.content:
+        _edit(ledger, task, update.content)
+    if update.priority is not None:
+        task.priority = update.priority
+        task.order = (task.order[0], task.tube.rank(update.priority), task.id)
+    if update.ttl_ms is not None:
+        task.ttl_ms = max(update.ttl_ms, 0)
+        task.expire_at_ms = after(ledger.now_ms, update.ttl_ms)
+    if update.ttr_ms is not None:
+        task.ttr_ms = max(update.ttr_ms, 0)
+
+
+def _edit(ledger: Ledger, task: Task, change: bytes) -> None:
+    edited = ledger.editor(ledger.body(task), change)
+    assert not isinstance(edited, Refusal), "unsuitable_update was not asked"
+    replace_body(ledger, task, edited)
+
+
+def replace_body(ledger: Ledger, task: Task, edited: Edited) -> None:
+    """Give a task other content, and correct everything that counts its bytes."""
+    ledger.touch_task(task)
+    ledger.touch_tube(task.tube)
+    ledger.resident_bytes += len(edited.body) - len(task.body or b"")
+    task.tube.counters.payload_bytes += edited.payload_bytes - task.payload_bytes
+    task.body = edited.body
+    task.payload_bytes = edited.payload_bytes
+    if task.written is not None and task.written[2] is Stored.CURRENT:
+        place, timer, _ = task.written
+        task.written = (place, timer, Stored.OUTDATED)

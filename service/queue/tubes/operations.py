@@ -1,0 +1,179 @@
+"""Create, truncate and drop tubes, and clear their old content away in steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from service.queue.commands import (
+    CountResult,
+    CreateTube,
+    DropTube,
+    Outcome,
+    Reason,
+    Refusal,
+    TruncateTube,
+    TubeKind,
+    TubeResult,
+    TubeView,
+)
+from service.queue.life_cycle import GONE, TAKEN, EventKind
+from service.queue.tubes.option_checks import violations
+from service.queue.tubes.profiles import PROFILES
+from service.queue.tubes.tube import Tube
+
+if TYPE_CHECKING:
+    from service.queue.ledger import Ledger
+
+KINDS = (
+    TubeKind.FIFO,
+    TubeKind.FIFOTTL,
+    TubeKind.LIMFIFOTTL,
+    TubeKind.UTUBE,
+    TubeKind.UTUBETTL,
+    TubeKind.CUSTOM,
+)
+"""Kinds that this core has."""
+
+
+def create_tube(ledger: Ledger, command: CreateTube) -> TubeResult | Refusal:
+    """Create a tube, or answer with the one that is there."""
+    existing = ledger.tubes.get(command.name)
+    if existing is not None:
+        if command.if_not_exists:
+            return TubeResult(existing.view(), existed=True)
+        return Refusal(
+            Reason.TUBE_EXISTS, f"a tube is called {command.name!r}", {"tube": command.name}
+        )
+    refusal = _refusal(ledger, command)
+    if refusal is not None:
+        return refusal
+    ledger.tube_number += 1
+    view = TubeView(
+        command.name,
+        command.kind,
+        command.options,
+        ledger.now_ms,
+        command.profile,
+        command.driver,
+        command.driver_version,
+    )
+    tube = Tube(ledger.tube_number, view, ledger.store, ledger.limits)
+    ledger.add_tube(tube)
+    return TubeResult(tube.view())
+
+
+def _refusal(ledger: Ledger, command: CreateTube) -> Refusal | None:
+    """Return why a tube cannot be created, or None."""
+    if command.kind not in KINDS:
+        return Refusal(
+            Reason.NOT_IMPLEMENTED,
+            f"tubes of kind {command.kind.name} are not implemented yet",
+            {"kind": command.kind.name},
+        )
+    profile = PROFILES.get(command.profile)
+    if profile is None:
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"there is no profile {command.profile!r}",
+            {"field": "profile"},
+        )
+    wrong = violations(
+        command.name, command.kind, command.options, needs_capacity=profile.needs_capacity
+    )
+    if wrong:
+        field, text = wrong[0]
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"{field} {text}",
+            {"field": field, "kind": command.kind.name},
+            tuple(wrong),
+        )
+    if len(ledger.tubes) >= ledger.limits.tubes_max:
+        return Refusal(
+            Reason.LIMIT_REACHED,
+            "there are as many tubes as there may be",
+            {"limit": str(ledger.limits.tubes_max)},
+        )
+    return None
+
+
+def drop_tube(ledger: Ledger, command: DropTube) -> CountResult | Refusal:
+    """Remove a tube with its tasks; unless forced, not while tasks are taken."""
+    tube = ledger.tube(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    states = tube.counters.states
+    if states[TAKEN] and not command.force:
+        return Refusal(
+            Reason.TUBE_BUSY,
+            f"{states[TAKEN]} tasks of the tube are taken",
+            {"taken": str(states[TAKEN])},
+        )
+    count = sum(states)
+    _retire(ledger, tube)
+    return CountResult(count)
+
+
+def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusal:
+    """Remove all tasks of a tube; the leases of taken ones become stale."""
+    tube = ledger.tube(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    count = sum(tube.counters.states)
+    if count:
+        ledger.tube_number += 1
+        emptied = tube.emptied(ledger.tube_number, ledger.store, ledger.limits)
+        _retire(ledger, tube)
+        ledger.add_tube(emptied)
+        ledger.set_tube_timer(emptied)
+    return CountResult(count)
+
+
+def _retire(ledger: Ledger, tube: Tube) -> None:
+    """Take a tube and its leases out of reach; its content is cleared away from now on."""
+    ledger.watch.tell_emptied(tube, ledger.find)
+    ledger.remove_tube(tube)
+    taken = [task for task in ledger.leases.values() if task.tube is tube]
+    for task in taken:
+        del ledger.leases[task.token]
+        if task.session is not None:
+            del task.session.held[task.token]
+    for task in [task for task in tube.tasks.values() if not task.dirty]:
+        ledger.evict(task)
+    if sum(tube.counters.states):
+        ledger.removals[tube.number] = (tube, 1)
+
+
+def clear_away(ledger: Ledger, tasks_max: int) -> None:
+    """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
+
+    Each leaves an event. How a task looked when its tube was truncated is still in its record;
+    records and places are deleted as ranges when all tasks are done.
+    """
+    while tasks_max > 0 and ledger.removals:
+        number = next(iter(ledger.removals))
+        tube, next_id = ledger.removals[number]
+        tasks = list(islice(ledger.tasks(tube, next_id - 1), tasks_max + 1))
+        is_last = len(tasks) <= tasks_max
+        tasks = tasks[:tasks_max]
+        for task in tasks:
+            ledger.touch_task(task)
+            session = task.session
+            label = session.label if session and session.number in ledger.sessions_by_number else ""
+            ledger.emit(task, EventKind.TRUNCATE, task.state, GONE, label, "")
+            if task.timer is not None:
+                ledger.timers.discard(task.timer)
+                task.timer = None
+            if task.extras.group:
+                task.extras = replace(task.extras, outcome=Outcome.DELETED)
+                ledger.groups.moved(task, EventKind.TRUNCATE, task.state, GONE)
+            task.state = GONE
+            ledger.forget(task)
+        if is_last:
+            del ledger.removals[number]
+            ledger.cleared_tubes.append(number)
+        else:
+            ledger.removals[number] = (tube, tasks[-1].id + 1)
+        tasks_max -= len(tasks)

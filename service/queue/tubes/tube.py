@@ -1,0 +1,314 @@
+"""Hold one tube: its options, its orders and its counters.
+
+The content of a tube carries the tube's number, not its name. A truncated tube is a new one with
+the old name, options and counters, so that the old content can be cleared away in steps.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from service.queue.commands import (
+    NO_RETRY,
+    Position,
+    Reason,
+    Refusal,
+    TubeKind,
+    TubeOptions,
+    TubeView,
+)
+from service.queue.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan, timer_key
+from service.queue.life_cycle import BURIED, READY, STATES, TAKEN, TTL_ENDS
+from service.queue.orders.ordered_index import OrderedIndex
+from service.queue.orders.ready_order import PlainOrder
+from service.queue.orders.subqueues import SubqueueOrder
+from service.queue.tubes.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
+from service.queue.tubes.options_codec import read_options, write_options
+from service.queue.tubes.profiles import PROFILES
+from service.queue.tubes.statistics import Counters
+from service.queue.tubes.token_bucket import TokenBucket
+
+if TYPE_CHECKING:
+    from service.queue.driver import Driver
+    from service.queue.limits import Limits
+    from service.queue.orders.ordered_index import Entry
+    from service.queue.orders.ready_order import ReadyOrder
+    from service.queue.store import Store
+    from service.queue.tasks.task import Task
+
+_record = Struct(">IBQqqQQQqqqIHHH")
+
+
+class Tube:
+    """A tube.
+
+    ``tasks`` holds the tasks that are in memory: all taken ones, all that the store does not know
+    yet (also those that are gone and whose record must still be deleted), and some of the waiting
+    ones.
+    """
+
+    __slots__ = (
+        "bucket",
+        "buried",
+        "counters",
+        "created_ms",
+        "custom",
+        "dirty",
+        "driver",
+        "driver_version",
+        "has_capacity",
+        "has_retry",
+        "kind",
+        "lane_max",
+        "lane_min",
+        "memory",
+        "name",
+        "next_id",
+        "number",
+        "options",
+        "profile",
+        "ready",
+        "rules",
+        "share",
+        "tasks",
+        "timer",
+        "ttl_ends",
+        "written",
+    )
+
+    def __init__(self, number: int, view: TubeView, store: Store, limits: Limits) -> None:
+        """Make an empty tube that the store does not know."""
+        self.number = number
+        self.name = view.name
+        self.kind = view.kind
+        self.created_ms = view.created_ms
+        self.bucket: TokenBucket | None = None
+        self.profile = view.profile
+        self.rules = PROFILES[view.profile]
+        self.driver = view.driver
+        self.driver_version = view.driver_version
+        self.custom: Driver | None = None
+        """The driver of a tube of kind CUSTOM; given to it by the ledger."""
+        self.memory = b""
+        """What the driver remembers."""
+        self.timer: Entry | None = None
+        self.written = b""
+        """Key of the timer that the store knows; empty: none."""
+        self.set_options(view.options)
+        self.next_id = 1
+        self.lane_min = 0
+        self.lane_max = 0
+        self.share = 0
+        """How much of its share in takes by weight it has had, see ``shares``."""
+        self.counters = Counters()
+        self.tasks: dict[int, Task] = {}
+        self.dirty = False
+        self.ready = ready_order(number, view, store, limits, stored=False)
+        self.buried = OrderedIndex(
+            order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
+        )
+
+    def set_options(self, options: TubeOptions) -> None:
+        """Take options, and what follows from them: looked up for each task, reckoned once."""
+        self.options = options
+        self.has_retry = options.retry != NO_RETRY
+        self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
+        ends = TTL_ENDS[options.ttl_scope]
+        self.ttl_ends = tuple(state in ends for state in STATES)
+        """By state: whether the end of the time to live ends a task in it."""
+        rate, burst = options.rate_per_second, options.rate_burst or options.rate_per_second
+        if not rate:
+            self.bucket = None
+        elif self.bucket is None:
+            self.bucket = TokenBucket(rate, burst, self.created_ms)
+        else:
+            self.bucket.change(rate, burst, self.bucket.at_ms)
+
+    def takeable(self, now_ms: int) -> int | None:
+        """Return how many tasks may be taken now, if there are so many; None: any number."""
+        bucket, concurrency = self.bucket, self.options.concurrency
+        if not concurrency:
+            return None if bucket is None else bucket.left(now_ms)
+        free = max(concurrency - self.counters.states[TAKEN], 0)
+        return free if bucket is None else min(free, bucket.left(now_ms))
+
+    def due(self) -> Entry | None:
+        """Return the timer of the moment from which on tasks may be taken again."""
+        due_ms = None if self.bucket is None else self.bucket.due_ms()
+        return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
+
+    @property
+    def has_options(self) -> bool:
+        """Tell whether tasks of this kind of tube may have priority, delay, ttl and ttr."""
+        return self.kind in TIMED_KINDS
+
+    @property
+    def has_subqueues(self) -> bool:
+        """Tell whether tasks of this kind of tube may have a sub-queue."""
+        return self.kind in SUBQUEUE_KINDS
+
+    def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
+        """Return why there is no room for so much more, or None."""
+        options, counters = self.options, self.counters
+        bounds = (
+            ("capacity_tasks", options.capacity_tasks, sum(counters.states) + tasks),
+            ("capacity_bytes", options.capacity_bytes, counters.payload_bytes + payload_bytes),
+        )
+        for name, most, wanted in bounds:
+            if 0 < most < wanted:
+                return Refusal(
+                    Reason.TUBE_FULL,
+                    f"the tube would hold {wanted}, more than its {name}, {most}",
+                    {"tube": self.name, "limit": name, "value": str(most)},
+                )
+        return None
+
+    def rank(self, priority: int) -> int:
+        """Return what a priority counts for: lower ranks first. ``~`` reverses without overflow."""
+        return ~priority if self.options.higher_first else priority
+
+    def priority_refusal(self, field: str, priority: int) -> Refusal | None:
+        """Return why a priority is not for this tube, or None."""
+        low, high = self.options.priority_min, self.options.priority_max
+        if low <= priority <= high:
+            return None
+        return Refusal(
+            Reason.INVALID_FIELD,
+            f"{field}: {priority} is not from {low} to {high}",
+            {"field": field, "value": str(priority), "limit": f"{low}..{high}"},
+        )
+
+    def lane(self, position: Position) -> int:
+        """Return the lane of a task that goes to a place now."""
+        if position is Position.IN_ORDER:
+            return 0
+        return self.front_lane() if position is Position.FRONT else self.back_lane()
+
+    def front_lane(self) -> int:
+        """Return a lane before all ready tasks."""
+        self.lane_min -= 1
+        return self.lane_min
+
+    def back_lane(self) -> int:
+        """Return a lane behind all ready tasks."""
+        self.lane_max += 1
+        return self.lane_max
+
+    def view(self) -> TubeView:
+        """Return the tube as it is shown."""
+        return TubeView(
+            self.name,
+            self.kind,
+            self.options,
+            self.created_ms,
+            self.profile,
+            self.driver,
+            self.driver_version,
+        )
+
+    def emptied(self, number: int, store: Store, limits: Limits) -> Tube:
+        """Return the tube without its content, under a new number; ids are not used again."""
+        tube = Tube(number, self.view(), store, limits)
+        tube.next_id = self.next_id
+        tube.lane_min = self.lane_min
+        tube.lane_max = self.lane_max
+        if self.bucket is not None and tube.bucket is not None:
+            tube.bucket.level, tube.bucket.at_ms = self.bucket.level, self.bucket.at_ms
+        tube.share = self.share
+        tube.counters = self.counters.emptied()
+        return tube
+
+    def record(self) -> bytes:
+        """Return the tube as it is written under its key."""
+        name, profile, driver = self.name.encode(), self.profile.encode(), self.driver.encode()
+        bucket = self.bucket
+        head = _record.pack(
+            self.number,
+            self.kind,
+            self.next_id,
+            self.lane_min,
+            self.lane_max,
+            self.ready.offers,
+            self.ready.time,
+            self.share,
+            self.created_ms,
+            0 if bucket is None else bucket.level,
+            0 if bucket is None else bucket.at_ms,
+            self.driver_version,
+            len(name),
+            len(profile),
+            len(driver),
+        )
+        options = write_options(self.options)
+        counters = self.counters.record()
+        return b"".join((head, name, profile, driver, options, counters, self.memory))
+
+
+def ready_order(
+    number: int, view: TubeView, store: Store, limits: Limits, *, stored: bool
+) -> ReadyOrder:
+    """Return the order that a tube of this kind has; ``stored``: the store has ready tasks."""
+    if view.kind in SUBQUEUE_KINDS:
+        return SubqueueOrder(
+            number,
+            store,
+            limits,
+            concurrency=view.options.subqueue_concurrency,
+            weights=dict(view.options.subqueue_weights),
+            stored=stored,
+        )
+    scan = order_scan(store, READY_ORDER, number)
+    return PlainOrder(OrderedIndex(scan, limits.head_entries_max, stored=stored))
+
+
+def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
+    """Return the tube of a record; its content stays in the store."""
+    (
+        number,
+        kind,
+        next_id,
+        lane_min,
+        lane_max,
+        offers,
+        time,
+        share,
+        created_ms,
+        level,
+        at_ms,
+        driver_version,
+        name_bytes,
+        profile_bytes,
+        driver_bytes,
+    ) = _record.unpack_from(record)
+    name_end = _record.size + name_bytes
+    profile_end = name_end + profile_bytes
+    driver_end = profile_end + driver_bytes
+    options, options_end = read_options(record, driver_end)
+    view = TubeView(
+        record[_record.size : name_end].decode(),
+        TubeKind(kind),
+        options,
+        created_ms,
+        record[name_end:profile_end].decode(),
+        record[profile_end:driver_end].decode(),
+        driver_version,
+    )
+    tube = Tube(number, view, store, limits)
+    tube.next_id = next_id
+    tube.lane_min = lane_min
+    tube.lane_max = lane_max
+    if tube.bucket is not None:
+        tube.bucket.level, tube.bucket.at_ms = level, at_ms
+        tube.timer = tube.due()
+        tube.written = timer_key(tube.timer) if tube.timer is not None else b""
+    tube.share = share
+    tube.counters = Counters.read(record, options_end)
+    tube.memory = record[options_end + Counters.RECORD_BYTES :]
+    states = tube.counters.states
+    scan_buried = order_scan(store, BURIED_ORDER, number)
+    head_max = limits.head_entries_max
+    tube.ready = ready_order(number, view, store, limits, stored=states[READY] > 0)
+    tube.ready.restore_state(offers, time)
+    tube.buried = OrderedIndex(scan_buried, head_max, stored=states[BURIED] > 0)
+    return tube
