@@ -38,28 +38,28 @@ from service.api.subscribe import Streams, SubscribeApi
 from service.api.tasks import KnownOnLeader, TaskApi, TaskSettings
 from service.api.tubes import TubeApi
 from service.applications import Applications
-from service.board import QueueBoard
-from service.clock import ClusterClock
 from service.config import Config, host_of, port_of
 from service.disk import DiskWatch
 from service.drivers import installed_drivers
 from service.joining import Place, find_place
-from service.leader import Leader, LeaderSettings
-from service.leadership import Leadership
+from service.leader.board import QueueBoard
+from service.leader.clock import ClusterClock
+from service.leader.duties import Leader, LeaderSettings
+from service.leader.outcomes import Outcomes
+from service.leader.phases import Leadership
+from service.leader.proposer import Proposer, ProposerLimits
+from service.leader.roles import Phase, Roles
+from service.leader.rooms import Rooms
+from service.leader.scheduler import Scheduler
+from service.leader.waiters import Waiters
 from service.members import Members, info_of
-from service.outcomes import Outcomes
 from service.probes import Answer, ProbeServer, said
-from service.proposer import Proposer, ProposerLimits
 from service.queue.limits import Limits
-from service.roles import Phase, Roles
-from service.rooms import Rooms
-from service.scheduler import Scheduler
 from service.settings import SettingsInForce
 from service.state_machine import CollectPace, QueueMachine
 from service.storage.directory import StateDirectory
 from service.storage.failing_store import FailingStore
 from service.storage.rocks import RocksStore, StateDamaged
-from service.waiters import Waiters
 from taskraft.v1 import error_pb2
 
 log: Final = structlog.get_logger(__name__)

@@ -22,12 +22,12 @@ from replication.node_status import NodeStatus
 from replication.observer import Counters
 from service.api.endpoint import CallCounts
 from service.disk import DiskWatch
-from service.leadership import Leadership
-from service.proposer import Proposer
+from service.leader.phases import Leadership
+from service.leader.proposer import Proposer
+from service.leader.roles import Phase, Roles
+from service.leader.waiters import Waiters
 from service.queue.tubes.statistics import TubeStatistics
-from service.roles import Phase, Roles
 from service.state_machine import QueueMachine
-from service.waiters import Waiters
 
 TUBES_MAX: Final = 200
 """Tubes with series of their own: those with most tasks. The others are summed as "other"."""

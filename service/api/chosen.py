@@ -17,7 +17,7 @@ from service.api.endpoint import AnyUnary, Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.status import item_errors
 from service.forms import Form
-from service.outcome import Outcome
+from service.leader.proposal import Outcome
 from service.queue.commands import CancelResult, CountResult
 from taskraft.v1 import task_service_pb2 as pb
 

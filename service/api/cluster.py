@@ -18,9 +18,9 @@ from service.api.membership import MembershipApi, Raft
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.config import Config, PeerAddress
-from service.leadership import Leadership
+from service.leader.phases import Leadership
+from service.leader.roles import Roles
 from service.members import Members
-from service.roles import Roles
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
 

@@ -29,7 +29,7 @@ from service.api.status import (
     reason_name,
     rpc_status,
 )
-from service.outcome import NotProposed, OutcomeUnknown, Overloaded
+from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
 from service.wire import Malformed
 from taskraft.v1 import error_pb2
 

@@ -16,7 +16,7 @@ import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
 from service.api.status import DOMAIN, RETRY_MS, STATUS_KEY, Refused, reason_name
-from service.leadership import Leadership
+from service.leader.phases import Leadership
 from service.limits import MESSAGE_BYTES_MAX
 from taskraft.v1 import error_pb2
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from service import forms
 from service.codec import record_own
+from service.leader.proposal import NotProposed, Overloaded
+from service.leader.proposer import Proposer
 from service.limits import PUT_TASKS_MAX
-from service.outcome import NotProposed, Overloaded
-from service.proposer import Proposer
 from service.queue.commands import TaskView
 from taskraft.v1 import task_service_pb2 as pb
 

@@ -17,9 +17,9 @@ from replication.roster import change_of, change_of_several
 from service.api.status import RETRY_MS, Refused
 from service.api.violations import Violations
 from service.config import ConfigInvalid, port_of
-from service.leadership import Leadership
+from service.leader.phases import Leadership
+from service.leader.proposal import OutcomeUnknown
 from service.limits import NAME_BYTES_MAX
-from service.outcome import OutcomeUnknown
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
 

@@ -11,8 +11,8 @@ from service.api.endpoint import Call
 from service.api.status import refused
 from service.codec import Recorded, record, request_hash
 from service.forms import Form
-from service.outcome import Outcome
-from service.proposer import Proposer
+from service.leader.proposal import Outcome
+from service.leader.proposer import Proposer
 from service.queue.commands import Refusal, Result
 
 M = TypeVar("M", bound=Message)

@@ -17,10 +17,10 @@ from service.api.selection_checks import check_wait
 from service.api.status import Refused, error_message, task_not_found, tube_not_found
 from service.api.waiting import wait_seconds
 from service.forms.selection import selector_of
-from service.outcome import NotProposed
-from service.outcomes import Outcomes, Wait, Wish
+from service.leader.outcomes import Outcomes, Wait, Wish
+from service.leader.proposal import NotProposed
+from service.leader.rooms import Rooms
 from service.queue.commands import ByFilter, Refusal, TaskView
-from service.rooms import Rooms
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 

@@ -10,8 +10,8 @@ from service.api.endpoint import Call
 from service.api.status import Refused
 from service.api.waiting import wait_seconds
 from service.forms import bodies, payload_bytes
-from service.outcome import Outcome
-from service.rooms import Rooms
+from service.leader.proposal import Outcome
+from service.leader.rooms import Rooms
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 

@@ -14,9 +14,9 @@ from service.api.schedule_checks import check_schedule, check_schedule_name
 from service.api.status import error_message
 from service.api.tube_checks import check_page
 from service.codec import record_own
+from service.leader.schedule_plan import first_time
 from service.limits import PAGE_SIZE_MAX
 from service.queue.commands import CountResult, ScheduleResult, ScheduleView
-from service.schedule_plan import first_time
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import schedule_service_pb2 as pb
 

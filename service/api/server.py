@@ -10,8 +10,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from service.api.endpoint import Servicer, Surface
+from service.leader.roles import Phase
 from service.limits import MESSAGE_BYTES_MAX
-from service.roles import Phase
 
 EVERYTHING: Final = ""
 TASK_SERVICE: Final = "taskraft.v1.TaskService"

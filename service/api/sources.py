@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from service.waiters import is_pattern, matcher
+from service.leader.waiters import is_pattern, matcher
 from taskraft.v1 import task_service_pb2 as pb
 
 

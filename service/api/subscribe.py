@@ -32,11 +32,11 @@ from service.api.subscription import Subscription, opened_message, settled_messa
 from service.api.tasks import Known
 from service.api.violations import Violations
 from service.codec import Recorded, record, record_own, request_hash
+from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from service.leader.proposer import Proposer
+from service.leader.waiters import Waiters
 from service.limits import HEARTBEAT_MS
-from service.outcome import NotProposed, Outcome, OutcomeUnknown, Overloaded
-from service.proposer import Proposer
 from service.queue.commands import KeepResult, TaskView
-from service.waiters import Waiters
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import error_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb

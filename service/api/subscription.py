@@ -16,10 +16,10 @@ from service.api.sources import Sources
 from service.api.status import Refused, error_message, item_errors
 from service.codec import Recorded, record_own
 from service.forms import payload_bytes
+from service.leader.proposal import Failure, Outcome
+from service.leader.waiters import Claim
 from service.limits import TAKE_BYTES_DEFAULT
-from service.outcome import Failure, Outcome
 from service.queue.commands import Reason, Refusal, SettleResult, TakeResult, TaskView
-from service.waiters import Claim
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 

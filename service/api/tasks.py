@@ -26,7 +26,8 @@ from service.api.waiting import WaitingTake, wait_seconds
 from service.codec import Recorded, record_own
 from service.disk import DiskWatch
 from service.forms.selection import selector_of
-from service.outcome import Outcome
+from service.leader.proposal import Outcome
+from service.leader.waiters import Waiters, is_pattern, matcher
 from service.queue.commands import (
     ByFilter,
     PutResult,
@@ -36,7 +37,6 @@ from service.queue.commands import (
     TaskView,
 )
 from service.settings import SettingsInForce
-from service.waiters import Waiters, is_pattern, matcher
 from taskraft.v1 import error_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 

@@ -21,10 +21,10 @@ from service.api.tube_checks import (
     check_update_tube,
 )
 from service.codec import record_own
+from service.leader.proposal import Outcome
+from service.leader.waiters import Waiters, matcher
 from service.limits import PAGE_SIZE_MAX
-from service.outcome import Outcome
 from service.queue.commands import CountResult, TubeResult
-from service.waiters import Waiters, matcher
 from taskraft.v1 import error_pb2
 from taskraft.v1 import tube_service_pb2 as pb
 

@@ -9,10 +9,10 @@ from service import forms
 from service.api.sources import Sources
 from service.api.status import refused
 from service.codec import Recorded, record_own
+from service.leader.proposal import Failure, NotProposed, Outcome
+from service.leader.waiters import Claim
 from service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
-from service.outcome import Failure, NotProposed, Outcome
 from service.queue.commands import Reason, Refusal, TakeResult, TaskView
-from service.waiters import Claim
 from taskraft.v1 import task_service_pb2 as pb
 
 

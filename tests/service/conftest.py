@@ -10,7 +10,7 @@ import pytest
 from service.api.forward import reason_of
 from service.assembly import Server
 from service.config import Config
-from service.roles import Phase
+from service.leader.roles import Phase
 from taskraft.v1 import (
     cluster_service_pb2_grpc,
     feed_service_pb2_grpc,

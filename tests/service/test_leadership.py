@@ -6,9 +6,9 @@ import pytest
 
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from service.config import PeerAddress
-from service.leadership import Leadership
-from service.outcome import NotProposed
-from service.roles import Phase, Roles
+from service.leader.phases import Leadership
+from service.leader.proposal import NotProposed
+from service.leader.roles import Phase, Roles
 
 ME, OTHER = MemberId(1), MemberId(2)
 MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", f"c{number}:1") for number in (1, 2)}

@@ -5,7 +5,7 @@ import pytest
 
 from service.assembly import Server
 from service.joining import JoinRefused
-from service.roles import Phase
+from service.leader.roles import Phase
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
 from tests.service.conftest import Node, config_in, create, put, reason_of, take, turns_until
 from tests.service.test_three_nodes import cluster_in, three

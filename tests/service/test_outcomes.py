@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from service.outcome import NotProposed, Overloaded
-from service.outcomes import WAITED_TASKS_MAX, Outcomes, Wish
+from service.leader.outcomes import WAITED_TASKS_MAX, Outcomes, Wish
+from service.leader.proposal import NotProposed, Overloaded
 from service.queue.commands import (
     Bury,
     ByIds,

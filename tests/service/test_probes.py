@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.roles import Happening
+from service.leader.roles import Happening
 from taskraft.v1 import feed_service_pb2
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 

@@ -9,11 +9,11 @@ from replication.core.types import MemberId
 from replication.errors import NotLeader, ProposalLost
 from service.codec import decode_entry, record_own
 from service.forms import KEEP_SESSIONS, STARTUP, TAKE
-from service.outcome import NotProposed, OutcomeUnknown, Overloaded
-from service.proposer import Proposer, ProposerLimits
+from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
+from service.leader.proposer import Proposer, ProposerLimits
+from service.leader.waiters import Waiters
 from service.queue import commands as core
 from service.state_machine import Applied
-from service.waiters import Waiters
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb

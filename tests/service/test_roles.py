@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from service.roles import PHASES, Happening, Phase, RoleChangeImpossible, Roles
+from service.leader.roles import PHASES, Happening, Phase, RoleChangeImpossible, Roles
 
 
 def roles_in(phase):

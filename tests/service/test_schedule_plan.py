@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from service.leader.schedule_plan import LATE_MS_MAX, SLOTS_PER_RUN_MAX, jitter_of, plan_of
 from service.queue.commands import ScheduleOptions, ScheduleView
-from service.schedule_plan import LATE_MS_MAX, SLOTS_PER_RUN_MAX, jitter_of, plan_of
 from taskraft.v1 import schedule_service_pb2 as pb
 
 MINUTE = 60_000

@@ -5,7 +5,7 @@ import pytest
 
 from service import assembly
 from service.cron import cron
-from service.scheduler import Scheduler
+from service.leader.scheduler import Scheduler
 from taskraft.v1 import (
     cluster_service_pb2,
     error_pb2,

@@ -1,8 +1,8 @@
 """Who gets which tasks: order, turns, credit, estimates that go wrong."""
 
 from service.codec import Recorded
+from service.leader.waiters import Waiters
 from service.queue import commands as core
-from service.waiters import Waiters
 
 
 class Board:

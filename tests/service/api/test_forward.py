@@ -10,8 +10,8 @@ from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Ter
 from service.api.forward import HOPS_KEY, Forwarder, ServeHere, reason_of
 from service.api.status import STATUS_KEY, Refused, rpc_status
 from service.config import PeerAddress
-from service.leadership import Leadership
-from service.roles import Roles
+from service.leader.phases import Leadership
+from service.leader.roles import Roles
 from taskraft.v1 import error_pb2
 
 METHOD = "/taskraft.v1.TaskService/PutTasks"

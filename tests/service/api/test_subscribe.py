@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from service.api import subscribe
-from service.roles import Happening
+from service.leader.roles import Happening
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import create, put, reason_of, take, turns_until

@@ -6,9 +6,9 @@ import pytest
 
 from service.api.tasks import TaskApi, TaskSettings
 from service.api.waiting import WaitingTake
-from service.outcome import NotProposed, Outcome, OutcomeUnknown
+from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
+from service.leader.waiters import Waiters
 from service.queue import commands as core
-from service.waiters import Waiters
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import turns_until
 from tests.service.test_waiters import Board

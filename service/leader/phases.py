@@ -1,7 +1,7 @@
 """Follow who leads, and carry this node through the phases of a leadership.
 
-Raft says who leads; this module turns that into the phases of ``service.roles``: a new leader
-commits its Startup command before it serves, a deposed one ends what only a leader can do.
+Raft says who leads; this module turns that into the phases of ``service.leader.roles``: a new
+leader commits its Startup command before it serves, a deposed one ends what only a leader can do.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import structlog
 
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from service.config import PeerAddress
+from service.leader.proposal import NotProposed, OutcomeUnknown
+from service.leader.roles import Happening, Phase, Roles
 from service.members import Addresses
-from service.outcome import NotProposed, OutcomeUnknown
-from service.roles import Happening, Phase, Roles
 
 log: Final = structlog.get_logger(__name__)
 

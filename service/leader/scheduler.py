@@ -16,10 +16,10 @@ import structlog
 
 from service import forms
 from service.codec import Recorded, record_own
-from service.outcome import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from service.leader.roles import Phase
+from service.leader.schedule_plan import plan_of
 from service.queue.queue import Queue
-from service.roles import Phase
-from service.schedule_plan import plan_of
 from taskraft.log.v1 import log_pb2
 
 log: Final = structlog.get_logger(__name__)

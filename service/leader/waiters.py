@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from service.codec import Recorded
+from service.leader.proposal import Failure, Outcome
 from service.limits import TAKE_TASKS_MAX
-from service.outcome import Failure, Outcome
 
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
 """Takes appended to one entry; the rest comes with the next."""

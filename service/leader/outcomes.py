@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from service.outcome import NotProposed, Overloaded
+from service.leader.proposal import NotProposed, Overloaded
 from service.queue.commands import Outcome, State, TaskView
 from service.queue.queue import Queue
 from service.queue.tasks.watch import Note

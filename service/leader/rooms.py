@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from service.outcome import NotProposed, Overloaded
+from service.leader.proposal import NotProposed, Overloaded
 from service.queue.queue import Queue
 
 ROOM_WAITS_MAX: Final = 10_000

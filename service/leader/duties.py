@@ -15,13 +15,13 @@ from service import forms
 from service.api.subscribe import Streams
 from service.api.waiting import WaitingTake
 from service.codec import record_own
-from service.leadership import Leadership
-from service.outcome import NotProposed, OutcomeUnknown, Overloaded
-from service.proposer import Proposer
-from service.roles import Phase
+from service.leader.phases import Leadership
+from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
+from service.leader.proposer import Proposer
+from service.leader.roles import Phase
+from service.leader.waiters import Waiters
 from service.settings import SettingsInForce
 from service.state_machine import QueueMachine
-from service.waiters import Waiters
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import error_pb2
 
