@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 CODEGEN = $(VENV)-proto
 RUN     = $(VENV)/bin/python
+# A file of tests stays in one process; tests/conftest.py begins with the files that take longest.
+SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test coverage check format lock proto proto-check breaking raft-traces oracle sim mutants bench \
@@ -21,7 +23,7 @@ demo: setup ## Three nodes, four consumers, a killed leader, a verdict and a Spa
 	@$(RUN) -m demo
 
 test: setup go-parts ## All tests (T="tests/service -k put" chooses some)
-	@$(RUN) -m pytest -q $(T)
+	@$(RUN) -m pytest -q $(SIDE_BY_SIDE) $(T)
 
 coverage: setup ## Which lines the tests reach (T= as for test)
 	@$(RUN) -m coverage run -m pytest -q $(T); $(RUN) -m coverage combine -q; $(RUN) -m coverage report

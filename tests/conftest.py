@@ -1,9 +1,11 @@
-"""Apply to all tests: where a tool is required, its absence is a failure and not a skip."""
+"""Apply to all tests: where a tool is required, its absence is a failure; long files come first."""
 
 import os
 
 import pytest
 
+LONGEST_FIRST = ("docs", "spark", "cluster", "foreign")
+"""Markers of tests that take long, in the order in which their files begin."""
 REQUIRED_BY = {"spark": "TASKRAFT_REQUIRE_SPARK", "foreign": "TASKRAFT_REQUIRE_FOREIGN"}
 """The variable, set by .ci/run, under which tests with a marker may not be skipped."""
 
@@ -11,6 +13,17 @@ REQUIRED_BY = {"spark": "TASKRAFT_REQUIRE_SPARK", "foreign": "TASKRAFT_REQUIRE_F
 def pytest_addoption(parser):
     """Add what writes the actual answers into scenario files, to be reviewed as a difference."""
     parser.addoption("--rewrite", action="store_true", help="rewrite the scenario files")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest, so that processes side by side end together."""
+    rank = {}
+    for item in items:
+        marked = [
+            place for place, name in enumerate(LONGEST_FIRST) if item.get_closest_marker(name)
+        ]
+        rank[item.path] = min(rank.get(item.path, len(LONGEST_FIRST)), *marked, len(LONGEST_FIRST))
+    items.sort(key=lambda item: rank[item.path])
 
 
 @pytest.hookimpl(wrapper=True)
