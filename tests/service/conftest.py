@@ -41,11 +41,11 @@ class Node:
 
     async def waiting(self, consumers, tube="emails"):
         """Return once so many consumers wait on a tube."""
-        await turns_until(lambda: self.server.waiters.waiting(tube) == consumers)
+        await turns_until(lambda: self.server.parts.waiters.waiting(tube) == consumers)
 
     async def waiting_anywhere(self, consumers):
         """Return once so many consumers wait."""
-        await turns_until(lambda: len(self.server.waiters) == consumers)
+        await turns_until(lambda: len(self.server.parts.waiters) == consumers)
 
 
 async def turns_until(is_so):
@@ -58,8 +58,10 @@ async def turns_until(is_so):
 async def until_phase(server: Server, phase: Phase) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + 10
-    while server.roles.phase is not phase:
-        assert await server.leadership.changed(until), f"still {server.roles.phase.name}"
+    while server.parts.roles.phase is not phase:
+        assert await server.parts.leadership.changed(until), (
+            f"still {server.parts.roles.phase.name}"
+        )
 
 
 def config_in(tmp_path, **settings) -> Config:

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint
 import grpc
 import pytest
 
-from service import assembly
+from service import opening
 from service.drivers import DriverUnusable, installed_drivers
 from service.queue.driver import DriverMissing
 from taskraft.v1 import tube_service_pb2
@@ -44,14 +44,14 @@ def test_what_is_no_driver_is_refused_at_the_start(names, text):
 
 
 async def test_a_tube_names_its_driver_and_the_version_that_made_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(assembly, "installed_drivers", lambda: {"newest": DRIVER})
+    monkeypatch.setattr(opening, "installed_drivers", lambda: {"newest": DRIVER})
     config = config_in(tmp_path)
     async with running(config) as node:
         made = (await node.tubes.CreateTube(custom(driver="newest"))).tube
         assert (made.driver, made.driver_version) == ("newest", 3)
         await put(node, b"1", b"2", b"3")
         assert [task.spec.payload for task in (await take(node, tasks_max=2)).tasks] == [b"3", b"2"]
-    monkeypatch.setattr(assembly, "installed_drivers", dict)
+    monkeypatch.setattr(opening, "installed_drivers", dict)
     with pytest.raises(DriverMissing, match="needs the driver 'newest' in version 3"):
         async with running(config):
             pass

@@ -36,10 +36,10 @@ async def test_other_pages_do_not_exist(node):
 
 
 async def test_a_stopping_node_is_alive_and_not_ready(node):
-    node.server.surface.draining = True
+    node.server.parts.surface.draining = True
     assert (await get(node, "/readyz"))[0] == 503
     assert (await get(node, "/livez"))[0] == 200
-    node.server.surface.draining = False
+    node.server.parts.surface.draining = False
 
 
 async def test_the_metrics_count_what_happens(node):
@@ -74,10 +74,10 @@ async def test_health_follows_the_phase(node):
     assert await says("taskraft.leader") == "SERVING"
     watch = stub.Watch(health_pb2.HealthCheckRequest(service="taskraft.leader"))
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-    node.server.roles.happen(Happening.HAND_OVER)
+    node.server.parts.roles.happen(Happening.HAND_OVER)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert await says("taskraft.v1.TaskService") == "SERVING"
-    node.server.roles.happen(Happening.KEPT)
+    node.server.parts.roles.happen(Happening.KEPT)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
     watch.cancel()
 

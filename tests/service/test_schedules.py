@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from service import assembly
+from service import parts
 from service.cron import cron
 from service.leader.scheduler import Scheduler
 from taskraft.v1 import (
@@ -25,16 +25,16 @@ class Jumping:
 
     def __init__(self, monkeypatch):
         self.ahead_ms = 0
-        wall_ms, monotonic_ms = assembly.wall_ms, assembly.monotonic_ms
-        monkeypatch.setattr(assembly, "wall_ms", lambda: wall_ms() + self.ahead_ms)
-        monkeypatch.setattr(assembly, "monotonic_ms", lambda: monotonic_ms() + self.ahead_ms)
+        wall_ms, monotonic_ms = parts.wall_ms, parts.monotonic_ms
+        monkeypatch.setattr(parts, "wall_ms", lambda: wall_ms() + self.ahead_ms)
+        monkeypatch.setattr(parts, "monotonic_ms", lambda: monotonic_ms() + self.ahead_ms)
 
     def to_next_minute(self, nodes):
         """Move on to just after a full minute, and let the schedulers look at their clocks."""
-        now_ms = assembly.wall_ms()
+        now_ms = parts.wall_ms()
         self.ahead_ms += cron("* * * * *", "").after(now_ms) - now_ms + 10
         for node in nodes:
-            node.server.scheduler._set_timer()
+            node.server.parts.scheduler._set_timer()
 
 
 @pytest.fixture
@@ -164,8 +164,8 @@ async def test_each_time_has_one_task_whoever_leads(tmp_path, clock, monkeypatch
                 await three.settled()
             elif round_ % 4 == 0:
                 # The same leader plans twice from the same state: as two leaders may.
-                leader.server.scheduler._run("s", assembly.wall_ms())
-                leader.server.scheduler._run("s", assembly.wall_ms())
+                leader.server.parts.scheduler._run("s", parts.wall_ms())
+                leader.server.parts.scheduler._run("s", parts.wall_ms())
             until = made.next_ms + (round_ - 1) * MINUTE
             await turns_until(lambda until=until: three.leader.queue.schedule("s").done_ms >= until)
         assert await slots(three.followers[0]) == [made.next_ms + n * MINUTE for n in range(12)]

@@ -76,7 +76,7 @@ async def test_a_wait_ends_with_an_empty_answer(node):
     await create(node)
     answer = await take(node, wait_ms=30)
     assert not answer.tasks
-    assert len(node.server.waiters) == 0
+    assert len(node.server.parts.waiters) == 0
 
 
 async def test_a_wait_ends_before_the_callers_deadline(node):
@@ -290,7 +290,7 @@ async def test_the_first_put_makes_its_tube_where_that_is_configured(tmp_path):
 async def test_puts_are_refused_while_the_disk_is_low_and_acks_are_not(node):
     await create(node)
     await put(node, b"x")
-    node.server.disk.low_bytes = 2**62
+    node.server.parts.disk.low_bytes = 2**62
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await put(node, b"y")
     assert reason_of(caught.value) == "DISK_LOW"
@@ -386,7 +386,7 @@ async def test_old_events_are_removed_and_readers_are_told(tmp_path):
         for _ in range(3):
             await put(node, *[b""] * 10_000)
             node.server.machine.collect()
-        await node.server.leader._trim_feed()
+        await node.server.parts.leader._trim_feed()
         (part,) = node.queue.feed.views()
         assert 0 < part.low_seq < part.high_seq
         reading = node.feed.ReadChanges(feed_service_pb2.ReadChangesRequest())

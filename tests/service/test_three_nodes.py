@@ -33,18 +33,18 @@ class Three:
 
     @property
     def leader(self):
-        return next(node for node in self.nodes if node.server.roles.phase is Phase.RUNNING)
+        return next(node for node in self.nodes if node.server.parts.roles.phase is Phase.RUNNING)
 
     @property
     def followers(self):
-        return [node for node in self.nodes if node.server.roles.phase is Phase.WAITING]
+        return [node for node in self.nodes if node.server.parts.roles.phase is Phase.WAITING]
 
     async def settled(self):
         """Return once one leads and the others follow."""
         phases = [Phase.RUNNING, *[Phase.WAITING] * (len(self.nodes) - 1)]
 
         def is_settled():
-            return sorted(node.server.roles.phase for node in self.nodes) == sorted(phases)
+            return sorted(node.server.parts.roles.phase for node in self.nodes) == sorted(phases)
 
         await turns_until(is_settled)
 
@@ -142,10 +142,10 @@ async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
     local = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL, staleness_ms_max=1)
     index = three.leader.queue.applied_index
     await turns_until(lambda: follower.queue.applied_index >= index)
-    before = follower.server.forwarder.calls
+    before = follower.server.parts.forwarder.calls
     answer = await follower.tubes.ListTubes(tube_service_pb2.ListTubesRequest(consistency=local))
     assert [tube.name for tube in answer.tubes] == ["emails"]
-    assert follower.server.forwarder.calls == before
+    assert follower.server.parts.forwarder.calls == before
 
 
 async def test_a_call_that_was_passed_on_is_not_passed_on_again(three):
@@ -216,7 +216,7 @@ async def test_without_a_majority_calls_fail_soon_and_typed(three):
     survivor = three.followers[0]
     for node in [node for node in three.nodes if node is not survivor]:
         await three.stop(node)
-    await turns_until(lambda: survivor.server.leadership.leader is None)
+    await turns_until(lambda: survivor.server.parts.leadership.leader is None)
     loop = asyncio.get_running_loop()
     began = loop.time()
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -1,0 +1,73 @@
+"""List the services of the contract: each call with what answers it."""
+
+from __future__ import annotations
+
+import grpc.aio
+
+from service.api.cluster import ClusterApi
+from service.api.endpoint import Servicer
+from service.api.feed import FeedApi
+from service.api.groups import GroupApi
+from service.api.mutations import Mutations
+from service.api.outcomes import OutcomeApi
+from service.api.reading import Reading
+from service.api.schedules import ScheduleApi
+from service.api.server import build_server
+from service.api.sessions import SessionApi
+from service.api.settings import SettingsApi
+from service.api.subscribe import SubscribeApi
+from service.api.tasks import KnownOnLeader, TaskApi, TaskSettings
+from service.api.tubes import TubeApi
+from service.parts import Parts
+
+
+def client_server(parts: Parts) -> grpc.aio.Server:
+    """Return the server for clients; it does not listen yet."""
+    return build_server(parts.surface, servicers(parts), parts.health, parts.config.calls_max)
+
+
+def servicers(parts: Parts) -> tuple[Servicer, ...]:
+    """Return the services of the contract."""
+    mutations = Mutations(parts.proposer)
+    reading = Reading(parts.machine, parts.node.read_index, parts.leadership.silence_ms)
+    return (
+        _tasks(parts, mutations, reading),
+        TubeApi(mutations, reading, parts.waiters).servicer(),
+        SessionApi(mutations, reading).servicer(),
+        GroupApi(mutations, reading).servicer(),
+        ScheduleApi(mutations, reading, parts.clock.now_ms).servicer(),
+        _feed(parts, reading),
+        ClusterApi(
+            parts.config,
+            parts.node,
+            parts.roles,
+            parts.leadership,
+            reading,
+            SettingsApi(mutations, parts.settings).method(),
+            parts.members,
+        ).servicer(),
+    )
+
+
+def _tasks(parts: Parts, mutations: Mutations, reading: Reading) -> Servicer:
+    known = KnownOnLeader(reading, lenient=lambda: parts.settings.creates_tubes)
+    subscribe = SubscribeApi(
+        mutations, reading, known, parts.waiters, parts.streams, parts.forwarder
+    )
+    return TaskApi(
+        mutations,
+        reading,
+        known,
+        parts.waiters,
+        parts.disk,
+        OutcomeApi(reading, parts.outcomes, parts.rooms, parts.forwarder),
+        TaskSettings(parts.config.payload_bytes_max, parts.settings),
+    ).servicer(subscribe.subscribe)
+
+
+def _feed(parts: Parts, reading: Reading) -> Servicer:
+    def leader_name() -> str:
+        leader = parts.leadership.leader
+        return leader.name if leader else ""
+
+    return FeedApi(reading, parts.applications, parts.members.all, leader_name).servicer()
