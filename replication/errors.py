@@ -109,3 +109,15 @@ class TransferFailed(ReplicationError):
 
 class NodeBroken(ReplicationError):
     """An exception where none may be, for example while applying: a bug; the process must end."""
+
+
+def reason_of(error: Exception) -> ReplicationError:
+    """Return why a node must end that met ``error`` where none may be."""
+    if isinstance(error, ReplicationError):
+        return error
+    if isinstance(error, OSError):
+        reason: ReplicationError = StorageFailed(f"the storage failed: {error}")
+    else:
+        reason = NodeBroken(f"{type(error).__name__}: {error}")
+    reason.__cause__ = error
+    return reason

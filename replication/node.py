@@ -5,52 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
+from replication.audience import Audience
 from replication.core.confchange import ConfChange
-from replication.core.types import (
-    NO_MEMBER,
-    ConfState,
-    LogIndex,
-    MemberId,
-    RaftRole,
-    SoftState,
-    Term,
-)
+from replication.core.types import ConfState, LogIndex, MemberId
 from replication.driver import build_driver
 from replication.errors import (
     DirectoryRefused,
     DirectoryUnwritable,
     MemberRemoved,
-    NodeBroken,
-    NotLeader,
     ReplicationError,
     Stopped,
-    StorageFailed,
-    TransferFailed,
+    reason_of,
 )
 from replication.failing_machine import machine_with_failpoints
 from replication.founding import Founding
 from replication.machine import StateMachine
 from replication.node_config import NodeConfig
-from replication.node_status import NodeStatus, peers_of, successor_of
+from replication.node_status import NodeStatus, status_of
 from replication.observer import Counters, Observer
 from replication.opening import open_storage
 from replication.peers import Membership, Transport
 from replication.performer import PeerReceiver, Performer
+from replication.requests import Requests
 from replication.roster import strangers, was_removed, with_configured
 from replication.storage.data_directory import DataDirectory
 from replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
 from replication.storage_worker import StorageWorker
-from replication.turns import Turns
-
-T = TypeVar("T")
-
-HANG_UP_TICKS = 2
-"""How long, at least, a leader whose stream broke may take to come back; three times as long at
-most, so that not all followers campaign in the same moment."""
+from replication.succession import Succession
+from replication.ticker import Ticker
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +43,6 @@ class Node:
     """A member of a group; made by ``Node.open``.
 
     Everything happens on the event loop except storage work and flushes, which have a thread each.
-    Satisfies ``Observer`` towards the driver and passes on what it hears.
     """
 
     def __init__(
@@ -79,10 +62,7 @@ class Node:
         self._transport = transport
         self._storage = storage
         self._directory = directory
-        self._observers: list[Observer] = []
-        self._turns = Turns()
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_running = False
+        self._audience = Audience(config.member_id, self._heed_membership)
         self._random = random.Random()  # noqa: S311 - spreads election timeouts; no secret
         name = f"raft-{config.group_id}-{config.member_id}"
         self._worker = StorageWorker(self._loop, name, storage.sync_mark, self.fail)
@@ -93,10 +73,17 @@ class Node:
             storage,
             machine,
             self._performer,
-            self,
+            self._audience,
             config.trim_policy,
         )
         self._performer.driver = self._driver
+        self._ticker = Ticker(config.tick_ms, self._tick)
+        self._requests = Requests(
+            self._driver, self._audience.turns, 2 * config.election_ticks * config.tick_ms
+        )
+        self._succession = Succession(
+            self._driver, config.tick_ms, self._random.random, lambda: self.is_running
+        )
         self._founding = Founding(config.member_id, storage)
         self._was_started = False
 
@@ -165,18 +152,8 @@ class Node:
             self._found()
 
     def hung_up(self, member: MemberId) -> None:
-        """See ``Receiver``. If it was the leader, and is not back soon, look for another one.
-
-        A process that was killed is replaced without waiting for an election timeout. Nothing is
-        risked: the other members consent to an election only if they have lost the leader, too.
-        """
-        if self._driver.forget_leader(member):
-            ticks = HANG_UP_TICKS * (1 + 2 * self._random.random())
-            self._loop.call_later(ticks * self.config.tick_ms / 1000, self._replace_leader)
-
-    def _replace_leader(self) -> None:
-        if self._is_running and self._driver.core.leader == NO_MEMBER:
-            self._driver.campaign()
+        """See ``Receiver``."""
+        self._succession.hung_up(member)
 
     def _found(self) -> None:
         history = self._storage.begin_with(self._founding.roster)
@@ -191,13 +168,12 @@ class Node:
     def _begin(self) -> None:
         if self.failed.done():
             return
-        self._is_running = True
+        self._requests.are_taken = True
         if self._driver.is_only_voter:
             # Nobody else could win, so there is nothing to wait for.
             self._driver.campaign()
         self._performer.request_pump()
-        # Members that were started together must not tick, and so campaign, in the same moment.
-        self._arm_timer(self._random.random())
+        self._ticker.start(self._random.random())
 
     async def stop(self) -> None:
         """End: nothing is lost that was acknowledged; what is in flight is unknown."""
@@ -213,7 +189,7 @@ class Node:
 
     def observe(self, observer: Observer) -> None:
         """Tell ``observer`` from now on what happens."""
-        self._observers.append(observer)
+        self._audience.join(observer)
 
     # What is wanted
 
@@ -223,12 +199,7 @@ class Node:
         The future fails with ``NotLeader``, ``ProposalDropped`` or ``Stopped`` if it is certain
         that nothing was appended, and with ``ProposalLost`` if the outcome is unknown.
         """
-        outcome: asyncio.Future[object] = self._loop.create_future()
-        if not self._is_running:
-            outcome.set_exception(Stopped("the node is not running"))
-            return outcome
-        self._driver.propose(data, outcome)
-        return outcome
+        return self._requests.propose(data)
 
     async def change_membership(self, change: ConfChange) -> ConfState:
         """Make a membership change, as leader; return the membership once it is applied here.
@@ -241,16 +212,7 @@ class Node:
             ProposalLost: the outcome is unknown.
             Stopped: the node is stopping; the outcome is unknown.
         """
-        if not self._is_running:
-            raise Stopped("the node is not running")
-        outcome: asyncio.Future[object] = self._loop.create_future()
-        self._driver.propose_change(change, outcome)
-        await outcome
-        while self._driver.membership.auto_leave:
-            if not self._is_running:
-                raise Stopped("the node stopped before a joint configuration was left")
-            await self._turns.next()
-        return self._driver.membership
+        return await self._requests.change_membership(change)
 
     async def read_index(self) -> LogIndex:
         """Wait until a read of the local state is linearizable; return the index it stands at.
@@ -259,11 +221,7 @@ class Node:
             ReadUnconfirmed: no leader with a quorum answered in time.
             Stopped: the node is stopping.
         """
-        if not self._is_running:
-            raise Stopped("the node is not running")
-        outcome: asyncio.Future[LogIndex] = self._loop.create_future()
-        self._driver.read_index(outcome)
-        return await outcome
+        return await self._requests.read_index()
 
     async def transfer_leadership(self, to: MemberId | None = None) -> None:
         """Hand leadership to ``to``, or to the voter whose log is longest; wait until it is done.
@@ -272,22 +230,13 @@ class Node:
             NotLeader: this member does not lead.
             TransferFailed: it did not happen within two election timeouts.
         """
-        status = self._driver.core.status()
-        if status.soft_state.role is not RaftRole.LEADER:
-            raise NotLeader(status.soft_state.leader)
-        target = successor_of(status) if to is None else to
-        if target is None:
-            raise TransferFailed("no other voter answers")
-        self._driver.transfer_leader(target)
-        timeout_ms = 2 * self.config.election_ticks * self.config.tick_ms
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while self._driver.core.role is RaftRole.LEADER:
-                    await self._turns.next()
-        except TimeoutError as error:
-            raise TransferFailed(f"member {target} did not take over in {timeout_ms} ms") from error
+        await self._requests.transfer_leadership(to)
 
     # What is
+
+    def status(self) -> NodeStatus:
+        """Return a copy of this member's state."""
+        return status_of(self.config.group_id, self._driver, self._machine)
 
     @property
     def append_idle(self) -> bool:
@@ -303,79 +252,16 @@ class Node:
         self._driver.counters.sync_us = self._worker.busy_us
         return self._driver.counters
 
-    def status(self) -> NodeStatus:
-        """Return a copy of this member's state."""
-        status = self._driver.core.status()
-        return NodeStatus(
-            member_id=status.member_id,
-            group_id=self.config.group_id,
-            role=status.soft_state.role,
-            term=status.hard_state.term,
-            leader=status.soft_state.leader,
-            commit=status.hard_state.commit,
-            applied=self._machine.applied_index,
-            first=self._storage.view.first_index(),
-            last=status.last,
-            synced=self._storage.view.last_index(),
-            durable=self._machine.durable_index,
-            conf_state=replace(status.configuration, roster=self._driver.membership.roster),
-            peers=peers_of(status),
-        )
-
-    # What the driver tells
-
-    def role_changed(self, state: SoftState, term: Term) -> None:
-        """See ``Observer``."""
-        self._turns.take()
-        _log.info(
-            "member %d is %s in term %d, leader %d",
-            self.config.member_id,
-            state.role.value,
-            term,
-            state.leader,
-        )
-        for observer in self._observers:
-            observer.role_changed(state, term)
-
-    def applied(self, index: LogIndex) -> None:
-        """See ``Observer``."""
-        for observer in self._observers:
-            observer.applied(index)
-
-    def synced(self, entries: int, log_bytes: int) -> None:
-        """See ``Observer``."""
-        for observer in self._observers:
-            observer.synced(entries, log_bytes)
-
-    def membership_changed(self, conf_state: ConfState) -> None:
-        """See ``Observer``. A member that was removed ends, once others had time to hear of it."""
-        assert self._performer.peers is not None
-        self._performer.peers.set_roster(with_configured(conf_state.roster, self.config.members))
-        self._turns.take()
-        _log.info(
-            "member %d: voters %s%s, learners %s",
-            self.config.member_id,
-            conf_state.voters,
-            f" and {conf_state.voters_outgoing}" if conf_state.voters_outgoing else "",
-            conf_state.learners,
-        )
-        if was_removed(conf_state.roster, self.config.member_id):
-            removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")
-            delay_ms = self.config.heartbeat_ticks * self.config.tick_ms
-            self._loop.call_later(delay_ms / 1000, self.fail, removed)
-        for observer in self._observers:
-            observer.membership_changed(conf_state)
-
     # How it runs
 
     @property
     def is_running(self) -> bool:
         """Tell whether the node was started and neither stopped nor failed."""
-        return self._is_running
+        return self._requests.are_taken
 
     def pump(self) -> None:
         """Let the driver do what can be done now; any exception is the end of this node."""
-        if not self._is_running:
+        if not self.is_running:
             return
         try:
             self._driver.pump()
@@ -386,13 +272,7 @@ class Node:
         """Stop because of a failure: acknowledge nothing any more."""
         if self.failed.done():
             return
-        if isinstance(error, OSError):
-            reason: ReplicationError = StorageFailed(f"the storage failed: {error}")
-        elif isinstance(error, ReplicationError):
-            reason = error
-        else:
-            reason = NodeBroken(f"{type(error).__name__}: {error}")
-        reason.__cause__ = error
+        reason = reason_of(error)
         is_told = isinstance(error, DirectoryRefused)
         _log.critical(
             "member %d stops: %s",
@@ -404,27 +284,25 @@ class Node:
         self._halt(Stopped(f"the node stopped: {reason}"))
 
     def _halt(self, error: Stopped) -> None:
-        self._is_running = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._requests.are_taken = False
+        self._ticker.stop()
         self._driver.fail_all(error)
-        self._turns.take()
-
-    def _arm_timer(self, ticks: float = 1) -> None:
-        self._timer = self._loop.call_later(ticks * self.config.tick_ms / 1000, self._tick)
+        self._audience.turns.take()
 
     def _tick(self) -> None:
-        """Let one tick pass.
-
-        Ticks that the loop was late for are not made up: after a pause of the process its peers'
-        messages must be read before an election timeout can be judged.
-        """
-        self._arm_timer()
         try:
             self._driver.tick()
         except Exception as error:  # noqa: BLE001 - see pump
             self.fail(error)
+
+    def _heed_membership(self, conf_state: ConfState) -> None:
+        """Talk to the members from now on; end if removed, once others had time to hear of it."""
+        assert self._performer.peers is not None
+        self._performer.peers.set_roster(with_configured(conf_state.roster, self.config.members))
+        if was_removed(conf_state.roster, self.config.member_id):
+            removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")
+            delay_ms = self.config.heartbeat_ticks * self.config.tick_ms
+            self._loop.call_later(delay_ms / 1000, self.fail, removed)
 
 
 def _release(directory: DataDirectory | None) -> None:

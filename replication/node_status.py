@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from replication.core.progress import ProgressState
 from replication.core.status import ProgressStatus, Status
 from replication.core.types import ConfState, LogIndex, MemberId, RaftRole, Term, value
+from replication.driver import Driver
+from replication.machine import StateMachine
 
 
 @value
@@ -46,6 +49,27 @@ class NodeStatus:
     conf_state: ConfState
     """The members; of a configuration whose entry is not applied yet the roster is missing."""
     peers: Mapping[MemberId, PeerStatus]
+
+
+def status_of(group_id: int, driver: Driver, machine: StateMachine) -> NodeStatus:
+    """Return a copy of the state of a member."""
+    status = driver.core.status()
+    view = driver.storage.view
+    return NodeStatus(
+        member_id=status.member_id,
+        group_id=group_id,
+        role=status.soft_state.role,
+        term=status.hard_state.term,
+        leader=status.soft_state.leader,
+        commit=status.hard_state.commit,
+        applied=machine.applied_index,
+        first=view.first_index(),
+        last=status.last,
+        synced=view.last_index(),
+        durable=machine.durable_index,
+        conf_state=replace(status.configuration, roster=driver.membership.roster),
+        peers=peers_of(status),
+    )
 
 
 def peers_of(status: Status) -> Mapping[MemberId, PeerStatus]:

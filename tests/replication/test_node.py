@@ -10,6 +10,7 @@ from replication.core.types import MemberInfo, RaftRole
 from replication.errors import DirectoryForeign, DirectoryLocked, NotLeader, Stopped
 from replication.node import Node
 from replication.node_config import NodeConfig
+from replication.succession import Succession
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.local_cluster import LocalCluster
 
@@ -118,11 +119,11 @@ async def test_a_leader_that_hangs_up_is_replaced_without_a_timeout(tmp_path):
         seekers = []
         for node in rest:
             # One after the other: with two at once the votes might split.
-            node._replace_leader = partial(seekers.append, node)
+            node._succession._replace_leader = partial(seekers.append, node)
         await cluster.kill(1)
         await cluster.until_seen(lambda: len(seekers) == 2)
         assert [node.status().leader for node in rest] == [0, 0]
-        Node._replace_leader(rest[0])
+        Succession._replace_leader(rest[0]._succession)
         assert await cluster.leader() is rest[0]
 
 
