@@ -93,18 +93,17 @@ def acknowledge(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRe
         or settlement.retain_ms is not None
         or settlement.update is not None
     )
-    pop = ledger.leases.pop
+    leases = ledger.leases
     tasks: list[Task] = []
     for place, token in enumerate(settlement.tokens, item):
-        task = pop(token, None)
+        task = leases.get(token)
         if task is None:
             refused.append(ItemRefusal(place, stale(token)))
-            continue
-        if has_wishes and (refusal := unsuitable_ack(ledger, task, settlement)) is not None:
-            ledger.leases[token] = task
+        elif has_wishes and (refusal := unsuitable_ack(ledger, task, settlement)) is not None:
             refused.append(ItemRefusal(place, refusal))
-            continue
-        tasks.append(task)
+        else:
+            del leases[token]
+            tasks.append(task)
     for tube, run in groupby(tasks, BY_TUBE):
         finished = list(run)
         state = _state_after(tube, settlement)
