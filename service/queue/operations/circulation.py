@@ -16,6 +16,7 @@ from service.queue.commands import (
 )
 from service.queue.instants import after, lengthened, postponed
 from service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN, EventKind
+from service.queue.operations.releasing import come_back
 from service.queue.operations.selection import change_each
 from service.queue.refusals import delay_unsuitable, wrong_state
 from service.queue.tasks.endings import bury as bury_task
@@ -128,5 +129,5 @@ def release_all(ledger: Ledger, command: ReleaseAll) -> CountResult | Refusal:
     taken = [task for task in ledger.leases.values() if task.tube is tube]
     for task in taken:
         assert task.state is TAKEN
-        ledger.move(task, EventKind.RELEASE_ALL, READY)
+        come_back(ledger, task, EventKind.RELEASE_ALL)
     return CountResult(len(taken))

@@ -29,6 +29,7 @@ from service.queue.life_cycle import (
     ZOMBIE,
     EventKind,
 )
+from service.queue.operations.releasing import come_back
 from service.queue.operations.selection import change_each
 from service.queue.refusals import delay_unsuitable, wrong_state
 from service.queue.tasks.endings import bury, end
@@ -54,7 +55,9 @@ def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
             return wrong_state(task)
         if command.delay_ms > 0:
             hide(ledger, task, command.delay_ms)
-        ledger.move(task, EventKind.SNATCH, _ready_or_delayed(command.delay_ms))
+            ledger.move(task, EventKind.SNATCH, DELAYED)
+        else:
+            come_back(ledger, task, EventKind.SNATCH)
         return True
 
     return delay_unsuitable(tube, "delay_ms", command.delay_ms) or change_each(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from service.queue.commands import Position, TtlPolicy
+from service.queue.commands import Position, Release, TtlPolicy
 from service.queue.instants import after, lengthened, postponed
 from service.queue.life_cycle import DELAYED, READY
 
 if TYPE_CHECKING:
-    from service.queue.commands import Release
     from service.queue.ledger import Ledger
     from service.queue.life_cycle import EventKind
     from service.queue.tasks.task import Task
+
+UNSAID: Final = Release(())
+"""What is wished for a task whose holder did not say anything."""
+
+
+def come_back(ledger: Ledger, task: Task, kind: EventKind) -> None:
+    """Make a taken task ready at its old place: what a release without any wish does."""
+    put_back(ledger, task, kind, UNSAID, 0)
 
 
 def put_back(

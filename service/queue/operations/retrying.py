@@ -19,9 +19,11 @@ from service.queue.commands import (
     Position,
     Release,
     RetryPolicy,
+    TtlPolicy,
+    TtlScope,
 )
 from service.queue.life_cycle import READY, EventKind
-from service.queue.operations.releasing import put_back
+from service.queue.operations.releasing import UNSAID, come_back, put_back
 from service.queue.tasks.endings import bury, end
 from service.queue.tasks.moving import bring_to_dead_letters, refusal_to_move
 
@@ -34,8 +36,6 @@ SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task e
 EXHAUSTED: Final = "ATTEMPTS_EXHAUSTED"
 """Reason in the feed where no failure names one."""
 
-LOST: Final = Release(())
-"""What is wished for a task whose holder did not say anything."""
 GROWTH_MAX: Final = 1_024
 """A delay does not grow any more after so many attempts."""
 _seed = Struct(">IQI")
@@ -67,11 +67,23 @@ def backoff_ms(policy: RetryPolicy, task: Task) -> int:
 def hand_back(ledger: Ledger, task: Task, kind: EventKind, failure: Failure) -> None:
     """Hand a taken task back whose lease was lost; ``failure`` says how."""
     task.extras = replace(task.extras, failure=failure)
-    has_policy = task.tube.has_retry or task.extras.retry is not None
-    if has_policy and task.expire_at_ms > ledger.now_ms:
-        try_again(ledger, task, kind, LOST)
-    else:  # without a policy; or its time to live ends it before anybody takes it
-        ledger.move(task, kind, READY)
+    if _has_outlived(ledger, task):
+        ledger.move(task, kind, READY)  # its time to live ends it before anybody takes it
+    elif task.tube.has_retry or task.extras.retry is not None:
+        try_again(ledger, task, kind, UNSAID)
+    else:
+        come_back(ledger, task, kind)
+
+
+def _has_outlived(ledger: Ledger, task: Task) -> bool:
+    """Tell whether the time to live of a lost task is over.
+
+    Where it counts while a task is ready only, and anew after each release, it is not.
+    """
+    if task.expire_at_ms > ledger.now_ms:
+        return False
+    options = task.tube.options
+    return options.ttl_scope is not TtlScope.READY_ONLY or options.ttl_policy is not TtlPolicy.RESET
 
 
 def try_again(ledger: Ledger, task: Task, kind: EventKind, wish: Release) -> None:
@@ -103,7 +115,7 @@ def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, r
         return
     if exhausted is Exhausted.DEAD_LETTER:
         target = ledger.tubes.get(task.tube.options.dead_letter_tube)
-        if target is not None and refusal_to_move(target, 1, task.payload_bytes) is None:
+        if target is not None and refusal_to_move(ledger, target, (task,)) is None:
             bring_to_dead_letters(ledger, task, target, kind)
             return
     bury(ledger, task, kind, None, reason)

@@ -20,7 +20,8 @@ from service.queue.commands import (
     StartupResult,
 )
 from service.queue.instants import NEVER_MS, after
-from service.queue.life_cycle import READY, EventKind
+from service.queue.life_cycle import EventKind
+from service.queue.operations.releasing import come_back
 from service.queue.operations.retrying import SESSION_LOST, hand_back
 from service.queue.sessions.session import Session
 from service.queue.settings import session_ttr_ms
@@ -109,7 +110,7 @@ def end_session(ledger: Ledger, session: Session, *, uncounted: bool = False) ->
     tasks = list(session.held.values())
     for task in tasks:
         if uncounted:
-            ledger.move(task, EventKind.SESSION_RELEASE, READY)
+            come_back(ledger, task, EventKind.SESSION_RELEASE)
             task.attempt -= 1
         else:
             hand_back(ledger, task, EventKind.SESSION_RELEASE, SESSION_LOST)

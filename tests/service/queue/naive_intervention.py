@@ -51,8 +51,11 @@ class NaiveIntervention:
 
         def snatch(task):
             delayed = command.delay_ms > 0
-            visible_at = self.hide(task, command.delay_ms) if delayed else NEVER
-            self.go(task, EventKind.SNATCH, State.DELAYED if delayed else State.READY, visible_at)
+            if delayed:
+                visible_at = self.hide(task, command.delay_ms)
+                self.go(task, EventKind.SNATCH, State.DELAYED, visible_at)
+            else:
+                self.come_back(task, EventKind.SNATCH)
 
         return self.chosen(command, (State.TAKEN,), snatch)
 

@@ -12,6 +12,7 @@ from service.queue.commands import (
     Release,
     State,
     TtlPolicy,
+    TtlScope,
 )
 from service.queue.life_cycle import EventKind
 from tests.service.queue.naive_sessions import NEVER, later, longer
@@ -37,11 +38,18 @@ class NaiveRetrying:
 
     def lose(self, task, kind, name, text):
         task["failure"] = Failure(name, text)
-        policy = task["retry"] or task["tube"]["view"].options.retry
-        if (policy != NO_RETRY or task["retry"]) and task["expire_at"] > self.now:
+        options = task["tube"]["view"].options
+        policy = task["retry"] or options.retry
+        anew = (options.ttl_scope, options.ttl_policy) == (TtlScope.READY_ONLY, TtlPolicy.RESET)
+        if task["expire_at"] <= self.now and not anew:
+            self.move(task, kind, State.READY)
+        elif policy != NO_RETRY or task["retry"]:
             self.try_again(task, kind, Release(()), "")
         else:
-            self.move(task, kind, State.READY)
+            self.come_back(task, kind)
+
+    def come_back(self, task, kind):
+        self.put_back(task, kind, Release(()), 0, "")
 
     def try_again(self, task, kind, release, reason):
         policy = task["retry"] or task["tube"]["view"].options.retry

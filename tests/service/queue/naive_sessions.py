@@ -15,7 +15,6 @@ from service.queue.commands import (
     SessionView,
     Startup,
     StartupResult,
-    State,
 )
 from service.queue.life_cycle import EventKind
 
@@ -111,7 +110,7 @@ class NaiveSessions:
         held = self.held(session)
         for task in held:
             if uncounted:
-                self.move(task, EventKind.SESSION_RELEASE, State.READY)
+                self.come_back(task, EventKind.SESSION_RELEASE)
                 task["attempt"] -= 1
             else:
                 text = "the session that held the task ended"

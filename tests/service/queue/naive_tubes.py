@@ -89,7 +89,7 @@ class NaiveTubes:
             return Reason.TUBE_NOT_FOUND
         taken = sorted(self.of(tube, State.TAKEN), key=lambda task: task["token"])
         for task in taken:
-            self.move(task, EventKind.RELEASE_ALL, State.READY)
+            self.come_back(task, EventKind.RELEASE_ALL)
         return CountResult(len(taken))
 
     def do_updatetube(self, command: UpdateTube):
