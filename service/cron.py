@@ -16,7 +16,14 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-FIELDS: Final = 5
+FIELDS: Final = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31, or L",
+    "month": "1 to 12, or names",
+    "day-of-week": "0 to 7, or names",
+}
+"""The fields of an expression in order, with what they may hold."""
 EXPRESSION_BYTES_MAX: Final = 256
 HORIZON_MS: Final = 253_370_764_800_000
 """The year 9999: times from here on do not come."""
@@ -98,12 +105,12 @@ def cron(expression: str, time_zone: str) -> Cron:
     if len(expression.encode()) > EXPRESSION_BYTES_MAX:
         raise CronMalformed("cron", f"more than {EXPRESSION_BYTES_MAX} bytes")
     fields = len(expression.split())
-    if fields != FIELDS:
-        raise CronMalformed("cron", f"{fields} fields, not {FIELDS}")
+    if fields != len(FIELDS):
+        raise CronMalformed("cron", f"{fields} fields, not {len(FIELDS)}")
     try:
         CronSim(expression, _EPOCH)
     except CronSimError as error:
-        raise CronMalformed("cron", str(error)) from error
+        raise CronMalformed("cron", _what_is_wrong(expression, str(error))) from error
     found = Cron(expression, zone)
     if found.after(0) is None:
         raise CronMalformed("cron", "no time ever matches")
@@ -118,3 +125,12 @@ def _zone(name: str) -> tzinfo:
     except (KeyError, ValueError, OSError) as error:
         # A name that is no file of the data, or leaves its folder.
         raise CronMalformed("time_zone", f"{name[:64]!r} is not a known time zone") from error
+
+
+def _what_is_wrong(expression: str, told: str) -> str:
+    """Name the field at fault, its value and its limits; ``told`` is cronsim's "Bad minute"."""
+    name = told.removeprefix("Bad ")
+    if name not in FIELDS:
+        return told
+    field = expression.split()[list(FIELDS).index(name)]
+    return f"{name} {field!r} is not a pattern of {FIELDS[name]}"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from service.api.status import Refused
+from service.api.violations import Violations
 from service.queue.queue import Queue
 from service.state_machine import QueueMachine
 from taskraft.v1 import error_pb2, task_pb2
+
+_LEVELS: Final = frozenset(task_pb2.Consistency.Level.values())
 
 
 class Reading:
@@ -38,9 +42,11 @@ class Reading:
         """Return the queue for one read, without another wait in between.
 
         Raises:
-            Refused: NODE_BEHIND: no leader has been heard of for longer than the caller allows.
+            Refused: INVALID_FIELD; or NODE_BEHIND: no leader has been heard of for longer than the
+                caller allows.
             ReadUnconfirmed: a linearizable read, and no majority confirms that it is one.
         """
+        _check(consistency)
         if self.is_local(consistency):
             limit_ms = consistency.staleness_ms_max
             silence_ms = self._silence_ms()
@@ -58,3 +64,13 @@ class Reading:
     def applied(self) -> Queue:
         """The queue as it is applied here."""
         return self._machine.queue
+
+
+def _check(consistency: task_pb2.Consistency) -> None:
+    """Refuse what no node can promise."""
+    wrong = Violations()
+    wrong.choice("consistency.level", consistency.level, _LEVELS)
+    wrong.not_negative("consistency.staleness_ms_max", consistency.staleness_ms_max)
+    if consistency.staleness_ms_max > 0 and not Reading.is_local(consistency):
+        wrong.add("consistency.staleness_ms_max", "goes with the level LOCAL only")
+    wrong.raise_any()

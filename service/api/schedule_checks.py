@@ -10,6 +10,7 @@ from service.api.violations import Violations
 from service.cron import CronMalformed, cron
 from taskraft.v1 import schedule_service_pb2 as pb
 
+ANY_TIME: Final = "* * * * *"
 _CHOICES: Final = {
     "catch_up": frozenset(pb.Schedule.CatchUp.values()),
     "overlap": frozenset(pb.Schedule.Overlap.values()),
@@ -24,13 +25,12 @@ def check_schedule(schedule: pb.Schedule, request_id: str) -> None:
     wrong.tube("schedule.tube", schedule.tube)
     wrong.in_range("schedule.jitter_ms", schedule.jitter_ms, 0, limits.JITTER_MAX_MS)
     for field, known in _CHOICES.items():
-        choice = getattr(schedule, field)
-        if choice not in known:
-            wrong.add(f"schedule.{field}", f"{choice} is unknown")
-    try:
-        cron(schedule.cron, schedule.time_zone)
-    except CronMalformed as error:
-        wrong.add(f"schedule.{error.field}", str(error))
+        wrong.choice(f"schedule.{field}", getattr(schedule, field), known)
+    for expression, time_zone in ((schedule.cron, ""), (ANY_TIME, schedule.time_zone)):
+        try:
+            cron(expression, time_zone)
+        except CronMalformed as error:
+            wrong.add(f"schedule.{error.field}", str(error))
     check_stored_spec(wrong, "schedule.spec", schedule.spec)
     wrong.raise_any()
 

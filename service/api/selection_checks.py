@@ -10,6 +10,7 @@ from service.api.update_checks import check_update as check_task_update
 from service.api.violations import Violations
 from service.filter_text import FilterMalformed, read_filter
 from service.forms.selection import is_empty
+from service.queue.commands import FOREVER_MS
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
@@ -90,8 +91,7 @@ def check_wait(request: pb.WaitTasksRequest) -> None:
     wrong = Violations()
     wrong.tube("tube", request.tube)
     wrong.not_negative("wait_ms", request.wait_ms)
-    if request.until not in type(request).Until.values():
-        wrong.add("until", f"{request.until} is unknown")
+    wrong.choice("until", request.until, type(request).Until.values())
     _check_named(wrong, request.selector)
     wrong.raise_any()
 
@@ -154,6 +154,9 @@ def check_switch(request: pb.SwitchTasksRequest) -> None:
     is_timed = state in (task_pb2.Task.DELAYED, task_pb2.Task.ZOMBIE)
     if is_timed and request.duration_ms == 0:
         wrong.add("duration_ms", f"needed for {task_pb2.Task.State.Name(state)}")
+    elif state == task_pb2.Task.ZOMBIE and request.duration_ms >= FOREVER_MS:
+        text = f"{request.duration_ms} is for ever, and a ZOMBIE is kept for a period"
+        wrong.add("duration_ms", text)
     elif request.duration_ms and not is_timed:
         wrong.add("duration_ms", "goes with DELAYED and ZOMBIE only")
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)

@@ -95,12 +95,10 @@ def _check_release(
 ) -> None:
     wrong.not_negative(f"{path}.delay_ms", release.delay_ms)
     wrong.not_negative(f"{path}.ttl_ms", release.ttl_ms)
-    if release.ttl_policy not in type(release).TtlPolicy.values():
-        wrong.add(f"{path}.ttl_policy", f"{release.ttl_policy} is unknown")
-    elif release.HasField("ttl_ms") and release.ttl_policy != type(release).RESET:
+    known = wrong.choice(f"{path}.ttl_policy", release.ttl_policy, type(release).TtlPolicy.values())
+    if known and release.HasField("ttl_ms") and release.ttl_policy != type(release).RESET:
         wrong.add(f"{path}.ttl_ms", "means nothing without the ttl_policy RESET")
-    if release.position not in POSITIONS:
-        wrong.add(f"{path}.position", f"{release.position} is unknown")
+    wrong.choice(f"{path}.position", release.position, POSITIONS)
     if release.move_to:
         wrong.tube(f"{path}.move_to", release.move_to)
     if release.uncounted and release.failure.fatal:
@@ -112,6 +110,8 @@ def _check_release(
 
 def _check_touch(wrong: Violations, path: str, touch: task_service_pb2.Settlement.Touch) -> None:
     wrong.not_negative(f"{path}.increment_ms", touch.increment_ms)
+    if touch.restart and touch.increment_ms > 0:
+        wrong.add(f"{path}.increment_ms", "excludes restart: a lease is prolonged in one way")
     progress = touch.progress
     wrong.in_range(f"{path}.progress.basis_points", progress.basis_points, 0, 10_000)
     wrong.text(f"{path}.progress.note", progress.note, limits.PROGRESS_NOTE_BYTES_MAX)

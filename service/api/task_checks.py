@@ -50,13 +50,11 @@ def check_spec(
     wrong.not_negative(f"{path}.ttl_ms", spec.ttl_ms)
     wrong.not_negative(f"{path}.ttr_ms", spec.ttr_ms)
     wrong.not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)
-    if spec.position not in POSITIONS:
-        wrong.add(f"{path}.position", f"{spec.position} is unknown")
+    wrong.choice(f"{path}.position", spec.position, POSITIONS)
     if spec.unique_key:
         wrong.key(f"{path}.unique_key", spec.unique_key)
-    if spec.on_conflict not in type(spec).OnConflict.values():
-        wrong.add(f"{path}.on_conflict", f"{spec.on_conflict} is unknown")
-    elif spec.on_conflict and not spec.unique_key:
+    known = wrong.choice(f"{path}.on_conflict", spec.on_conflict, type(spec).OnConflict.values())
+    if known and spec.on_conflict and not spec.unique_key:
         wrong.add(f"{path}.on_conflict", "given without unique_key")
     wrong.text(f"{path}.group", spec.group, limits.NAME_BYTES_MAX)
     if spec.HasField("retry"):
@@ -113,6 +111,12 @@ def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
             wrong.add("task_id", f"{request.task_id} is not positive")
         if len(request.sources) != 1 or "*" in request.sources[0].tube:
             wrong.add("sources", "task_id needs exactly one tube")
+        for field, given in (
+            ("types", bool(request.types)),
+            ("priority_bound", request.HasField("priority_bound")),
+        ):
+            if given:
+                wrong.add(field, "means nothing for a task that is chosen by task_id")
     wrong.raise_any()
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from service import limits
 from service.api.settings_checks import check_profile
-from service.api.update_checks import has_known_choices
+from service.api.update_checks import known_retry
 from service.api.violations import Violations
 from service.forms import OPTION_NAMES, tube_options
 from service.queue.commands import TubeKind
@@ -37,13 +37,12 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     check_profile(wrong, "profile", request.profile)
     profile = PROFILES.get(request.profile, OWN)
     _check_driver(wrong, request.tube)
-    options = request.tube.options
-    known = _check_choices(wrong, "tube.options", options)
+    known = _known_choices(wrong, "tube.options", request.tube.options)
     if request.tube.kind not in tube_service_pb2.Tube.Kind.values() or request.tube.kind == 0:
         wrong.add("tube.kind", "missing or unknown")
-    elif known:
+    else:
         kind = TubeKind(request.tube.kind)
-        merged = tube_options(options, kind, profile)
+        merged = tube_options(known, kind, profile)
         for path, text in violations(
             request.tube.name, kind, merged, needs_capacity=profile.needs_capacity
         ):
@@ -76,22 +75,24 @@ def check_update_tube(request: tube_service_pb2.UpdateTubeRequest) -> None:
     for field, _ in request.options.ListFields():
         if field.name not in paths:
             wrong.add(f"options.{field.name}", "has a value, but update_mask does not name it")
-    _check_choices(wrong, "options", request.options)
+    _known_choices(wrong, "options", request.options)
     wrong.raise_any()
 
 
-def _check_choices(wrong: Violations, path: str, options: _Options) -> bool:
-    """Check that every choice is one that the contract knows."""
-    known = True
+def _known_choices(wrong: Violations, path: str, options: _Options) -> _Options:
+    """Check choices and names; return the options without the choices that nobody knows."""
+    known = _Options()
+    known.CopyFrom(options)
     for name, choices in _ENUMS.items():
         choice = getattr(options, name)
-        if choice not in choices:
-            wrong.add(f"{path}.{name}", f"{choice} is unknown")
-            known = False
+        if not wrong.choice(f"{path}.{name}", choice, choices):
+            setattr(known, name, 0)
         elif choice in _NOT_YET_VALUES.get(name, ()):
             wrong.unimplemented(f"{path}.{name}")
-    if not has_known_choices(wrong, f"{path}.retry", options.retry):
-        known = False
+    if options.dead_letter_tube:
+        wrong.tube(f"{path}.dead_letter_tube", options.dead_letter_tube)
+    if options.HasField("retry"):
+        known.retry.CopyFrom(known_retry(wrong, f"{path}.retry", options.retry))
     return known
 
 

@@ -39,19 +39,17 @@ def check_transition_update(
 
 def check_retry(wrong: Violations, path: str, policy: task_pb2.RetryPolicy) -> None:
     """Check the retry policy of a task; whether there is a dead-letter tube is not known here."""
-    if has_known_choices(wrong, path, policy):
-        for field, text in retry_violations(retry_policy(policy), None):
-            wrong.add(f"{path}.{field}", text)
+    for field, text in retry_violations(retry_policy(known_retry(wrong, path, policy)), None):
+        wrong.add(f"{path}.{field}", text)
 
 
-def has_known_choices(wrong: Violations, path: str, policy: task_pb2.RetryPolicy) -> bool:
-    """Check that a retry policy has only choices that the contract knows."""
-    known = True
-    for name, choice, choices in (
-        ("exhausted", policy.exhausted, frozenset(type(policy).Exhausted.values())),
-        ("position", policy.position, frozenset(task_pb2.TaskSpec.Position.values())),
-    ):
-        if choice not in choices:
-            wrong.add(f"{path}.{name}", f"{choice} is unknown")
-            known = False
+def known_retry(wrong: Violations, path: str, policy: task_pb2.RetryPolicy) -> task_pb2.RetryPolicy:
+    """Check the choices of a retry policy; return it without those that nobody knows."""
+    known = task_pb2.RetryPolicy()
+    known.CopyFrom(policy)
+    if not wrong.choice(f"{path}.exhausted", policy.exhausted, type(policy).Exhausted.values()):
+        known.ClearField("exhausted")
+    positions = task_pb2.TaskSpec.Position.values()
+    if not wrong.choice(f"{path}.position", policy.position, positions):
+        known.ClearField("position")
     return known

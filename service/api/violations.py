@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Container, Mapping, Sequence, Sized
 from typing import Final
 
 from service.api.status import Refused
@@ -27,7 +27,7 @@ class Violations:
         self._fields: list[tuple[str, str]] = []
         self._metadata: dict[str, str] = {}
         self._unimplemented: list[str] = []
-        self._too_large: tuple[str, int, int] | None = None
+        self._too_large: list[tuple[str, int, int]] = []
 
     def add(self, path: str, description: str, metadata: Mapping[str, str] | None = None) -> None:
         """Note a field that is missing, malformed or out of range.
@@ -49,31 +49,41 @@ class Violations:
         if asked:
             self.unimplemented(path)
 
+    def choice(self, path: str, number: int, known: Container[int]) -> bool:
+        """Check that a choice is one that the contract knows; tell whether it is."""
+        is_known = number in known
+        if not is_known:
+            self.add(path, f"{number} is unknown", {"value": str(number)})
+        return is_known
+
     def size(self, path: str, actual: int, limit: int) -> None:
         """Note content above its limit."""
-        if actual > limit and self._too_large is None:
-            self._too_large = (path, limit, actual)
+        if actual > limit and len(self._too_large) < VIOLATIONS_MAX:
+            self._too_large.append((path, limit, actual))
 
     def in_range(self, path: str, number: int, low: int, high: int) -> None:
         """Check a number against its bounds, both included."""
         if not low <= number <= high:
-            self.add(path, f"{number} is not from {low} to {high}")
+            text = f"{number} is not from {low} to {high}"
+            self.add(path, text, {"value": str(number), "limit": f"{low}..{high}"})
 
     def not_negative(self, path: str, number: int) -> None:
         """Check a duration or a count that has no upper bound."""
         if number < 0:
-            self.add(path, f"{number} is negative")
+            self.add(path, f"{number} is less than 0", {"value": str(number), "limit": "0.."})
 
     def some(self, path: str, items: Sized, most: int) -> None:
         """Check a list that must hold something."""
         if not 1 <= len(items) <= most:
-            self.add(path, f"{len(items)} items, not 1 to {most}")
+            text = f"{len(items)} items, not 1 to {most}"
+            self.add(path, text, {"value": str(len(items)), "limit": f"1..{most}"})
 
     def text(self, path: str, text: str, bytes_max: int) -> None:
         """Check the length of a text as it is stored."""
         length = len(text.encode())
         if length > bytes_max:
-            self.add(path, f"{length} bytes, more than {bytes_max}")
+            text = f"{length} bytes, more than {bytes_max}"
+            self.add(path, text, {"value": str(length), "limit": f"..{bytes_max}"})
 
     def tube(self, path: str, name: str) -> None:
         """Check the name of a tube."""
@@ -114,10 +124,14 @@ class Violations:
         """Refuse the call if anything is wrong.
 
         Raises:
-            Refused: INVALID_FIELD with all violations; without any, PAYLOAD_TOO_LARGE; without
-                that, NOT_IMPLEMENTED.
+            Refused: INVALID_FIELD with all violations; if something is only too large,
+                PAYLOAD_TOO_LARGE; without that, NOT_IMPLEMENTED.
         """
+        sizes = [
+            (path, f"{actual} bytes, more than {limit}") for path, limit, actual in self._too_large
+        ]
         if self._fields:
+            self._fields += sizes
             text = "; ".join(f"{path}: {description}" for path, description in self._fields[:3])
             more = len(self._fields) - 3
             raise Refused(
@@ -127,11 +141,12 @@ class Violations:
                 self._fields,
             )
         if self._too_large:
-            path, limit, actual = self._too_large
+            path, limit, actual = self._too_large[0]
             raise Refused(
                 error_pb2.Error.PAYLOAD_TOO_LARGE,
                 f"{path} has {actual} bytes, more than {limit}",
                 {"field": path, "limit": str(limit), "actual": str(actual)},
+                sizes,
             )
         if self._unimplemented:
             raise Refused(

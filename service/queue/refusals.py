@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from service.queue.commands import Reason, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from service.queue.driver import Arrival
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
@@ -41,12 +45,59 @@ def key_taken(task_id: int) -> Refusal:
     )
 
 
+def invalid(field: str, text: str, metadata: Mapping[str, str]) -> Refusal:
+    """Refuse for a field; the text says what is wrong with it."""
+    return Refusal(
+        Reason.INVALID_FIELD, f"{field}: {text}", {"field": field, **metadata}, ((field, text),)
+    )
+
+
+def together(refusals: Sequence[Refusal]) -> Refusal | None:
+    """Return one refusal for all fields that are at fault, or None; the first has the metadata."""
+    if len(refusals) < 2:
+        return refusals[0] if refusals else None
+    return replace(
+        refusals[0],
+        message="; ".join(refusal.message for refusal in refusals),
+        violations=tuple(pair for refusal in refusals for pair in refusal.violations),
+    )
+
+
+def at_item(item: int, refusal: Refusal, path: str = "") -> Refusal:
+    """Return the refusal of a whole request for one of its items, which stands at ``path``."""
+    metadata = {**refusal.metadata, "item": str(item)}
+    if path and "field" in metadata:
+        metadata["field"] = path + metadata["field"]
+    violations = tuple((path + field, text) for field, text in refusal.violations)
+    return replace(refusal, metadata=metadata, violations=violations)
+
+
+def means_nothing(tube: Tube, field: str, wish: object) -> Refusal:
+    """Say that a kind of tube does not know what is wished for."""
+    text = f"{wish} means nothing in a tube of kind {tube.kind.name}"
+    return invalid(field, text, {"kind": tube.kind.name, "value": str(wish)})
+
+
+def unsuitable_to_kind(tube: Tube, wishes: Mapping[str, int | None]) -> Refusal | None:
+    """Return which wishes mean nothing in a tube whose tasks have no priority and times, or None.
+
+    ``wishes`` has them by field; None: not wished for.
+    """
+    if tube.has_options:
+        return None
+    return together(
+        [means_nothing(tube, field, wish) for field, wish in wishes.items() if wish is not None]
+    )
+
+
 def delay_unsuitable(tube: Tube, field: str, delay_ms: int) -> Refusal | None:
     """Return that tasks of this kind of tube are never delayed, if a delay is asked for."""
-    if delay_ms <= 0 or tube.has_options:
+    return unsuitable_to_kind(tube, {field: delay_ms if delay_ms > 0 else None})
+
+
+def refused_by_driver(tube: Tube, arrival: Arrival) -> Refusal | None:
+    """Return why the driver of a tube does not take a task, or None."""
+    why = tube.custom.refuse(arrival) if tube.custom is not None else ""
+    if not why:
         return None
-    return Refusal(
-        Reason.INVALID_FIELD,
-        f"{field} means nothing in a tube of kind {tube.kind.name}",
-        {"field": field, "kind": tube.kind.name},
-    )
+    return Refusal(Reason.KIND_UNSUITABLE, why, {"tube": tube.name, "driver": tube.driver})

@@ -7,6 +7,7 @@ several operations, and that is reckoned for all of them together.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from service.queue.commands import (
@@ -32,7 +33,7 @@ from service.queue.operations.put import paused, put, task_refusal
 from service.queue.operations.selection import named
 from service.queue.operations.settle import first_refusal, settle_checked
 from service.queue.operations.update import update_refusal, update_tasks
-from service.queue.refusals import delay_unsuitable, wrong_state
+from service.queue.refusals import at_item, delay_unsuitable, wrong_state
 
 if TYPE_CHECKING:
     from service.queue.commands import BatchOperation, BatchOutcome, NewTask
@@ -55,8 +56,13 @@ def execute_batch(ledger: Ledger, command: Batch) -> BatchResult | Refusal:
 
 
 def _of_operation(place: int, refusal: Refusal) -> Refusal:
+    path = f"operations[{place}]"
     metadata = {**refusal.metadata, "operation": str(place)}
-    return Refusal(refusal.reason, refusal.message, metadata, refusal.violations)
+    if refusal.reason is Reason.INVALID_FIELD:
+        field = refusal.metadata.get("field")
+        metadata["field"] = f"{path}.{field}" if field else path
+    violations = tuple((f"{path}.{field}", text) for field, text in refusal.violations)
+    return replace(refusal, metadata=metadata, violations=violations)
 
 
 def _do(ledger: Ledger, operation: BatchOperation) -> BatchOutcome:
@@ -127,7 +133,7 @@ class _Check:
             return Refusal(
                 Reason.INVALID_FIELD,
                 f"task {task.id} of {task.tube.name!r} is named twice in one batch",
-                {"tube": task.tube.name, "task_id": str(task.id), "field": "operations"},
+                {"tube": task.tube.name, "task_id": str(task.id)},
             )
         self._named.add(place)
         return None
@@ -141,8 +147,7 @@ class _Check:
         for item, task in enumerate(command.tasks):
             refusal = task_refusal(self._ledger, tube, task) or self._new(tube, task)
             if refusal is not None:
-                metadata = {**refusal.metadata, "item": str(item)}
-                return Refusal(refusal.reason, refusal.message, metadata, refusal.violations)
+                return at_item(item, refusal, f"put.tasks[{item}].")
         return None
 
     def _new(self, tube: Tube, task: NewTask) -> Refusal | None:
@@ -155,7 +160,7 @@ class _Check:
         if task.unique_key and key not in self._freed:
             if key in self._keys:
                 text = "a unique key is put twice in one batch"
-                return Refusal(Reason.INVALID_FIELD, text, {"field": "operations"})
+                return Refusal(Reason.INVALID_FIELD, text, {"field": "unique_key"})
             self._keys.add(key)
             existing = existing_task(self._ledger, tube, task, {})
             if isinstance(existing, Refusal):
@@ -207,8 +212,7 @@ class _Check:
         for item, task in enumerate(named(self._ledger, tube, selector)):
             refusal = task if isinstance(task, Refusal) else self._one(command, tube, task)
             if refusal is not None:
-                metadata = {**refusal.metadata, "item": str(item)}
-                return Refusal(refusal.reason, refusal.message, metadata)
+                return at_item(item, refusal)
         return None
 
     def _one(

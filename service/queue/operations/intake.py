@@ -5,21 +5,31 @@ Ids are given in order to what is new, so they are known beforehand.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from service.queue.commands import ItemRefusal, OnConflict, Reason, Refusal
+from service.queue.commands import ItemRefusal, OnConflict, Refusal
 from service.queue.driver import Arrival
 from service.queue.life_cycle import FINISHED, TAKEN
-from service.queue.refusals import key_taken
+from service.queue.refusals import (
+    invalid,
+    key_taken,
+    means_nothing,
+    refused_by_driver,
+    together,
+)
 from service.queue.tasks.uniqueness import Conflict, holder
 from service.queue.tubes.option_checks import retry_violations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from service.queue.commands import NewTask
     from service.queue.ledger import Ledger
     from service.queue.tubes.tube import Tube
+
+
+_TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
+"""What only tasks of tubes with priorities and times may wish for."""
 
 
 class Intake(NamedTuple):
@@ -106,51 +116,35 @@ def _meet(
 
 def unsuitable(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
     """Return why a task is not for this kind of tube, or not for its group, or None."""
-    wishes: dict[str, int | str | None] = {}
-    if not tube.has_subqueues:
-        wishes["subqueue"] = task.subqueue or None
-    if not tube.has_options:
-        wishes |= {
-            "priority": task.priority,
-            "delay_ms": task.delay_ms,
-            "ttl_ms": task.ttl_ms,
-            "ttr_ms": task.ttr_ms,
-            "visible_at_ms": task.visible_at_ms,
-        }
-    for field, wish in wishes.items():
-        if wish is not None:
-            return Refusal(
-                Reason.INVALID_FIELD,
-                f"{field} means nothing in a tube of kind {tube.kind.name}",
-                {"field": field, "kind": tube.kind.name},
-            )
-    if task.retry is not None:
-        for field, text in retry_violations(task.retry, tube.options.dead_letter_tube):
-            name = f"retry.{field}"
-            return Refusal(Reason.INVALID_FIELD, f"{name} {text}", {"field": name})
-    if task.priority is not None:
-        refusal = tube.priority_refusal("priority", task.priority)
-        if refusal is not None:
-            return refusal
-    return _refused_by_others(ledger, tube, task)
-
-
-def _refused_by_others(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
-    """Return why the group of a task, or the driver of its tube, does not take it, or None."""
+    wrong = together(list(_invalid_fields(tube, task)))
+    if wrong is not None:
+        return wrong
     refusal = ledger.groups.refusal_to_join(task.group) if task.group else None
     if refusal is None and tube.custom is not None:
-        return _refused_by_driver(ledger, tube, task)
+        return refused_by_driver(tube, _arrival_of(ledger, tube, task))
     return refusal
 
 
-def _refused_by_driver(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
-    """Return why the driver of a tube does not take a task, or None."""
-    assert tube.custom is not None
+def _invalid_fields(tube: Tube, task: NewTask) -> Iterator[Refusal]:
+    """Yield all that a task may not say in this tube."""
+    if task.subqueue and not tube.has_subqueues:
+        yield means_nothing(tube, "subqueue", task.subqueue)
+    if not tube.has_options:
+        for field in _TIMED_WISHES:
+            wish = getattr(task, field)
+            if wish is not None:
+                yield means_nothing(tube, field, wish)
+    elif task.priority is not None:
+        refusal = tube.priority_refusal("priority", task.priority)
+        if refusal is not None:
+            yield refusal
+    if task.retry is not None:
+        for field, text in retry_violations(task.retry, tube.options.dead_letter_tube):
+            yield invalid(f"retry.{field}", text, {})
+
+
+def _arrival_of(ledger: Ledger, tube: Tube, task: NewTask) -> Arrival:
+    """Return what a driver may know of a task that is only being judged."""
     priority = tube.options.priority if task.priority is None else task.priority
-    arrival = Arrival(
-        0, priority, task.type, task.payload_bytes, 0, ledger.now_ms, 0, ledger.now_ms
-    )
-    why = tube.custom.refuse(arrival)
-    if not why:
-        return None
-    return Refusal(Reason.KIND_UNSUITABLE, why, {"tube": tube.name, "driver": tube.driver})
+    now_ms = ledger.now_ms
+    return Arrival(0, priority, task.type, task.payload_bytes, 0, now_ms, 0, now_ms)

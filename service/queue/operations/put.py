@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
     Extras,
     GroupState,
+    ItemRefusal,
     NewTask,
     Position,
     Put,
@@ -19,6 +21,7 @@ from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
 from service.queue.operations.conflicts import settle_conflict
 from service.queue.operations.intake import sort_out, unsuitable
+from service.queue.refusals import at_item
 from service.queue.tasks.task import Task
 from service.queue.tasks.terms import terms_of
 from service.queue.tubes.profiles import suitable_task
@@ -69,15 +72,20 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
         payload_bytes = sum(task.payload_bytes for task in tasks)
         return tube.full(len(tasks), payload_bytes) or intake.without_room[-1]
     if command.atomic and intake.refused:
-        first = intake.refused[0]
-        metadata = {**first.refusal.metadata, "item": str(first.item)}
-        return Refusal(first.refusal.reason, first.refusal.message, metadata)
+        return _refused_whole(intake.refused)
     first_id = tube.next_id
     _store(ledger, tube, intake.new, has_wishes=has_wishes)
     for conflict in intake.conflicts:
         if conflict.task_id < first_id:  # those of this put have become what is wanted already
             settle_conflict(ledger, tube, conflict)
     return PutResult(intake.ids, intake.refused, [conflict.place for conflict in intake.conflicts])
+
+
+def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
+    """Refuse a put for its first item that cannot be; tell what is wrong with the others too."""
+    whole = [at_item(one.item, one.refusal, f"tasks[{one.item}].") for one in refused]
+    violations = tuple(pair for refusal in whole for pair in refusal.violations)
+    return replace(whole[0], violations=violations)
 
 
 def paused(tube: Tube) -> Refusal:

@@ -28,6 +28,7 @@ from service.queue.life_cycle import TAKEN, EventKind
 from service.queue.operations.acknowledge import acknowledge, stale, unsuitable_ack
 from service.queue.operations.releasing import put_back, renew_ttl
 from service.queue.operations.retrying import give_up, try_again
+from service.queue.refusals import at_item, unsuitable_to_kind
 from service.queue.tasks.endings import bury
 from service.queue.tasks.moving import move_to, refusal_to_move
 from service.queue.tasks.updating import unsuitable_update, update_task
@@ -109,25 +110,19 @@ def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
         for place, token in enumerate(settlement.tokens, item):
             task = ledger.leases.get(token)
             if task is None or token in ended:
-                return _at(place, stale(token))
+                return at_item(place, stale(token))
             refusal = _unsuitable(ledger, task, settlement)
             if refusal is None and isinstance(settlement, Release) and settlement.move_to:
                 together = moved.setdefault(settlement.move_to, [])
                 together.append(task)
-                payload_bytes = sum(task.payload_bytes for task in together)
                 target = ledger.tubes[settlement.move_to]
-                refusal = refusal_to_move(target, len(together), payload_bytes)
+                refusal = refusal_to_move(ledger, target, together)
             if refusal is not None:
-                return _at(place, refusal)
+                return at_item(place, refusal)
             if not isinstance(settlement, Touch):
                 ended.add(token)
         item += len(settlement.tokens)
     return None
-
-
-def _at(item: int, refusal: Refusal) -> Refusal:
-    """Return the refusal of a request for one of its items."""
-    return Refusal(refusal.reason, refusal.message, {**refusal.metadata, "item": str(item)})
 
 
 def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
@@ -137,7 +132,7 @@ def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal |
         case Ack():
             return unsuitable_ack(ledger, task, settlement)
         case Release():
-            refusal = _unsuitable_release(tube, settlement)
+            refusal = _unsuitable_release(ledger, tube, settlement)
             if refusal is None and settlement.move_to:
                 refusal = _unsuitable_move(ledger, task, settlement.move_to)
         case Touch():
@@ -151,18 +146,17 @@ def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal |
     return refusal
 
 
-def _unsuitable_release(tube: Tube, settlement: Release) -> Refusal | None:
-    """Return why a release is not for this kind of tube, or None."""
-    if tube.rules.ignores_unsuitable:
-        return None
-    wishes = {"delay_ms": (settlement.delay_ms or 0) > 0, "ttl_ms": settlement.ttl_ms is not None}
-    for field, wished in wishes.items():
-        if wished and not tube.has_options:
-            return Refusal(
-                Reason.INVALID_FIELD,
-                f"{field} means nothing in a tube of kind {tube.kind.name}",
-                {"field": field, "kind": tube.kind.name},
-            )
+def _unsuitable_release(ledger: Ledger, tube: Tube, settlement: Release) -> Refusal | None:
+    """Return why a release is not for its tube, nor for the one it moves the task to, or None."""
+    wishes: dict[str, int | None] = {
+        "delay_ms": settlement.delay_ms or None,
+        "ttl_ms": settlement.ttl_ms,
+    }
+    for place in (tube, ledger.tubes.get(settlement.move_to)):
+        if place is not None and not place.rules.ignores_unsuitable:
+            refusal = unsuitable_to_kind(place, wishes)
+            if refusal is not None:
+                return refusal
     return None
 
 
@@ -188,7 +182,7 @@ def _unsuitable_move(ledger: Ledger, task: Task, name: str) -> Refusal | None:
             "move_to names the tube where the task is",
             {"field": "move_to", "tube": name},
         )
-    return refusal_to_move(target, 1, task.payload_bytes)
+    return refusal_to_move(ledger, target, (task,))
 
 
 def _release(ledger: Ledger, settlement: Release, task: Task) -> None:

@@ -6,22 +6,44 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from service.queue.commands import FOREVER_MS, Outcome, Position, Reason, Refusal
-from service.queue.instants import NEVER_MS, after
+from service.queue.driver import Arrival
+from service.queue.instants import NEVER_MS, after, shown
 from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
+from service.queue.refusals import refused_by_driver
 from service.queue.tasks.task import Task, Terms
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from service.queue.ledger import Ledger
     from service.queue.tubes.tube import Tube
 
 
-def refusal_to_move(target: Tube, tasks: int, payload_bytes: int) -> Refusal | None:
-    """Return why so much cannot go to a tube now, or None."""
+def refusal_to_move(ledger: Ledger, target: Tube, tasks: Sequence[Task]) -> Refusal | None:
+    """Return why tasks cannot go to a tube together now, or None.
+
+    Those before the last one have been asked for already: only their room is reckoned.
+    """
     if target.options.put_paused:
         return Refusal(
             Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": target.name}
         )
-    return target.full(tasks, payload_bytes)
+    if target.custom is not None:
+        task = tasks[-1]
+        arrival = Arrival(
+            0,
+            _priority_in(target, task.priority),
+            task.type,
+            task.payload_bytes,
+            0,
+            task.created_ms,
+            shown(task.expire_at_ms),
+            ledger.now_ms,
+        )
+        refusal = refused_by_driver(target, arrival)
+        if refusal is not None:
+            return refusal
+    return target.full(len(tasks), sum(task.payload_bytes for task in tasks))
 
 
 def move_to(
@@ -62,6 +84,14 @@ def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
     ledger.welcome(moved, EventKind.MOVE, place)
 
 
+def _priority_in(target: Tube, priority: int) -> int:
+    """Return the priority that a task has in a tube: its own if the tube knows it."""
+    options = target.options
+    if target.has_options and options.priority_min <= priority <= options.priority_max:
+        return priority
+    return options.priority
+
+
 def _arrived(
     ledger: Ledger,
     task: Task,
@@ -73,9 +103,7 @@ def _arrived(
 ) -> Task:
     """Return the task as it is in its new tube, not known there yet."""
     options = target.options
-    priority = task.priority
-    if not target.has_options or not options.priority_min <= priority <= options.priority_max:
-        priority = options.priority
+    priority = _priority_in(target, task.priority)
     ttl_ms, ttr_ms, expire_at_ms = task.ttl_ms, task.ttr_ms, task.expire_at_ms
     if is_new:
         ttl_ms, ttr_ms = options.ttl_ms, options.ttr_ms

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.queue.commands import Reason, Refusal
+from service.queue.commands import Refusal
 from service.queue.instants import after
+from service.queue.refusals import unsuitable_to_kind
 from service.queue.tasks.task import Stored
 
 if TYPE_CHECKING:
@@ -24,13 +25,9 @@ def unsuitable_update(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal
         "update.ttl_ms": update.ttl_ms,
         "update.ttr_ms": update.ttr_ms,
     }
-    for field, wish in wishes.items():
-        if wish is not None and not tube.has_options:
-            return Refusal(
-                Reason.INVALID_FIELD,
-                f"{field} means nothing in a tube of kind {tube.kind.name}",
-                {"field": field, "kind": tube.kind.name},
-            )
+    unsuitable = unsuitable_to_kind(tube, wishes)
+    if unsuitable is not None:
+        return unsuitable
     if update.priority is not None:
         refusal = tube.priority_refusal("update.priority", update.priority)
         if refusal is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
@@ -87,7 +88,7 @@ def retry_violations(
     for field, most in ranges.items():
         number = getattr(policy, field)
         if number < 0 or (most is not None and number > most):
-            yield field, f"{number} is not from 0 to {most}" if most else f"{number} is negative"
+            yield field, f"{number} is not from 0 to {most}" if most else f"{number} is less than 0"
     if 0 <= policy.factor_percent < 100:
         yield "factor_percent", f"{policy.factor_percent} is less than 100: the delay would shrink"
     if policy.backoff_ms_max < policy.backoff_ms:
@@ -107,15 +108,24 @@ def _unsuitable(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str
     if kind not in SUBQUEUE_KINDS:
         names += SUBQUEUE_OPTIONS
     for name in names:
-        if getattr(options, name) != getattr(_PLAIN, name):
-            yield _NAMES.get(name, name), f"means nothing in a tube of kind {kind.name}"
+        wish = getattr(options, name)
+        if wish != getattr(_PLAIN, name):
+            text = f"{_shown(wish)} means nothing in a tube of kind {kind.name}"
+            yield _NAMES.get(name, name), text
+
+
+def _shown(wish: object) -> str:
+    """Return a value as the contract calls it."""
+    if wish is True:  # the only option of this kind that does not suit every tube
+        return "HIGHER_FIRST"
+    return wish.name if isinstance(wish, IntEnum) else str(wish)
 
 
 def _out_of_range(options: TubeOptions) -> Iterator[tuple[str, str]]:
     for name in _DURATIONS + _COUNTS:
         number = getattr(options, name)
         if number < 0:
-            yield name, f"{number} is negative"
+            yield name, f"{number} is less than 0"
     for name in _SMALL_COUNTS:
         number = getattr(options, name)
         if not 0 <= number <= COUNT_MAX:

@@ -23,6 +23,7 @@ from service.queue.life_cycle import BURIED, READY, STATES, TAKEN, TTL_ENDS
 from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.orders.ready_order import PlainOrder
 from service.queue.orders.subqueues import SubqueueOrder
+from service.queue.refusals import invalid
 from service.queue.tubes.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
 from service.queue.tubes.options_codec import read_options, write_options
 from service.queue.tubes.profiles import PROFILES
@@ -173,11 +174,9 @@ class Tube:
         low, high = self.options.priority_min, self.options.priority_max
         if low <= priority <= high:
             return None
-        return Refusal(
-            Reason.INVALID_FIELD,
-            f"{field}: {priority} is not from {low} to {high}",
-            {"field": field, "value": str(priority), "limit": f"{low}..{high}"},
-        )
+        text = f"{priority} is not from {low} to {high}"
+        limits = {"value": str(priority), "limit": f"{low}..{high}"}
+        return invalid(field, text, limits)
 
     def lane(self, position: Position) -> int:
         """Return the lane of a task that goes to a place now."""

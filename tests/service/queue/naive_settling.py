@@ -82,9 +82,11 @@ class NaiveSettling:
         if isinstance(settlement, (Reject, Touch)):
             return None
         if isinstance(settlement, Release):
-            plain = plain and not self.is_lenient(task["tube"])
-            if plain and ((settlement.delay_ms or 0) > 0 or settlement.ttl_ms is not None):
-                return Reason.INVALID_FIELD
+            wishes = (settlement.delay_ms or 0) > 0 or settlement.ttl_ms is not None
+            for tube in (task["tube"], self.tube(settlement.move_to)):
+                plain = tube and tube["view"].kind in PLAIN_KINDS and not self.is_lenient(tube)
+                if plain and wishes:
+                    return Reason.INVALID_FIELD
             if settlement.move_to:
                 target = self.tube(settlement.move_to)
                 if not target:

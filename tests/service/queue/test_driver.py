@@ -5,13 +5,17 @@ import pytest
 from service.queue.commands import (
     CreateTube,
     DropTube,
+    Exhausted,
     Kick,
     NewTask,
     Put,
     Reason,
+    Reject,
     Release,
+    RetryPolicy,
     Settle,
     Startup,
+    State,
     Take,
     TruncateTube,
     TubeKind,
@@ -22,6 +26,7 @@ from service.queue.limits import Limits
 from service.queue.queue import Queue
 from service.storage.memory import MemoryStore
 
+KIND_UNSUITABLE = Reason.KIND_UNSUITABLE
 SMALL = Limits(head_entries_max=2, resident_bytes_max=1)
 
 
@@ -118,6 +123,25 @@ def test_what_the_driver_refuses_is_refused_item_by_item():
     (refused,) = result.refused
     assert refused.refusal.reason is Reason.KIND_UNSUITABLE
     assert refused.refusal.message == "too large"
+
+
+def test_the_driver_is_asked_for_what_comes_from_another_tube_too():
+    stage = Stage()
+    retry = RetryPolicy(exhausted=Exhausted.DEAD_LETTER)
+    options = TubeOptions(retry=retry, dead_letter_tube="t")
+    stage.do(CreateTube("source", TubeKind.FIFO, options))
+    tasks = [NewTask(body, len(body)) for body in (b"ok", b"x" * 11, b"y" * 11)]
+    stage.do(Put("source", tasks))
+    (taken,) = stage.do(Take(["source"], tasks_max=3))
+    tokens = [task.token for task in taken.tasks]
+    (moved,) = stage.do(Settle([Release(tokens[:2], move_to="t")]))
+    assert [(one.item, one.refusal.reason) for one in moved.refused] == [(1, KIND_UNSUITABLE)]
+    (whole,) = stage.do(Settle([Release(tokens[1:], move_to="t")], atomic=True))
+    assert whole.reason is KIND_UNSUITABLE
+    stage.do(Settle([Reject(tokens[2:])]))  # no room for it among the dead letters: it is buried
+    assert bodies(stage.taken()) == [b"ok"]
+    (counts,) = stage.queue.statistics(["source"])
+    assert counts.states[State.BURIED] == 1
 
 
 def test_a_truncated_tube_begins_with_an_empty_memory():

@@ -744,7 +744,9 @@ class Consistency(_message.Message):
     level: Global___Consistency.Level.ValueType
     """Kind of the read."""
     staleness_ms_max: _builtins.int
-    """With LOCAL: refuse with NODE_BEHIND when the node has not heard from a leader for longer. 0: no limit."""
+    """With LOCAL only: refuse with NODE_BEHIND when the node has not heard from a leader for longer.
+    0: no limit.
+    """
     def __init__(
         self,
         *,

@@ -486,7 +486,7 @@ class Settlement(_message.Message):
         increment_ms: _builtins.int
         """Adds so much to the lease, the time to run and the time to live. 0 with restart unset: no change."""
         restart: _builtins.bool
-        """Starts the time to run anew instead; never shortens the lease."""
+        """Starts the time to run anew; never shortens the lease. Excludes increment_ms."""
         @_builtins.property
         def progress(self) -> _task_pb2.Progress:
             """How far the task has come."""

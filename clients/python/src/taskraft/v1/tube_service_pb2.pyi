@@ -63,7 +63,7 @@ class TubeOptions(_message.Message):
         KEEP_DEADLINE: TubeOptions._TtlPolicy.ValueType  # 2
         """It ends when it would have ended."""
         RESET: TubeOptions._TtlPolicy.ValueType  # 3
-        """It starts anew."""
+        """The tube's time to live starts anew, also when a lease is lost or taken away."""
 
     class TtlPolicy(_TtlPolicy, metaclass=_TtlPolicyEnumTypeWrapper):
         """What a hand-back with delay does to the time to live."""
@@ -75,7 +75,7 @@ class TubeOptions(_message.Message):
     KEEP_DEADLINE: TubeOptions.TtlPolicy.ValueType  # 2
     """It ends when it would have ended."""
     RESET: TubeOptions.TtlPolicy.ValueType  # 3
-    """It starts anew."""
+    """The tube's time to live starts anew, also when a lease is lost or taken away."""
 
     class _OnAck:
         ValueType = _typing.NewType("ValueType", _builtins.int)

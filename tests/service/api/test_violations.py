@@ -1,0 +1,196 @@
+"""A refused call tells everything that is wrong with it at once: field, value and limit."""
+
+from service.queue.commands import FOREVER_MS
+from taskraft.v1 import schedule_service_pb2, session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.api.test_bad_input import bad_request, parts, refusal
+from tests.service.conftest import create, put, reason_of, take
+
+Tube = tube_service_pb2.Tube
+Settlement = pb.Settlement
+LONG = "x" * 300
+
+
+def creation(kind, **options):
+    shown = Tube(name="t", kind=kind, options=tube_service_pb2.TubeOptions(**options))
+    return tube_service_pb2.CreateTubeRequest(tube=shown)
+
+
+def puts(*specs, tube="plain", **fields):
+    tasks = [task_pb2.TaskSpec(**spec) for spec in specs]
+    return pb.PutTasksRequest(tube=tube, tasks=tasks, **fields)
+
+
+def settle(**action):
+    return pb.SettleTasksRequest(settlements=[Settlement(tokens=[1], **action)])
+
+
+def listed(**consistency):
+    return pb.ListTasksRequest(tube="plain", consistency=task_pb2.Consistency(**consistency))
+
+
+CASES = {
+    "an unknown choice hides nothing else": (
+        "CreateTube",
+        creation(
+            Tube.LIMFIFOTTL,
+            on_ack=9,
+            ttl_ms=-3,
+            dead_letter_tube="a b",
+            retry=task_pb2.RetryPolicy(
+                position=9, exhausted=8, attempts_max=-1, jitter_percent=101
+            ),
+        ),
+        {
+            "tube.options.on_ack": "9 is unknown",
+            "tube.options.dead_letter_tube": "not 1 to 128 characters",
+            "tube.options.retry.exhausted": "8 is unknown",
+            "tube.options.retry.position": "9 is unknown",
+            "tube.options.ttl_ms": "-3 is less than 0",
+            "tube.options.capacity_tasks": "LIMFIFOTTL needs",
+            "tube.options.retry.attempts_max": "-1 is not from 0 to 1000000",
+            "tube.options.retry.jitter_percent": "101 is not from 0 to 100",
+        },
+    ),
+    "options that the kind does not know": (
+        "CreateTube",
+        creation(Tube.FIFO, priority_order=2, ttl_ms=5, ttl_scope=3, subqueue_weights={"a": 2}),
+        {
+            "tube.options.priority_order": "HIGHER_FIRST means nothing in a tube of kind FIFO",
+            "tube.options.ttl_ms": "5 means nothing in a tube of kind FIFO",
+            "tube.options.ttl_scope": "ALL means nothing in a tube of kind FIFO",
+            "tube.options.subqueue_weights": "means nothing in a tube of kind FIFO",
+        },
+    ),
+    "options that contradict each other": (
+        "CreateTube",
+        creation(
+            Tube.FIFOTTL,
+            priority=7,
+            priority_max=4,
+            rate_burst=3,
+            concurrency=-2,
+            on_ack=3,
+            dead_letter_tube="t",
+        ),
+        {
+            "tube.options.concurrency": "-2 is not from 0 to",
+            "tube.options.priority": "7 is not from -9223372036854775808 to 4",
+            "tube.options.retain_ms": "RETAIN needs a period",
+            "tube.options.rate_burst": "without rate_per_second",
+            "tube.options.dead_letter_tube": "the tube itself",
+        },
+    ),
+    "tasks of an atomic put in a tube that does not know their wishes": (
+        "PutTasks",
+        puts({}, {"priority": 1, "subqueue": "s"}, {"delay_ms": 2, "ttr_ms": 3}, atomic=True),
+        {
+            "tasks[1].subqueue": "s means nothing in a tube of kind FIFO",
+            "tasks[1].priority": "1 means nothing in a tube of kind FIFO",
+            "tasks[2].delay_ms": "2 means nothing in a tube of kind FIFO",
+            "tasks[2].ttr_ms": "3 means nothing in a tube of kind FIFO",
+        },
+    ),
+    "tasks of a batch": (
+        "ExecuteBatch",
+        pb.ExecuteBatchRequest(operations=[{"put": puts({}, {"priority": 1, "ttl_ms": 2})}]),
+        {
+            "operations[0].put.tasks[1].priority": "1 means nothing",
+            "operations[0].put.tasks[1].ttl_ms": "2 means nothing",
+        },
+    ),
+    "what is too large is told beside what is wrong": (
+        "PutTasks",
+        puts({"type": LONG, "headers": {"h": b"x" * 9000}}, {"headers": {"h": b"x" * 9000}}),
+        {
+            "tasks[0].type": "300 bytes, more than 128",
+            "tasks[0].headers": "9001 bytes, more than 8192",
+            "tasks[1].headers": "9001 bytes, more than 8192",
+        },
+    ),
+    "two ways to prolong a lease": (
+        "SettleTasks",
+        settle(touch=Settlement.Touch(increment_ms=1, restart=True)),
+        {"settlements[0].touch.increment_ms": "excludes restart"},
+    ),
+    "filters beside a chosen task": (
+        "TakeTasks",
+        pb.TakeTasksRequest(
+            sources=[pb.TakeSource(tube="plain")], task_id=1, types=["a"], priority_bound=1
+        ),
+        {"types": "task_id", "priority_bound": "task_id"},
+    ),
+    "a period without end": (
+        "SwitchTasks",
+        pb.SwitchTasksRequest(
+            tube="plain",
+            selector=task_pb2.TaskSelector(ids=[1]),
+            state=task_pb2.Task.ZOMBIE,
+            duration_ms=FOREVER_MS,
+        ),
+        {"duration_ms": f"{FOREVER_MS} is for ever"},
+    ),
+    "a read of no known freshness": (
+        "ListTasks",
+        listed(level=9, staleness_ms_max=-1),
+        {"consistency.level": "9 is unknown", "consistency.staleness_ms_max": "-1 is less than 0"},
+    ),
+    "a bound on the staleness of a read that is not stale": (
+        "ListTasks",
+        listed(staleness_ms_max=5),
+        {"consistency.staleness_ms_max": "LOCAL only"},
+    ),
+    "a list of sessions of no known freshness": (
+        "ListSessions",
+        session_service_pb2.ListSessionsRequest(consistency=task_pb2.Consistency(level=9)),
+        {"consistency.level": "9 is unknown"},
+    ),
+    "a schedule": (
+        "CreateSchedule",
+        schedule_service_pb2.CreateScheduleRequest(
+            schedule=schedule_service_pb2.Schedule(
+                cron="0 61 * * *",
+                time_zone="Nowhere",
+                jitter_ms=-1,
+                overlap=9,
+                spec=task_pb2.TaskSpec(delay_ms=-1),
+            )
+        ),
+        {
+            "schedule.name": "missing",
+            "schedule.tube": "not 1 to 128 characters",
+            "schedule.jitter_ms": "-1 is not from 0 to 86400000",
+            "schedule.overlap": "9 is unknown",
+            "schedule.cron": "hour '61' is not a pattern of 0 to 23",
+            "schedule.time_zone": "'Nowhere' is not a known time zone",
+            "schedule.spec.delay_ms": "-1 is less than 0",
+        },
+    ),
+}
+
+
+async def test_all_that_is_wrong_is_told_at_once_and_nothing_has_changed(node):
+    await create(node, "plain", Tube.FIFO)
+    await put(node, b"1", b"2", tube="plain")
+    await take(node, "plain", tasks_max=1)
+    for name, (method, request, expected) in CASES.items():
+        before = parts(node)
+        error = await refusal(node, method, request.SerializeToString())
+        assert reason_of(error) == "INVALID_FIELD", name
+        told = {one.field: one.description for one in bad_request(error).field_violations}
+        assert told.keys() == expected.keys(), name
+        for field, words in expected.items():
+            assert words in told[field], (name, field, told[field])
+        assert parts(node) == before, name
+
+
+async def test_an_item_that_is_refused_tells_all_that_is_wrong_with_it(node):
+    await create(node, "plain", Tube.FIFO)
+    answer = await node.tasks.PutTasks(puts({}, {"priority": 5, "ttl_ms": 7}))
+    (error,) = answer.errors
+    assert error.item == 1
+    assert error.error.message == (
+        "priority: 5 means nothing in a tube of kind FIFO;"
+        " ttl_ms: 7 means nothing in a tube of kind FIFO"
+    )
+    assert dict(error.error.metadata) == {"field": "priority", "value": "5", "kind": "FIFO"}
