@@ -105,7 +105,7 @@ class Server:
         await parts.health.phase_changed(Phase.INIT, ready=False)
         await self.node.start()
         loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(parts.leader.keep_feed(parts.leadership)))
+        self._tasks.append(loop.create_task(parts.housekeeping.keep(parts.leadership)))
         log.info(
             "serves",
             client=f"{host_of(config.listen)}:{self.client_port}",

@@ -26,6 +26,7 @@ from service.leader.phases import Leadership
 from service.leader.proposer import Proposer
 from service.leader.roles import Phase, Roles
 from service.leader.waiters import Waiters
+from service.queue.life_cycle import EventKind
 from service.queue.tubes.statistics import TubeStatistics
 from service.state_machine import QueueMachine
 
@@ -227,8 +228,8 @@ class NodeCollector(Collector):
         for counts in counted[:TUBES_MAX]:
             for state, number in counts.states.items():
                 tasks.add_metric((counts.tube, state.name.lower()), number)
-            for kind, number in counts.calls.items():
-                if number:
+            for kind in EventKind:
+                if number := counts.calls.by_kind[kind]:
                     calls.add_metric((counts.tube, kind.name.lower()), number)
             held.add_metric((counts.tube,), counts.payload_bytes)
             since_ms = counts.oldest_ready_ms

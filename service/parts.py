@@ -19,8 +19,10 @@ from service.config import Config
 from service.disk import DiskWatch
 from service.joining import Place
 from service.leader.board import QueueBoard
+from service.leader.call_notes import CallNotes
 from service.leader.clock import ClusterClock
 from service.leader.duties import Leader, LeaderSettings
+from service.leader.housekeeping import Housekeeping
 from service.leader.outcomes import Outcomes
 from service.leader.phases import Leadership
 from service.leader.proposer import Proposer, ProposerLimits
@@ -103,9 +105,10 @@ class Parts:
             self.waiters,
             (self.outcomes, self.rooms),
             self.streams,
-            self.settings,
         )
         self.leadership = Leadership(self.roles, member_id, self.members, self.leader)
+        self.notes = CallNotes(lambda: self.leadership.serves)
+        self.housekeeping = Housekeeping(self.proposer, self.machine, self.notes, self.settings)
         # A timeout is drawn up to double the shortest.
         self.forwarder = Forwarder(self.leadership, 2 * config.election_timeout_ms)
 

@@ -6,7 +6,7 @@ is the concatenation of its fields, so the spec is one of the parts (bench/codec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -18,13 +18,15 @@ from service.queue.commands import (
     SessionView,
     TaskView,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.statistics import TubeStatistics
+from service.queue.life_cycle import BURIED, DELAYED, HELD, READY, TAKEN, EventKind
+from service.queue.tubes.statistics import Call, Calls, TubeStatistics
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 
 _SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)
 _ID: Final = wire.tag(task_pb2.Task.ID_FIELD_NUMBER, wire.VARINT)
 _TOKEN: Final = wire.tag(task_pb2.Task.TOKEN_FIELD_NUMBER, wire.VARINT)
+_MORTAL: Final = (READY, DELAYED, TAKEN, BURIED, HELD)
+"""States that the end of the time to live may end."""
 SECRET_PREFIX: Final = 8
 """So many characters of a session id are shown to others than its owner."""
 
@@ -136,11 +138,11 @@ def session_message(view: SessionView, *, secret: bool = False) -> session_servi
     )
 
 
-def _calls(
-    by_kind: Mapping[EventKind, int], finished: int
-) -> tube_service_pb2.TubeStatistics.Calls:
+def _calls(counted: Calls) -> tube_service_pb2.TubeStatistics.Calls:
     """Return calls by the names of the contract."""
-    calls = {kind.name: count for kind, count in by_kind.items()}
+    calls = {kind.name: counted.by_kind[kind] for kind in EventKind}
+    noted = {call.name.lower(): counted.noted[call] for call in Call}
+    expired = {f"ttl_{state.name.lower()}": counted.expired[state] for state in _MORTAL}
     return tube_service_pb2.TubeStatistics.Calls(
         put=calls["PUT"],
         take=calls["TAKE"],
@@ -156,7 +158,7 @@ def _calls(
         session_release=calls["SESSION_RELEASE"],
         startup_release=calls["STARTUP_RELEASE"],
         truncate=calls["TRUNCATE"],
-        finished=finished,
+        finished=counted.finished,
         release_all=calls["RELEASE_ALL"],
         move=calls["MOVE"],
         snatch=calls["SNATCH"],
@@ -166,6 +168,8 @@ def _calls(
         update=calls["UPDATE"],
         group_start=calls["GROUP_START"],
         retention=calls["RETENTION_EXPIRED"],
+        **noted,
+        **expired,
     )
 
 
@@ -178,8 +182,8 @@ def statistics_message(
     message = Statistics(
         tube=counts.tube,
         tasks=Statistics.Tasks(**by_state, total=counts.total),
-        calls=_calls(counts.calls, counts.finished),
-        calls_since_start=_calls(counts.fresh_calls, counts.fresh_finished),
+        calls=_calls(counts.calls),
+        calls_since_start=_calls(counts.fresh),
         oldest_ready_ms=counts.oldest_ready_ms,
         payload_bytes=counts.payload_bytes,
         waiting=waiting,
@@ -190,6 +194,7 @@ def statistics_message(
                 from_state=task_pb2.Task.State.ValueType(move.from_state),
                 to_state=task_pb2.Task.State.ValueType(move.to_state),
                 count=move.count,
+                crossing=move.crossing,
             )
     return message
 
@@ -210,7 +215,12 @@ def sum_of(
             for field, count in calls.ListFields():
                 setattr(summed, field.name, getattr(summed, field.name) + count)
         for move in tube.transitions:
-            key = (move.from_state, move.to_state)
+            from_state = move.from_state
+            if move.crossing:
+                if not move.to_state:
+                    continue  # counted where it arrives
+                from_state = task_pb2.Task.TAKEN
+            key = (from_state, move.to_state)
             moves[key] = moves.get(key, 0) + move.count
         total.payload_bytes += tube.payload_bytes
         total.waiting += tube.waiting

@@ -32,7 +32,7 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
     reading = Reading(parts.machine, parts.node.read_index, parts.leadership.silence_ms)
     return (
         _tasks(parts, mutations, reading),
-        TubeApi(mutations, reading, parts.waiters).servicer(),
+        TubeApi(mutations, reading, parts.waiters, parts.notes).servicer(),
         SessionApi(mutations, reading).servicer(),
         GroupApi(mutations, reading).servicer(),
         ScheduleApi(mutations, reading, parts.clock.now_ms).servicer(),
@@ -59,6 +59,7 @@ def _tasks(parts: Parts, mutations: Mutations, reading: Reading) -> Servicer:
         reading,
         known,
         parts.waiters,
+        parts.notes,
         parts.disk,
         OutcomeApi(reading, parts.outcomes, parts.rooms, parts.forwarder),
         TaskSettings(parts.config.payload_bytes_max, parts.settings),

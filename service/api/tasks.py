@@ -26,6 +26,7 @@ from service.api.waiting import WaitingTake, wait_seconds
 from service.codec import Recorded, record_own
 from service.disk import DiskWatch
 from service.forms.selection import selector_of
+from service.leader.call_notes import CallNotes
 from service.leader.proposal import Outcome
 from service.leader.waiters import Waiters, is_pattern, matcher
 from service.queue.commands import (
@@ -104,12 +105,13 @@ def take_answer(outcome: Outcome, *, payload_omit: bool) -> bytes:
 class TaskApi:
     """The handlers of TaskService that answer one request with one response."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that it joins
         self,
         mutations: Mutations,
         reading: Reading,
         known: Known,
         waiters: Waiters,
+        notes: CallNotes,
         disk: DiskWatch,
         outcomes: OutcomeApi,
         settings: TaskSettings,
@@ -118,6 +120,7 @@ class TaskApi:
         self._reading = reading
         self._known = known
         self._waiters = waiters
+        self._notes = notes
         self._proposer = mutations.proposer
         self._disk = disk
         self._outcomes = outcomes
@@ -223,6 +226,8 @@ class TaskApi:
         outcome = await self._take_at_once(call, taker, wait)
         if outcome is None:
             outcome = await self._wait(taker, wait)
+        if not result_of(outcome, TakeResult).tasks:
+            self._notes.took_in_vain(self._existing(taker.sources))
         return take_answer(outcome, payload_omit=request.payload_omit)
 
     async def _take_at_once(
@@ -317,6 +322,7 @@ class TaskApi:
                 answer.errors.add(item=item, error=error_message(one))
             else:
                 shown.append(one)
+        self._notes.looked_at(request.tube, len(shown), payload_omit=request.payload_omit)
         return answer.SerializeToString() + _show(shown, payload_omit=request.payload_omit)
 
     async def list_tasks(self, call: Call[pb.ListTasksRequest]) -> bytes:

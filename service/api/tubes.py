@@ -21,6 +21,7 @@ from service.api.tube_checks import (
     check_update_tube,
 )
 from service.codec import record_own
+from service.leader.call_notes import CallNotes
 from service.leader.proposal import Outcome
 from service.leader.waiters import Waiters, matcher
 from service.limits import PAGE_SIZE_MAX
@@ -42,10 +43,13 @@ def _chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
 class TubeApi:
     """The handlers of TubeService."""
 
-    def __init__(self, mutations: Mutations, reading: Reading, waiters: Waiters) -> None:
+    def __init__(
+        self, mutations: Mutations, reading: Reading, waiters: Waiters, notes: CallNotes
+    ) -> None:
         self._mutations = mutations
         self._reading = reading
         self._waiters = waiters
+        self._notes = notes
 
     def servicer(self) -> Servicer:
         """Return the methods of the service."""
@@ -172,6 +176,8 @@ class TubeApi:
             )
             for counts in queue.statistics(names)
         ]
+        for one in shown:
+            self._notes.add_to(one)
         return pb.GetStatisticsResponse(
             tubes=shown,
             total=sum_of(shown),

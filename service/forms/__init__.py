@@ -25,6 +25,7 @@ from service.forms.sessions import (
     ATTACH_SESSION,
     CLOSE_SESSION,
     KEEP_SESSIONS,
+    NOTE_CALLS,
     OPEN_SESSION,
     STARTUP,
     TRIM_FEED,
@@ -75,6 +76,7 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     RUN_SCHEDULE.number: RUN_SCHEDULE.decode,
     STARTUP.number: STARTUP.decode,
     TRIM_FEED.number: TRIM_FEED.decode,
+    NOTE_CALLS.number: NOTE_CALLS.decode,
 }
 """How to make a command from its bytes and its hash, by number."""
 
@@ -95,6 +97,7 @@ __all__ = [
     "DROP_TUBE",
     "KEEP_SESSIONS",
     "KICK",
+    "NOTE_CALLS",
     "OPEN_SESSION",
     "OPTION_NAMES",
     "PUT",

@@ -48,6 +48,15 @@ def _trim_feed(message: log_pb2.TrimFeed, _raw: bytes, _hash: int) -> core.TrimF
     return core.TrimFeed(dict(message.low_seq))
 
 
+def _note_calls(message: log_pb2.NoteCalls, _raw: bytes, _hash: int) -> core.NoteCalls:
+    return core.NoteCalls(
+        [
+            core.NotedCalls(one.tube, one.take_timeouts, one.peeks, one.metas)
+            for one in message.tubes
+        ]
+    )
+
+
 OPEN_SESSION: Final = Form(IN_LOG.OPEN_SESSION_FIELD_NUMBER, log_pb2.OpenSession, _open_session)
 KEEP_SESSIONS: Final = Form(
     IN_LOG.KEEP_SESSIONS_FIELD_NUMBER, session_service_pb2.KeepSessionsRequest, _keep_sessions
@@ -60,3 +69,4 @@ ATTACH_SESSION: Final = Form(
 )
 STARTUP: Final = Form(IN_LOG.STARTUP_FIELD_NUMBER, log_pb2.Startup, _startup)
 TRIM_FEED: Final = Form(IN_LOG.TRIM_FEED_FIELD_NUMBER, log_pb2.TrimFeed, _trim_feed)
+NOTE_CALLS: Final = Form(IN_LOG.NOTE_CALLS_FIELD_NUMBER, log_pb2.NoteCalls, _note_calls)

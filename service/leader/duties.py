@@ -1,14 +1,11 @@
-"""Do what a leader does beside answering calls: begin, end, keep the feed in bounds."""
+"""Begin and end leaderships, and tell those who wait."""
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
-
-import structlog
+from typing import Protocol
 
 from replication.core.types import MemberId
 from service import forms
@@ -16,18 +13,12 @@ from service.api.subscribe import Streams
 from service.api.waiting import WaitingTake
 from service.codec import record_own
 from service.leader.phases import Leadership
-from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
 from service.leader.proposer import Proposer
 from service.leader.roles import Phase
 from service.leader.waiters import Waiters
-from service.settings import SettingsInForce
 from service.state_machine import QueueMachine
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import error_pb2
-
-log: Final = structlog.get_logger(__name__)
-
-RETENTION_CHECK_MS: Final = 10_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,10 +48,8 @@ class Leader:
         waiters: Waiters,
         waits: Sequence[Wait],
         streams: Streams,
-        in_force: SettingsInForce,
     ) -> None:
         self._settings = settings
-        self._in_force = in_force
         self._proposer = proposer
         self._machine = machine
         self._waiters = waiters
@@ -97,23 +86,3 @@ class Leader:
         """React to a change of phase."""
         if phase is Phase.ENDING:
             self.send_away(leadership)
-
-    async def keep_feed(self, leadership: Leadership) -> None:
-        """Remove old events from the feed, for as long as the process runs."""
-        while True:
-            await asyncio.sleep(RETENTION_CHECK_MS / 1000)
-            if leadership.serves:
-                await self._trim_feed()
-
-    async def _trim_feed(self) -> None:
-        queue = self._machine.queue
-        low_seq = queue.feed.retention_due(
-            queue.now_ms, self._in_force.feed_retention_ms, self._in_force.feed_bytes_max
-        )
-        if not low_seq:
-            return
-        try:
-            message = log_pb2.TrimFeed(low_seq=dict(low_seq))
-            await self._proposer.submit(record_own(forms.TRIM_FEED, message))
-        except (NotProposed, OutcomeUnknown, Overloaded) as error:
-            log.info("the feed is trimmed later", reason=str(error))

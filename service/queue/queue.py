@@ -40,6 +40,7 @@ from service.queue.commands import (
     GroupResult,
     KeepSessions,
     Kick,
+    NoteCalls,
     OpenSession,
     Put,
     PutResult,
@@ -96,6 +97,7 @@ from service.queue.sessions.operations import (
     attach_session,
     close_session,
     keep_sessions,
+    note_calls,
     open_session,
     startup,
 )
@@ -187,13 +189,17 @@ class Queue(Readers):
         return next_deadline_ms(self._ledger)
 
 
+_WITHOUT_REQUEST_ID = (KeepSessions, AttachSession, Startup, TrimFeed, NoteCalls, RunSchedule)
+"""Commands whose repetition does no harm, or that only the leader proposes."""
+
+
 def _answer(ledger: Ledger, command: Command) -> Result:
     """Do a command, unless its request id tells that it is a repetition.
 
     Refused commands and takes that found nothing had no effect, so they are not remembered: a
     producer that was told to wait for room may ask again with the same id.
     """
-    if isinstance(command, (KeepSessions, AttachSession, Startup, TrimFeed, RunSchedule)):
+    if isinstance(command, _WITHOUT_REQUEST_ID):
         return _do(ledger, command)
     request_id = command.request_id
     if not request_id:
@@ -279,6 +285,8 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return startup(ledger, command)
         case TrimFeed():
             return CountResult(ledger.feed.trim(command.low_seq))
+        case NoteCalls():
+            return note_calls(ledger, command)
         case _:
             assert_never(command)
 

@@ -386,7 +386,7 @@ async def test_old_events_are_removed_and_readers_are_told(tmp_path):
         for _ in range(3):
             await put(node, *[b""] * 10_000)
             node.server.machine.collect()
-        await node.server.parts.leader._trim_feed()
+        await node.server.parts.housekeeping.trim_feed()
         (part,) = node.queue.feed.views()
         assert 0 < part.low_seq < part.high_seq
         reading = node.feed.ReadChanges(feed_service_pb2.ReadChangesRequest())

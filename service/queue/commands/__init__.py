@@ -37,6 +37,8 @@ from service.queue.commands.intervention import (
     UpdateTasks,
 )
 from service.queue.commands.leadership import (
+    NoteCalls,
+    NotedCalls,
     Startup,
     StartupResult,
     TrimFeed,
@@ -173,6 +175,7 @@ Command: TypeAlias = (
     | RunSchedule
     | Startup
     | TrimFeed
+    | NoteCalls
 )
 
 Result: TypeAlias = (
@@ -239,6 +242,8 @@ __all__ = [
     "KeepSessions",
     "Kick",
     "NewTask",
+    "NoteCalls",
+    "NotedCalls",
     "OnAck",
     "OnConflict",
     "OpenSession",

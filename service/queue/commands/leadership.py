@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from service.queue.values import value
 
@@ -26,6 +26,26 @@ class TrimFeed:
     """Remove the events below the given sequence numbers, by partition. Answer: ``CountResult``."""
 
     low_seq: Mapping[int, int]
+
+
+@value
+class NotedCalls:
+    """Calls about one tube that change nothing: takes in vain, and tasks that were looked at.
+
+    ``peeks`` with their payloads, ``metas`` without.
+    """
+
+    tube: str
+    take_timeouts: int = 0
+    peeks: int = 0
+    metas: int = 0
+
+
+@value
+class NoteCalls:
+    """Count what the leader has seen since it last told. Answer: ``CountResult``."""
+
+    tubes: Sequence[NotedCalls]
 
 
 @value

@@ -24,6 +24,7 @@ from service.queue.ledger import BY_TUBE
 from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
 from service.queue.tasks.endings import end
 from service.queue.tasks.updating import unsuitable_update, update_task
+from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,6 +123,7 @@ def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
     """Finish one task that is kept, or whose ending matters to others."""
     retain_until_ms = 0
     if state is not GONE:
+        task.tube.counters.note(Call.DONE)
         retain_until_ms = shown(after(ledger.now_ms, _retain_ms(task.tube, settlement)))
         if settlement.update is not None:
             update_task(ledger, task, settlement.update)

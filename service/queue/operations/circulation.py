@@ -22,6 +22,7 @@ from service.queue.refusals import delay_unsuitable, wrong_state
 from service.queue.tasks.endings import bury as bury_task
 from service.queue.tasks.endings import end
 from service.queue.tasks.updating import unsuitable_update, update_task
+from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -48,6 +49,7 @@ def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
             return refusal
         ledger.leave_order(task)
         _kick(ledger, task, command)
+        tube.counters.note(Call.DIG)
         return True
 
     return change_each(ledger, tube, command.selector, (BURIED,), change)

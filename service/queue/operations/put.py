@@ -25,6 +25,7 @@ from service.queue.refusals import at_item
 from service.queue.tasks.task import Task
 from service.queue.tasks.terms import terms_of
 from service.queue.tubes.profiles import suitable_task
+from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,6 +182,9 @@ def _store(
     ledger.touch_tube(tube)
     tube.counters.count(PUT, GONE, READY, task_id - first_id - delayed, payload_bytes)
     tube.counters.count(PUT, GONE, DELAYED, delayed - held)
+    if has_wishes:
+        urgent = sum(new.position is Position.FRONT for new in new_tasks)
+        tube.counters.note(Call.URGENT, urgent)
     if held:
         tube.counters.count(PUT, GONE, HELD, held)
     return range(first_id, task_id)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from service.queue.commands import Position, Release, TtlPolicy
 from service.queue.instants import after, lengthened, postponed
 from service.queue.life_cycle import DELAYED, READY
+from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -32,6 +33,8 @@ def put_back(
     delay_ms = max(delay_ms, 0)
     renew_ttl(ledger, task, wish, delay_ms)
     position = wish.position
+    if position is Position.BACK:
+        task.tube.counters.note(Call.REQUEUE)
     if position is Position.BACK or (position is Position.FRONT and delay_ms == 0):
         task.order = (task.tube.lane(position), *task.order[1:])
     if delay_ms > 0:

@@ -11,6 +11,7 @@ from service.queue.commands import (
     ItemRefusal,
     KeepResult,
     KeepSessions,
+    NoteCalls,
     OpenSession,
     Reason,
     Refusal,
@@ -25,6 +26,7 @@ from service.queue.operations.releasing import come_back
 from service.queue.operations.retrying import SESSION_LOST, hand_back
 from service.queue.sessions.session import Session
 from service.queue.settings import session_ttr_ms
+from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -71,6 +73,7 @@ def keep_sessions(ledger: Ledger, command: KeepSessions) -> KeepResult:
             refused.append(ItemRefusal(item, session))
             continue
         if not session.attached:
+            session.orphaned = False
             # A grace after a change of leader may be longer than the time to run: never shorten it.
             session.expires_ms = max(session.expires_ms, after(ledger.now_ms, session.ttr_ms))
             ledger.set_session_timer(session)
@@ -85,6 +88,7 @@ def attach_session(ledger: Ledger, command: AttachSession) -> KeepResult:
         return KeepResult([], [ItemRefusal(0, session)])
     if command.attached:
         session.attached = True
+        session.orphaned = False
         session.expires_ms = NEVER_MS
         ledger.set_session_timer(session)
     elif session.attached:
@@ -102,21 +106,40 @@ def close_session(ledger: Ledger, command: CloseSession) -> CountResult | Refusa
     session = ledger.session(command.session_id)
     if isinstance(session, Refusal):
         return session
+    session.orphaned = False
     return CountResult(end_session(ledger, session, uncounted=command.uncounted))
 
 
 def end_session(ledger: Ledger, session: Session, *, uncounted: bool = False) -> int:
-    """Release what a session holds, in order of the takes, and forget it; return how many."""
+    """Release what a session holds, in order of the takes, and forget it; return how many.
+
+    One whose consumers have not come back to a new leader ends because of the change.
+    """
+    kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
     tasks = list(session.held.values())
     for task in tasks:
         if uncounted:
-            come_back(ledger, task, EventKind.SESSION_RELEASE)
+            come_back(ledger, task, kind)
             task.attempt -= 1
         else:
-            hand_back(ledger, task, EventKind.SESSION_RELEASE, SESSION_LOST)
+            hand_back(ledger, task, kind, SESSION_LOST)
     assert not session.held
     ledger.remove_session(session)
     return len(tasks)
+
+
+def note_calls(ledger: Ledger, command: NoteCalls) -> CountResult:
+    """Count what the leader has seen since it last told; tubes that are gone count no more."""
+    known = 0
+    for one in command.tubes:
+        tube = ledger.tubes.get(one.tube)
+        if tube is not None:
+            ledger.touch_tube(tube)
+            tube.counters.note(Call.TAKE_TIMEOUT, one.take_timeouts)
+            tube.counters.note(Call.PEEK, one.peeks)
+            tube.counters.note(Call.META, one.metas)
+            known += 1
+    return CountResult(known)
 
 
 def startup(ledger: Ledger, command: Startup) -> StartupResult:
@@ -133,6 +156,7 @@ def startup(ledger: Ledger, command: Startup) -> StartupResult:
     failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
     for session in ledger.sessions.values():
         session.attached = False
+        session.orphaned = True
         grace_ms = max(session.ttr_ms, failover_grace_ms)
         session.expires_ms = after(ledger.now_ms, grace_ms)
         ledger.set_session_timer(session)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LABEL_CHARACTERS: Final = 8
 """So much of a session's id is shown in events; the whole is a secret."""
 
-_record = Struct(">Q?qqqqHH")
+_record = Struct(">Q??qqqqHH")
 _OWN_TTR = -1
 
 
@@ -37,6 +37,7 @@ class Session:
         "label",
         "name",
         "number",
+        "orphaned",
         "timer",
         "ttr_ms",
         "written",
@@ -51,6 +52,8 @@ class Session:
         self.ttr_ms = ttr_ms
         self.created_ms = now_ms
         self.attached = True
+        self.orphaned = False
+        """The leader has changed, and nobody has been heard of since."""
         self.expires_ms = NEVER_MS
         self.default_ttr_ms: int | None = None
         """What ``ttr_ms`` is where the cluster's settings say nothing; None: it has its own."""
@@ -87,6 +90,7 @@ class Session:
         head = _record.pack(
             self.number,
             self.attached,
+            self.orphaned,
             self.ttr_ms,
             _OWN_TTR if self.default_ttr_ms is None else self.default_ttr_ms,
             self.expires_ms,
@@ -102,6 +106,7 @@ def read_session(record: bytes) -> Session:
     (
         number,
         attached,
+        orphaned,
         ttr_ms,
         default_ttr_ms,
         expires_ms,
@@ -114,6 +119,7 @@ def read_session(record: bytes) -> Session:
     name = record[id_end : id_end + name_bytes].decode()
     session = Session(number, session_id, name, ttr_ms, created_ms)
     session.attached = attached
+    session.orphaned = orphaned
     session.default_ttr_ms = None if default_ttr_ms == _OWN_TTR else default_ttr_ms
     session.expires_ms = expires_ms
     session.timer = session.due()

@@ -41,6 +41,8 @@ def end(
     if task.state in FINISHED:
         ledger.move(task, kind, state, reason)
         return
+    if outcome is Outcome.EXPIRED:
+        task.tube.counters.expired[task.state] += 1
     if state is not GONE or task.extras.group:
         task.extras = replace(task.extras, outcome=outcome)
     watcher = ledger.watcher

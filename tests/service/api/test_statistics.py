@@ -1,6 +1,7 @@
 """What the service tells about itself: counts, transitions, ages, lists, its version."""
 
 from service.api.cluster import server_version
+from service.queue.tubes.statistics import Call
 from taskraft.v1 import (
     cluster_service_pb2,
     session_service_pb2,
@@ -89,3 +90,55 @@ async def test_a_node_tells_its_version_and_limits(node):
     info = await node.cluster.GetServerInfo(cluster_service_pb2.GetServerInfoRequest())
     assert info.version == server_version()
     assert info.limits["take_tasks_max"] == 1_000
+
+
+async def test_looks_and_takes_in_vain_are_counted_and_told_to_the_log(node):
+    await create(node, "mail")
+    await create(node, "fax")
+    await put(node, b"1", b"2", tube="mail")
+    selector = task_pb2.TaskSelector(ids=[1, 2, 99])
+    get = pb.GetTasksRequest(tube="mail", selector=selector)
+    await node.tasks.GetTasks(get)
+    get.payload_omit = True
+    await node.tasks.GetTasks(get)
+    await take(node, "fax")
+    await take(node, "fax", wait_ms=1)
+    before = await looks(node)
+    assert before == {"mail": (0, 2, 2), "fax": (2, 0, 0), "": (2, 2, 2)}
+    await node.server.parts.housekeeping.tell_calls()
+    assert await looks(node) == before, "what was told is not counted twice"
+    (mail,) = node.queue.statistics(["mail"])
+    assert mail.calls.noted[Call.PEEK] == 2
+    (again,) = (await statistics(node, "mail")).tubes
+    assert again.calls_since_start.peek == again.calls.peek == 2
+
+
+async def looks(node):
+    answer = await statistics(node)
+    shown = (*answer.tubes, answer.total)
+    return {one.tube: (one.calls.take_timeout, one.calls.peek, one.calls.meta) for one in shown}
+
+
+async def test_a_task_that_crosses_tubes_is_counted_as_crossing_but_not_in_total(node):
+    await create(node, "mail")
+    await create(node, "fax")
+    await put(node, b"1", tube="mail")
+    (task,) = (await take(node, "mail")).tasks
+    release = pb.Settlement.Release(move_to="fax")
+    settlement = pb.Settlement(tokens=[task.token], release=release)
+    await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[settlement]))
+    answer = await statistics(node)
+    fax, mail = answer.tubes
+    void = State.STATE_UNSPECIFIED
+    crossing = [
+        (one.tube, move.from_state, move.to_state, move.count)
+        for one in (fax, mail, answer.total)
+        for move in one.transitions
+        if move.crossing
+    ]
+    assert crossing == [("fax", void, State.READY, 1), ("mail", State.TAKEN, void, 1)]
+    assert moves(answer.total) == {
+        (void, State.READY): 1,
+        (State.READY, State.TAKEN): 1,
+        (State.TAKEN, State.READY): 1,
+    }

@@ -6,6 +6,7 @@ import pytest
 
 from service.api.tasks import TaskApi, TaskSettings
 from service.api.waiting import WaitingTake
+from service.leader.call_notes import CallNotes
 from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
 from service.leader.waiters import Waiters
 from service.queue import commands as core
@@ -34,7 +35,16 @@ class Bench:
         self.given_back = []
         self.waiters = Waiters(Board(a=3))
         settings = TaskSettings(1024, None)
-        self.api = TaskApi(Mutations(), Reading(), None, self.waiters, None, None, settings)
+        self.api = TaskApi(
+            Mutations(),
+            Reading(),
+            None,
+            self.waiters,
+            CallNotes(lambda: False),
+            None,
+            None,
+            settings,
+        )
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(request, 0, self.given_back.extend)
 

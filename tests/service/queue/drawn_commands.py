@@ -27,6 +27,8 @@ from service.queue.commands import (
     KeepSessions,
     Kick,
     NewTask,
+    NoteCalls,
+    NotedCalls,
     OnAck,
     OnConflict,
     OpenSession,
@@ -270,6 +272,7 @@ COMMANDS = st.one_of(
     st.builds(DropTube, st.just("temp"), st.booleans()),
     st.builds(CreateTube, st.just("temp"), st.just(TubeKind.FIFOTTL), st.just(TubeOptions())),
     st.builds(Startup, st.just(1), st.sampled_from((0, 50))),
+    st.builds(lambda tube: NoteCalls([NotedCalls(tube, 1, 2, 3)]), TUBES),
 )
 
 

@@ -22,6 +22,7 @@ from service.queue.commands.filter import (
     StateIs,
 )
 from service.queue.life_cycle import EventKind
+from service.queue.tubes.statistics import Call
 from tests.service.queue.naive_sessions import NEVER, later, longer
 from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
@@ -105,7 +106,12 @@ class NaiveCirculation:
             for task in buried[: command.count]:
                 kick(task)
             return CountResult(min(len(buried), command.count))
-        return self.chosen(command, (State.BURIED,), kick, unfit=unfit)
+
+        def dig(task):
+            kick(task)
+            self.note(task, Call.DIG)
+
+        return self.chosen(command, (State.BURIED,), dig, unfit=unfit)
 
     def do_bury(self, command: Bury):
         def bury(task):

@@ -24,7 +24,9 @@ from service.queue.commands import (
     TtlScope,
 )
 from service.queue.life_cycle import EventKind
+from service.queue.tubes.statistics import Call
 from tests.service.queue.naive_circulation import NaiveCirculation
+from tests.service.queue.naive_counting import NaiveCounting
 from tests.service.queue.naive_intervention import NaiveIntervention
 from tests.service.queue.naive_keys import NaiveKeys
 from tests.service.queue.naive_rates import NaiveRates
@@ -38,6 +40,7 @@ REPLACE = OnConflict.REPLACE_IF_WAITING
 
 
 class NaiveQueue(
+    NaiveCounting,
     NaiveTubes,
     NaiveSessions,
     NaiveSettling,
@@ -154,6 +157,7 @@ class NaiveQueue(
         self.settle_turns(task["tube"])
 
     def event(self, task, kind, state, label, reason):
+        self.count(task, kind, state)
         self.events.append(
             (
                 self.index,
@@ -301,12 +305,15 @@ class NaiveQueue(
             "progress": None,
             "times_buried": 0,
             "cancelled": False,
+            "crosses": False,
             **terms,
         }
         tube["next"] += 1
         self.tasks.append(task)
         if new.unique_key:
             tube["keys"][new.unique_key] = task["id"]
+        if new.position is Position.FRONT:
+            self.note(task, Call.URGENT)
         self.move(task, EventKind.PUT, State.DELAYED if delay > 0 else State.READY)
         if delay > 0:
             task["visible_at"] = later(self.now, delay)

@@ -15,6 +15,7 @@ from service.queue.commands import (
     TtlScope,
 )
 from service.queue.life_cycle import EventKind
+from service.queue.tubes.statistics import Call
 from tests.service.queue.naive_sessions import NEVER, later, longer
 from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
@@ -67,6 +68,8 @@ class NaiveRetrying:
 
     def put_back(self, task, kind, release, delay, reason):
         self.renew(task, release, delay)
+        if release.position is Position.BACK:
+            self.note(task, Call.REQUEUE)
         if release.position is Position.BACK or (release.position is Position.FRONT and delay == 0):
             task["lane"] = self.lane(task["tube"], release.position)
         self.move(task, kind, State.DELAYED if delay > 0 else State.READY, reason)
@@ -135,6 +138,7 @@ class NaiveRetrying:
             "lease_until": NEVER,
             "session": None,
             "progress": None,
+            "crosses": True,
         }
         if cause:
             copy.update(ttl=options.ttl_ms, ttr=options.ttr_ms, retry=None)
@@ -142,10 +146,12 @@ class NaiveRetrying:
         elif plain:
             copy.update(ttl=FOREVER_MS, ttr=FOREVER_MS, expire_at=NEVER)
         target["next"] += 1
+        task["crosses"] = True
         old = f"{task['tube']['name']}/{task['id']}"
         self.move(task, cause or EventKind.MOVE, State.GONE, f"{target['name']}/{copy['id']}")
         self.tasks.append(copy)
         self.move(copy, EventKind.MOVE, State.DELAYED if delay > 0 else State.READY, old)
+        copy["crosses"] = False
         copy["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
 
     def update(self, task, update):

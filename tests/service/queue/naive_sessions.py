@@ -63,6 +63,7 @@ class NaiveSessions:
                 "default_ttr": command.ttr_ms if command.as_settings else None,
                 "created": self.now,
                 "attached": attached,
+                "orphaned": False,
                 "expires": NEVER if attached else later(self.now, ttr),
             }
             self.sessions.append(session)
@@ -83,6 +84,7 @@ class NaiveSessions:
                 refused.append((item, Reason.SESSION_NOT_FOUND))
                 continue
             if not session["attached"]:
+                session["orphaned"] = False
                 session["expires"] = max(session["expires"], later(self.now, session["ttr"]))
             kept.append(self.session_view(session))
         return KeepResult(kept, refused)
@@ -92,7 +94,7 @@ class NaiveSessions:
         if not session:
             return KeepResult([], [(0, Reason.SESSION_NOT_FOUND)])
         if command.attached:
-            session.update(attached=True, expires=NEVER)
+            session.update(attached=True, orphaned=False, expires=NEVER)
         elif session["attached"]:
             session.update(attached=False, expires=later(self.now, session["ttr"]))
             if session["ttr"] == 0:
@@ -104,17 +106,19 @@ class NaiveSessions:
         session = self.session(command.session_id)
         if not session:
             return Reason.SESSION_NOT_FOUND
+        session["orphaned"] = False
         return CountResult(self.end(session, uncounted=command.uncounted))
 
     def end(self, session, *, uncounted=False):
         held = self.held(session)
+        kind = EventKind.STARTUP_RELEASE if session["orphaned"] else EventKind.SESSION_RELEASE
         for task in held:
             if uncounted:
-                self.come_back(task, EventKind.SESSION_RELEASE)
+                self.come_back(task, kind)
                 task["attempt"] -= 1
             else:
                 text = "the session that held the task ended"
-                self.lose(task, EventKind.SESSION_RELEASE, "SESSION_ENDED", text)
+                self.lose(task, kind, "SESSION_ENDED", text)
         self.sessions.remove(session)
         return len(held)
 
@@ -123,5 +127,5 @@ class NaiveSessions:
         failover = command.failover_grace_ms if configured is None else configured
         for session in self.sessions:
             grace = max(session["ttr"], failover)
-            session.update(attached=False, expires=later(self.now, grace))
+            session.update(attached=False, orphaned=True, expires=later(self.now, grace))
         return StartupResult(0)

@@ -23,6 +23,7 @@ from service.queue.commands import (
     TtlScope,
 )
 from service.queue.life_cycle import EventKind
+from service.queue.tubes.statistics import Call
 from tests.service.queue.naive_sessions import NEVER, later, longer
 from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
@@ -125,6 +126,7 @@ class NaiveSettling:
         if state is not State.GONE:
             retain = options.retain_ms if ack.retain_ms is None else ack.retain_ms
             self.update(task, ack.update)
+            self.note(task, Call.DONE)
             task["retain_until"] = later(self.now, retain)
             task["failure"] = None
             task["result"], task["result_type"] = ack.result, ack.result_content_type

@@ -22,6 +22,7 @@ from service.queue.commands import (
 )
 from service.queue.life_cycle import EventKind
 from service.queue.tubes.profiles import PROFILES, defaults_of
+from tests.service.queue.naive_counting import Counts
 from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
 LENIENT = "tarantool"
@@ -45,6 +46,7 @@ class NaiveTubes:
         )
         tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
         tube["keys"] = {}
+        tube["counts"] = Counts()
         tube.update(front=0, time=0, turns={}, takes=[], rate_due=None, share=0)
         rules = PROFILES[command.profile]
         tube["defaults"] = defaults_of(rules, command.kind)
@@ -71,6 +73,7 @@ class NaiveTubes:
         tube = self.tube(command.name)
         if not tube:
             return Reason.TUBE_NOT_FOUND
+        self.count_truncated(tube)
         count = self.clear(tube)
         if count:
             self.numbers += 1

@@ -14,8 +14,9 @@ other are one entry of the log:
 Policies and changes of tasks: see ``scenario_policies.py``; what is done to chosen tasks:
 ``scenario_chosen.py``.
 
-Words after the time that ask and change nothing: ``show TUBE``, ``task TUBE ID``, ``sessions``,
-``events`` (since they were last asked for), ``deadline``. They are answered in their place.
+Words after the time that ask and change nothing: ``show TUBE``, ``moves TUBE``, ``task TUBE ID``,
+``sessions``, ``events`` (since they were last asked for), ``deadline``. They are answered in their
+place.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from service.queue.commands import (
     KeepResult,
     KeepSessions,
     NewTask,
+    NoteCalls,
+    NotedCalls,
     OpenSession,
     Position,
     Put,
@@ -62,6 +65,7 @@ from service.queue.commands import (
 )
 from service.queue.life_cycle import EventKind
 from service.queue.tubes.profiles import PROFILES, defaults_of
+from service.queue.tubes.statistics import Call
 from tests.service.queue import scenario_above as above
 from tests.service.queue import scenario_changing as changing
 from tests.service.queue import scenario_chosen as chosen
@@ -75,7 +79,16 @@ from tests.service.queue.scenario_policies import (
     update,
 )
 
-QUESTIONS = ("show", "task", "sessions", "events", "deadline", *above.QUESTIONS, *chosen.QUESTIONS)
+QUESTIONS = (
+    "show",
+    "moves",
+    "task",
+    "sessions",
+    "events",
+    "deadline",
+    *above.QUESTIONS,
+    *chosen.QUESTIONS,
+)
 FLAGS = (
     "front",
     "back",
@@ -137,9 +150,10 @@ class Player:
         if word == "show":
             (counts,) = self.queue.statistics([rest[0]])
             states = [f"{state.name.lower()} {n}" for state, n in counts.states.items() if n]
-            calls = [f"{kind.name.lower()} {n}" for kind, n in counts.calls.items() if n]
-            extra = [f"finished {counts.finished}"] if counts.finished else []
-            return [", ".join(states) or "empty", "calls: " + ", ".join(calls + extra)]
+            return [", ".join(states) or "empty", "calls: " + ", ".join(called(counts.calls))]
+        if word == "moves":
+            (counts,) = self.queue.statistics([rest[0]])
+            return [", ".join(map(transition, counts.transitions)) or "none"]
         if word == "task":
             (view,) = self.queue.get_tasks(rest[0], [int(rest[1])])
             return ["gone" if view is None else whole(view)]
@@ -168,6 +182,24 @@ class Player:
             f" attempt {event.attempt}" + word(event.session, "by") + word(event.reason, "because")
             for event in fresh
         ] or ["none"]
+
+
+def called(calls):
+    """Return the counts that are not 0."""
+    counts = {kind.name: calls.by_kind[kind] for kind in EventKind}
+    counts |= {call.name: calls.noted[call] for call in Call}
+    counts |= {f"ttl_{state.name}": calls.expired[state] for state in State}
+    counts["finished"] = calls.finished
+    return [f"{name.lower()} {count}" for name, count in counts.items() if count]
+
+
+def transition(move):
+    """Return a transition in the letters of xqueue: X is nothing, S another tube."""
+    void = "S" if move.crossing else "X"
+    places = [
+        void if state is State.GONE else state.name for state in (move.from_state, move.to_state)
+    ]
+    return f"{'-'.join(places)} {move.count}"
 
 
 def asks(line):
@@ -240,6 +272,9 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
             return CloseSession(target, "uncounted" in found)
         case "startup":
             return Startup(1, int(found["grace"]))
+        case "note":
+            counts = (int(found.get(name, 0)) for name in ("timeouts", "peeks", "metas"))
+            return NoteCalls([NotedCalls(target, *counts)])
         case "configure" | "update-tube":
             return changing.command(word, target, found)
         case _:

@@ -30,6 +30,7 @@ from service.queue.queue import Queue
 from service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.drawn_commands import PASSED, any_command
 from tests.service.queue.memory_store import MemoryStore
+from tests.service.queue.naive_counting import shown
 from tests.service.queue.naive_queue import NaiveQueue
 
 LIMITS = Limits(
@@ -207,6 +208,7 @@ class QueueMachine(RuleBasedStateMachine):
             (statistics,) = self.queue.statistics([name])
             for state, count in statistics.states.items():
                 assert count == sum(view.state is state for view in views)
+            assert shown(statistics) == tube["counts"].shown()
             assert statistics.payload_bytes == sum(len(view.body) for view in views)
             takeable = min(len(self.model.offers(tube)), self.model.takeable(tube))
             assert self.queue.has_ready(name) == (takeable > 0)

@@ -20,9 +20,9 @@ PUT = EventKind.PUT
 def counts(queue):
     (statistics,) = queue.statistics(["mail"])
     return (
-        statistics.calls[PUT],
-        statistics.fresh_calls[PUT],
-        queue.total_statistics().fresh_calls[PUT],
+        statistics.calls.by_kind[PUT],
+        statistics.fresh.by_kind[PUT],
+        queue.total_statistics().fresh.by_kind[PUT],
     )
 
 

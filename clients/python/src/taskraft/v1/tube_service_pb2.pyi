@@ -920,6 +920,18 @@ class TubeStatistics(_message.Message):
         UPDATE_FIELD_NUMBER: _builtins.int
         GROUP_START_FIELD_NUMBER: _builtins.int
         RETENTION_FIELD_NUMBER: _builtins.int
+        URGENT_FIELD_NUMBER: _builtins.int
+        REQUEUE_FIELD_NUMBER: _builtins.int
+        DONE_FIELD_NUMBER: _builtins.int
+        DIG_FIELD_NUMBER: _builtins.int
+        TAKE_TIMEOUT_FIELD_NUMBER: _builtins.int
+        PEEK_FIELD_NUMBER: _builtins.int
+        META_FIELD_NUMBER: _builtins.int
+        TTL_READY_FIELD_NUMBER: _builtins.int
+        TTL_DELAYED_FIELD_NUMBER: _builtins.int
+        TTL_TAKEN_FIELD_NUMBER: _builtins.int
+        TTL_BURIED_FIELD_NUMBER: _builtins.int
+        TTL_HELD_FIELD_NUMBER: _builtins.int
         put: _builtins.int
         """Put."""
         take: _builtins.int
@@ -943,9 +955,11 @@ class TubeStatistics(_message.Message):
         delay: _builtins.int
         """Ready after a delay."""
         session_release: _builtins.int
-        """Leases ended with their session."""
+        """Leases ended with their session ("ready by disconnect")."""
         startup_release: _builtins.int
-        """Leases ended because the leader changed."""
+        """Leases ended because nobody came back for their session when the leader had changed or the
+        cluster was started again ("ready by restart").
+        """
         truncate: _builtins.int
         """Removed by Truncate."""
         finished: _builtins.int
@@ -968,6 +982,33 @@ class TubeStatistics(_message.Message):
         """Let go when their group was started."""
         retention: _builtins.int
         """Removed when the time that they were kept was over."""
+        urgent: _builtins.int
+        """Of those put: before all ready tasks (position FRONT)."""
+        requeue: _builtins.int
+        """Of those released: behind all ready tasks (position BACK)."""
+        done: _builtins.int
+        """Of those acknowledged: kept, as DONE or ZOMBIE."""
+        dig: _builtins.int
+        """Of those kicked: chosen ones, by id, key or filter."""
+        take_timeout: _builtins.int
+        """Takes from the tube that found nothing in the time that they waited. These and the next two
+        are told to the log each 10 s: a leader that crashes takes the last of them along. Followers
+        that answer from their own state (LOCAL) do not count.
+        """
+        peek: _builtins.int
+        """Tasks shown by GetTasks."""
+        meta: _builtins.int
+        """Tasks shown by GetTasks without payload."""
+        ttl_ready: _builtins.int
+        """Of those ended by their time to live: ready ones."""
+        ttl_delayed: _builtins.int
+        """Delayed ones."""
+        ttl_taken: _builtins.int
+        """Taken ones."""
+        ttl_buried: _builtins.int
+        """Buried ones."""
+        ttl_held: _builtins.int
+        """Held ones."""
         def __init__(
             self,
             *,
@@ -995,10 +1036,22 @@ class TubeStatistics(_message.Message):
             update: _builtins.int = ...,
             group_start: _builtins.int = ...,
             retention: _builtins.int = ...,
+            urgent: _builtins.int = ...,
+            requeue: _builtins.int = ...,
+            done: _builtins.int = ...,
+            dig: _builtins.int = ...,
+            take_timeout: _builtins.int = ...,
+            peek: _builtins.int = ...,
+            meta: _builtins.int = ...,
+            ttl_ready: _builtins.int = ...,
+            ttl_delayed: _builtins.int = ...,
+            ttl_taken: _builtins.int = ...,
+            ttl_buried: _builtins.int = ...,
+            ttl_held: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "cancel", b"cancel", "delay", b"delay", "delete", b"delete", "finished", b"finished", "group_start", b"group_start", "kick", b"kick", "move", b"move", "put", b"put", "release", b"release", "release_all", b"release_all", "restart", b"restart", "retention", b"retention", "session_release", b"session_release", "snatch", b"snatch", "startup_release", b"startup_release", "switch", b"switch", "take", b"take", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttr", b"ttr", "update", b"update"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "cancel", b"cancel", "delay", b"delay", "delete", b"delete", "dig", b"dig", "done", b"done", "finished", b"finished", "group_start", b"group_start", "kick", b"kick", "meta", b"meta", "move", b"move", "peek", b"peek", "put", b"put", "release", b"release", "release_all", b"release_all", "requeue", b"requeue", "restart", b"restart", "retention", b"retention", "session_release", b"session_release", "snatch", b"snatch", "startup_release", b"startup_release", "switch", b"switch", "take", b"take", "take_timeout", b"take_timeout", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttl_buried", b"ttl_buried", "ttl_delayed", b"ttl_delayed", "ttl_held", b"ttl_held", "ttl_ready", b"ttl_ready", "ttl_taken", b"ttl_taken", "ttr", b"ttr", "update", b"update", "urgent", b"urgent"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1011,22 +1064,29 @@ class TubeStatistics(_message.Message):
         FROM_STATE_FIELD_NUMBER: _builtins.int
         TO_STATE_FIELD_NUMBER: _builtins.int
         COUNT_FIELD_NUMBER: _builtins.int
+        CROSSING_FIELD_NUMBER: _builtins.int
         from_state: _task_pb2.Task.State.ValueType
         """From."""
         to_state: _task_pb2.Task.State.ValueType
         """To."""
         count: _builtins.int
         """How often."""
+        crossing: _builtins.bool
+        """The state that is STATE_UNSPECIFIED stands for another tube instead of nothing: tasks were
+        moved, or given up to the dead letters. In sums over tubes there are none of these: there a
+        task goes from TAKEN to its state in the other tube, counted where it arrives.
+        """
         def __init__(
             self,
             *,
             from_state: _task_pb2.Task.State.ValueType = ...,
             to_state: _task_pb2.Task.State.ValueType = ...,
             count: _builtins.int = ...,
+            crossing: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "from_state", b"from_state", "to_state", b"to_state"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "crossing", b"crossing", "from_state", b"from_state", "to_state", b"to_state"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -79,6 +79,7 @@ class Command(_message.Message):
     ATTACH_SESSION_FIELD_NUMBER: _builtins.int
     STARTUP_FIELD_NUMBER: _builtins.int
     TRIM_FEED_FIELD_NUMBER: _builtins.int
+    NOTE_CALLS_FIELD_NUMBER: _builtins.int
     CONFIGURE_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
     UPDATE_TUBE_FIELD_NUMBER: _builtins.int
@@ -161,6 +162,10 @@ class Command(_message.Message):
         """Remove the oldest events of the feed."""
 
     @_builtins.property
+    def note_calls(self) -> Global___NoteCalls:
+        """Count calls that change nothing."""
+
+    @_builtins.property
     def configure(self) -> _cluster_service_pb2.ConfigureRequest:
         """Change settings."""
 
@@ -240,6 +245,7 @@ class Command(_message.Message):
         attach_session: Global___AttachSession | None = ...,
         startup: Global___Startup | None = ...,
         trim_feed: Global___TrimFeed | None = ...,
+        note_calls: Global___NoteCalls | None = ...,
         configure: _cluster_service_pb2.ConfigureRequest | None = ...,
         update: _task_service_pb2.UpdateTasksRequest | None = ...,
         update_tube: _tube_service_pb2.UpdateTubeRequest | None = ...,
@@ -256,11 +262,11 @@ class Command(_message.Message):
         switch: _task_service_pb2.SwitchTasksRequest | None = ...,
         cancel: _task_service_pb2.CancelTasksRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -405,6 +411,62 @@ class TrimFeed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrimFeed: _TypeAlias = TrimFeed  # noqa: Y015
+
+@_typing.final
+class NoteCalls(_message.Message):
+    """Calls that change nothing, which the leader has seen since it last told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Tube(_message.Message):
+        """Calls about one tube."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TUBE_FIELD_NUMBER: _builtins.int
+        TAKE_TIMEOUTS_FIELD_NUMBER: _builtins.int
+        PEEKS_FIELD_NUMBER: _builtins.int
+        METAS_FIELD_NUMBER: _builtins.int
+        tube: _builtins.str
+        """Name of the tube."""
+        take_timeouts: _builtins.int
+        """Takes that found nothing in time."""
+        peeks: _builtins.int
+        """Tasks that were looked at with their payloads."""
+        metas: _builtins.int
+        """Tasks that were looked at without their payloads."""
+        def __init__(
+            self,
+            *,
+            tube: _builtins.str = ...,
+            take_timeouts: _builtins.int = ...,
+            peeks: _builtins.int = ...,
+            metas: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["metas", b"metas", "peeks", b"peeks", "take_timeouts", b"take_timeouts", "tube", b"tube"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TUBES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoteCalls.Tube]:
+        """In order of the names."""
+
+    def __init__(
+        self,
+        *,
+        tubes: _abc.Iterable[Global___NoteCalls.Tube] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tubes", b"tubes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoteCalls: _TypeAlias = NoteCalls  # noqa: Y015
 
 @_typing.final
 class CreateSchedule(_message.Message):

@@ -1,0 +1,79 @@
+"""Count the calls that change nothing, on the leader, and tell the log of them now and then.
+
+Takes that found nothing and looks at tasks leave no entry. So that they are counted as long as a
+tube lives, and by every replica alike, the leader sums them up and proposes the sums; what it has
+not told yet is shown together with what the queue knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import tube_service_pb2
+
+TOLD_TUBES_MAX: Final = 1_000
+"""Tubes in one command; the others come with the next."""
+
+
+@dataclass(slots=True)
+class _Noted:
+    take_timeouts: int = 0
+    peeks: int = 0
+    metas: int = 0
+
+
+class CallNotes:
+    """What has not been told yet, by tube.
+
+    Args:
+        leads: tells whether this node leads; others note nothing.
+    """
+
+    def __init__(self, leads: Callable[[], bool]) -> None:
+        self._leads = leads
+        self._tubes: dict[str, _Noted] = {}
+
+    def took_in_vain(self, tubes: Iterable[str]) -> None:
+        """Note that a take from some tubes found nothing in time."""
+        if self._leads():
+            for tube in tubes:
+                self._of(tube).take_timeouts += 1
+
+    def looked_at(self, tube: str, tasks: int, *, payload_omit: bool) -> None:
+        """Note that tasks of a tube were shown."""
+        if tasks and self._leads():
+            noted = self._of(tube)
+            if payload_omit:
+                noted.metas += tasks
+            else:
+                noted.peeks += tasks
+
+    def _of(self, tube: str) -> _Noted:
+        return self._tubes.setdefault(tube, _Noted())
+
+    def fetch(self) -> log_pb2.NoteCalls | None:
+        """Return what is to be told, and forget it; None: nothing."""
+        if not self._tubes:
+            return None
+        message = log_pb2.NoteCalls()
+        for tube in sorted(self._tubes)[:TOLD_TUBES_MAX]:
+            noted = self._tubes.pop(tube)
+            message.tubes.add(
+                tube=tube,
+                take_timeouts=noted.take_timeouts,
+                peeks=noted.peeks,
+                metas=noted.metas,
+            )
+        return message
+
+    def add_to(self, message: tube_service_pb2.TubeStatistics) -> None:
+        """Add what was not told yet to the counts of a tube."""
+        noted = self._tubes.get(message.tube)
+        if noted is not None:
+            for calls in (message.calls, message.calls_since_start):
+                calls.take_timeout += noted.take_timeouts
+                calls.peek += noted.peeks
+                calls.meta += noted.metas

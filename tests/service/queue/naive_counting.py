@@ -1,0 +1,74 @@
+"""The naive queue's counts: what each tube saw, told by its events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from service.queue.commands import CountResult, NoteCalls, State
+from service.queue.life_cycle import EventKind
+from service.queue.tubes.statistics import Call
+
+FINISHED = (State.DONE, State.ZOMBIE)
+
+
+@dataclass
+class Counts:
+    """The counts of a tube; ``moves`` by state before, state after, whether tubes were crossed."""
+
+    kinds: Counter = field(default_factory=Counter)
+    calls: Counter = field(default_factory=Counter)
+    expired: Counter = field(default_factory=Counter)
+    moves: Counter = field(default_factory=Counter)
+    finished: int = 0
+
+    def shown(self):
+        return (
+            tuple(self.kinds[kind] for kind in (0, *EventKind)),
+            tuple(self.calls[call] for call in Call),
+            tuple(self.expired[state] for state in State),
+            self.finished,
+            {move: count for move, count in self.moves.items() if count},
+        )
+
+
+def shown(statistics):
+    """Return what a queue tells of a tube in the same form."""
+    calls = statistics.calls
+    moves = {
+        (move.from_state, move.to_state, move.crossing): move.count
+        for move in statistics.transitions
+    }
+    return (calls.by_kind, calls.noted, calls.expired, calls.finished, moves)
+
+
+class NaiveCounting:
+    """Counts events; the removal of what a truncated tube held counts at once."""
+
+    def count(self, task, kind, state):
+        counts, before = task["tube"]["counts"], task["state"]
+        if kind is EventKind.TRUNCATE:
+            return
+        counts.kinds[kind] += 1
+        void = State.GONE in (before, state)
+        counts.moves[before, state, void and task["crosses"]] += 1
+        counts.expired[before] += kind is EventKind.TTL_EXPIRED
+        ends = before not in FINISHED and state in (State.GONE, *FINISHED)
+        counts.finished += ends and kind is not EventKind.MOVE
+
+    def count_truncated(self, tube):
+        for task in self.of(tube, *State):
+            tube["counts"].kinds[EventKind.TRUNCATE] += 1
+            tube["counts"].moves[task["state"], State.GONE, False] += 1
+
+    def note(self, task, call):
+        task["tube"]["counts"].calls[call] += 1
+
+    def do_notecalls(self, command: NoteCalls):
+        known = [(one, tube) for one in command.tubes if (tube := self.tube(one.tube))]
+        for one, tube in known:
+            calls = tube["counts"].calls
+            calls[Call.TAKE_TIMEOUT] += one.take_timeouts
+            calls[Call.PEEK] += one.peeks
+            calls[Call.META] += one.metas
+        return CountResult(len(known))
