@@ -76,6 +76,7 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
         return _refused_whole(intake.refused)
     first_id = tube.next_id
     _store(ledger, tube, intake.new, has_wishes=has_wishes)
+    tube.counters.note(Call.URGENT, sum(new.position is Position.FRONT for new in intake.new))
     for conflict in intake.conflicts:
         if conflict.task_id < first_id:  # those of this put have become what is wanted already
             settle_conflict(ledger, tube, conflict)
@@ -182,9 +183,6 @@ def _store(
     ledger.touch_tube(tube)
     tube.counters.count(PUT, GONE, READY, task_id - first_id - delayed, payload_bytes)
     tube.counters.count(PUT, GONE, DELAYED, delayed - held)
-    if has_wishes:
-        urgent = sum(new.position is Position.FRONT for new in new_tasks)
-        tube.counters.note(Call.URGENT, urgent)
     if held:
         tube.counters.count(PUT, GONE, HELD, held)
     return range(first_id, task_id)
