@@ -68,6 +68,7 @@ def columns_of(events: int) -> pb.ChangeColumns:
         reason=numbers("<i4", 1_000),
         type=numbers("<i4", 1_000),
         payload_bytes=numbers("<i4", 1 << 20),
+        outcome=numbers("<i1", 4),
         texts=["", *(f"a text of usual length {number}" for number in range(1_000))],
     )
 

@@ -260,6 +260,7 @@ def _answer(request: pb.ReadChangesRequest, chunk: ChangeChunk) -> pb.ReadChange
             reason=event.reason,
             type=event.type,
             payload_bytes=event.payload_bytes,
+            outcome=task_pb2.Task.Outcome.ValueType(event.outcome),
         )
     return answer
 

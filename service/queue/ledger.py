@@ -269,20 +269,27 @@ class Ledger:
             session.dirty = True
             self.dirty_sessions.append(session)
 
-    def move(self, task: Task, kind: EventKind, state: State, reason: str = "") -> None:
+    def move(
+        self,
+        task: Task,
+        kind: EventKind,
+        state: State,
+        reason: str = "",
+        outcome: Outcome = Outcome.NONE,
+    ) -> None:
         """Bring a task to a state, with everything that follows from it.
 
         The caller has set what the state needs (deadlines, order, token and session of a taken
         task) and may set more afterwards that no index depends on. A task that leaves TAKEN loses
-        its lease here. One whose holder was asked to stop does not come back: it ends.
+        its lease here. One whose holder was asked to stop does not come back: it ends. ``outcome``:
+        how it ends or is buried by that, for the feed.
         """
         before = task.state
         if task.extras.cancel_requested and state in (READY, DELAYED):
             end(self, task, kind, Outcome.DELETED, reason=reason)
             return
         self.touch_task(task)
-        label = task.session.label if task.session is not None else ""
-        self.emit(task, kind, before, state, label, reason)
+        self.emit(task, kind, before, state, reason, outcome)
         self.touch_tube(task.tube)
         gone_bytes = -task.payload_bytes if state is GONE else 0
         task.tube.counters.count(kind, before, state, 1, gone_bytes)
@@ -310,7 +317,7 @@ class Ledger:
         tube.tasks[task.id] = task
         self.dirty_tasks.append(task)
         self.resident_bytes += len(task.body or b"")
-        self.emit(task, kind, GONE, state, "", reason)
+        self.emit(task, kind, GONE, state, reason)
         self.touch_tube(tube)
         tube.counters.count(kind, GONE, state, 1, task.payload_bytes)
         if state is READY:
@@ -391,8 +398,8 @@ class Ledger:
         kind: EventKind,
         from_state: State,
         to_state: State,
-        session: str,
-        reason: str,
+        reason: str = "",
+        outcome: Outcome = Outcome.NONE,
     ) -> None:
         """Append an event to the feed."""
         tube = task.tube
@@ -412,10 +419,11 @@ class Ledger:
                 task.created_ms,
                 task.since_ms,
                 task.subqueue,
-                session,
+                task.session.label if task.session is not None else "",
                 reason,
                 task.type,
                 task.payload_bytes,
+                outcome,
             )
         )
         self.place += 1

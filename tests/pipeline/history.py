@@ -36,6 +36,7 @@ class Event:
     reason: str = ""
     type: str = ""
     payload_bytes: int = 0
+    outcome: int = 0
 
 
 TUBES = (
@@ -44,6 +45,7 @@ TUBES = (
     ("mail", 30, 120, 0.10),
     ("billing", 15, 400, 0.02),
 )
+OUTCOMES = {ChangeEvent.ACK: Task.PROCESSED, ChangeEvent.BURY: Task.BURIED_OUT}
 REASONS = ("TimeoutError", "HTTP 503", "ValueError")
 
 
@@ -135,6 +137,7 @@ def _emit(
             reason=reason,
             type="resize" if life.tube == "thumbnails" else "",
             payload_bytes=100 + life.task_id % 900,
+            outcome=OUTCOMES.get(kind, 0),
         )
     )
     life.since_ms = at_ms
@@ -165,6 +168,7 @@ KINDS_OF_COLUMNS = {
     "created_ms": "<i8",
     "since_ms": "<i8",
     "payload_bytes": "<i4",
+    "outcome": "<i1",
 }
 
 

@@ -37,6 +37,7 @@ def row(event, seq):
         "reason": event.reason or None,
         "type": event.type or None,
         "payload_bytes": event.payload_bytes,
+        "outcome": Task.Outcome.Name(event.outcome).lower() if event.outcome else None,
     }
 
 

@@ -41,6 +41,7 @@ EVENTS = st.builds(
     reason=NAMES,
     type=NAMES,
     payload_bytes=INT32,
+    outcome=st.sampled_from(Task.Outcome.values()),
 )
 
 

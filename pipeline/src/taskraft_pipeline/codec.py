@@ -77,7 +77,13 @@ def enum_array(values: Sequence[tuple[str, int]]) -> pa.Array:
 
 KINDS: Final = enum_array(ChangeEvent.Kind.items())
 STATES: Final = enum_array(Task.State.items())
-ENUMERATIONS: Final = {"kind": KINDS, "from_state": STATES, "to_state": STATES}
+OUTCOMES: Final = enum_array(Task.Outcome.items())
+ENUMERATIONS: Final = {
+    "kind": KINDS,
+    "from_state": STATES,
+    "to_state": STATES,
+    "outcome": OUTCOMES,
+}
 
 
 def record_batch(chunk: ReadChangesResponse, names: Sequence[str]) -> pa.RecordBatch:

@@ -31,6 +31,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "reason": "STRING",
     "type": "STRING",
     "payload_bytes": "INT",
+    "outcome": "STRING",
 }
 """Every column of a change and its type in Spark, in order."""
 

@@ -42,6 +42,7 @@ class Event(NamedTuple):
     reason: str
     type: str
     payload_bytes: int
+    outcome: int
 
 
 COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
@@ -62,13 +63,14 @@ COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
     ("reason", "i", 4),
     ("type", "i", 4),
     ("payload_bytes", "i", 4),
+    ("outcome", "b", 1),
 )
 """Name, type and bytes of each column, in the order of the events' fields."""
 
 ROW_BYTES: Final = sum(width for _, _, width in COLUMNS)
 TUBE_COLUMN: Final = 3
 TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15))
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _SWAP: Final = sys.byteorder == "big"
 
 assert array("i").itemsize == 4
@@ -102,6 +104,7 @@ class ChangeColumns:
     reason: bytes
     type: bytes
     payload_bytes: bytes
+    outcome: bytes
 
 
 @value

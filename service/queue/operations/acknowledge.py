@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
+PROCESSED: Final = Outcome.PROCESSED
 ACK: Final = EventKind.ACK
 _BY_TUBE: Final[Mapping[OnAck, State]] = {
     OnAck.REMOVE: GONE,
@@ -175,6 +176,7 @@ def _finish(ledger: Ledger, tube: Tube, run: list[Task]) -> None:
                 "",
                 task.type,
                 size,
+                PROCESSED,
             )
         )
         place += 1

@@ -168,8 +168,7 @@ def _ask_to_stop(ledger: Ledger, task: Task) -> bool:
     task.extras = replace(task.extras, cancel_requested=True)
     ledger.touch_task(task)
     ledger.touch_tube(task.tube)
-    label = task.session.label if task.session is not None else ""
-    ledger.emit(task, EventKind.CANCEL, TAKEN, TAKEN, label, "")
+    ledger.emit(task, EventKind.CANCEL, TAKEN, TAKEN)
     task.tube.counters.count(EventKind.CANCEL, TAKEN, TAKEN, 1)
     return True
 

@@ -10,6 +10,7 @@ from service.queue.commands import (
     GroupState,
     ItemRefusal,
     NewTask,
+    Outcome,
     Position,
     Put,
     PutResult,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
 
 PUT: Final = EventKind.PUT
+NO_OUTCOME: Final = Outcome.NONE
 IN_ORDER: Final = Position.IN_ORDER
 
 
@@ -172,6 +174,7 @@ def _store(
                 "",
                 task_type,
                 size,
+                NO_OUTCOME,
             )
         )
         place += 1

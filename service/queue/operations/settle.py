@@ -238,8 +238,7 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
             ledger.watcher(task, Outcome.NONE)
     ledger.touch_task(task)
     ledger.touch_tube(task.tube)
-    label = task.session.label if task.session is not None else ""
-    ledger.emit(task, EventKind.TOUCH, TAKEN, TAKEN, label, "")
+    ledger.emit(task, EventKind.TOUCH, TAKEN, TAKEN)
     task.tube.counters.count(EventKind.TOUCH, TAKEN, TAKEN, 1)
     if increment_ms > 0:
         task.ttl_ms = lengthened(task.ttl_ms, increment_ms)

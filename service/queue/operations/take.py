@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 SESSIONLESS_TTR_MS: Final = 60_000
 """Time to run of a lease without a session where nothing else limits it."""
+NO_OUTCOME: Final = Outcome.NONE
 TAKE: Final = EventKind.TAKE
 
 
@@ -166,6 +167,7 @@ def _lease(
                 "",
                 task.type,
                 task.payload_bytes,
+                NO_OUTCOME,
             )
         )
         place += 1

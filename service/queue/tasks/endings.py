@@ -48,7 +48,7 @@ def end(
     watcher = ledger.watcher
     if watcher is not None:
         watcher(task, outcome)
-    ledger.move(task, kind, state, reason)
+    ledger.move(task, kind, state, reason, outcome)
 
 
 def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, reason: str) -> None:
@@ -62,7 +62,7 @@ def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, r
     watcher = ledger.watcher
     if watcher is not None:
         watcher(task, Outcome.BURIED_OUT)
-    ledger.move(task, kind, BURIED, reason)
+    ledger.move(task, kind, BURIED, reason, Outcome.BURIED_OUT)
     if task.tube.options.buried_max > 0:
         _remove_surplus(ledger, task.tube)
 

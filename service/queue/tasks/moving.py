@@ -82,7 +82,8 @@ def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
     task.tube.counters.departures[task.state] += 1
     moved.tube.counters.arrivals[moved.state] += 1
     place = f"{task.tube.name}/{task.id}"
-    ledger.move(task, kind, GONE, f"{moved.tube.name}/{moved.id}")
+    outcome = task.extras.outcome
+    ledger.move(task, kind, GONE, f"{moved.tube.name}/{moved.id}", outcome)
     ledger.welcome(moved, EventKind.MOVE, place)
 
 

@@ -18,13 +18,14 @@ from service.queue.commands import (
     TubeResult,
     TubeView,
 )
-from service.queue.life_cycle import GONE, TAKEN, EventKind
+from service.queue.life_cycle import FINISHED, GONE, TAKEN, EventKind
 from service.queue.tubes.option_checks import violations
 from service.queue.tubes.profiles import PROFILES
 from service.queue.tubes.tube import Tube
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
 
 KINDS = (
     TubeKind.FIFO,
@@ -146,6 +147,11 @@ def _retire(ledger: Ledger, tube: Tube) -> None:
         ledger.removals[tube.number] = (tube, 1)
 
 
+def _fate(task: Task) -> Outcome:
+    """Return how a task ends that goes with its tube's content; NONE: it has ended before."""
+    return Outcome.NONE if task.state in FINISHED else Outcome.DELETED
+
+
 def clear_away(ledger: Ledger, tasks_max: int) -> None:
     """Remove up to ``tasks_max`` tasks of truncated and dropped tubes, oldest tube first, by id.
 
@@ -160,9 +166,9 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
         tasks = tasks[:tasks_max]
         for task in tasks:
             ledger.touch_task(task)
-            session = task.session
-            label = session.label if session and session.number in ledger.sessions_by_number else ""
-            ledger.emit(task, EventKind.TRUNCATE, task.state, GONE, label, "")
+            if task.session and task.session.number not in ledger.sessions_by_number:
+                task.session = None
+            ledger.emit(task, EventKind.TRUNCATE, task.state, GONE, outcome=_fate(task))
             if task.timer is not None:
                 ledger.timers.discard(task.timer)
                 task.timer = None

@@ -26,7 +26,7 @@ from service.queue.commands import (
 from service.queue.life_cycle import EventKind
 from service.queue.tubes.statistics import Call
 from tests.service.queue.naive_circulation import NaiveCirculation
-from tests.service.queue.naive_counting import NaiveCounting
+from tests.service.queue.naive_counting import FINISHED, NaiveCounting
 from tests.service.queue.naive_intervention import NaiveIntervention
 from tests.service.queue.naive_keys import NaiveKeys
 from tests.service.queue.naive_rates import NaiveRates
@@ -143,9 +143,10 @@ class NaiveQueue(
     def move(self, task, kind, state, reason=""):
         session = task["session"]
         label = (session["name"] or session["id"][:8]) if session else ""
+        outcome = None
         if task["cancelled"] and state in (State.READY, State.DELAYED):
-            state = State.GONE
-        self.event(task, kind, state, label, reason)
+            state, outcome = State.GONE, Outcome.DELETED
+        self.event(task, kind, state, label, reason, outcome)
         if task["state"] is State.TAKEN and state is not State.TAKEN:
             task.update(token=0, lease_until=NEVER, session=None, cancelled=False)
         if state is not State.DELAYED:
@@ -156,7 +157,9 @@ class NaiveQueue(
             self.key_lost(task)
         self.settle_turns(task["tube"])
 
-    def event(self, task, kind, state, label, reason):
+    def event(self, task, kind, state, label, reason, outcome=None):
+        if outcome is None:
+            outcome = self.outcome(task, kind, state, reason)
         self.count(task, kind, state)
         self.events.append(
             (
@@ -174,8 +177,25 @@ class NaiveQueue(
                 label,
                 reason,
                 task["type"],
+                outcome,
             )
         )
+
+    def outcome(self, task, kind, state, reason):
+        """Tell how a task ends by an event, or that it is buried."""
+        if state is State.BURIED:
+            return Outcome.NONE if kind is EventKind.UPDATE else Outcome.BURIED_OUT
+        if task["state"] in FINISHED or state not in (State.GONE, *FINISHED):
+            return Outcome.NONE
+        outcomes = {
+            EventKind.ACK: Outcome.PROCESSED,
+            EventKind.SWITCH: Outcome.PROCESSED,
+            EventKind.TTL_EXPIRED: Outcome.EXPIRED,
+            EventKind.TRUNCATE: Outcome.DELETED,
+            EventKind.DELETE: Outcome.DELETED,
+            EventKind.MOVE: Outcome.NONE,
+        }
+        return Outcome.FAILED if reason == "BURIED_MAX" else outcomes.get(kind, Outcome.FAILED)
 
     def apply(self, index, now, commands):
         self.index, self.now = index, now

@@ -41,6 +41,7 @@ from service.queue.commands import (
     NoteCalls,
     NotedCalls,
     OpenSession,
+    Outcome,
     Position,
     Put,
     PutResult,
@@ -179,7 +180,10 @@ class Player:
             f"{EventKind(event.kind).name} {event.tube}/{event.task_id}"
             f" {State(event.from_state).name} > {State(event.to_state).name}"
             f" at {instant(event.at_ms)} after {event.at_ms - event.since_ms}"
-            f" attempt {event.attempt}" + word(event.session, "by") + word(event.reason, "because")
+            f" attempt {event.attempt}"
+            + word(event.session, "by")
+            + word(event.reason, "because")
+            + (f", {Outcome(event.outcome).name}" if event.outcome else "")
             for event in fresh
         ] or ["none"]
 

@@ -61,6 +61,7 @@ EVENTS = st.lists(
         reason=TEXTS,
         type=TEXTS,
         payload_bytes=INT32,
+        outcome=INT8,
     ),
     min_size=1,
     max_size=12,

@@ -252,6 +252,7 @@ class QueueMachine(RuleBasedStateMachine):
                 event.session,
                 event.reason,
                 event.type,
+                event.outcome,
             )
             for event in found
         ]

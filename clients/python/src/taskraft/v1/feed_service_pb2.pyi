@@ -510,6 +510,7 @@ class ChangeEvent(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Dense within the partition, from 0."""
     revision: _builtins.int
@@ -546,6 +547,8 @@ class ChangeEvent(_message.Message):
     """Its type."""
     payload_bytes: _builtins.int
     """Bytes of its payload."""
+    outcome: _task_pb2.Task.Outcome.ValueType
+    """How it ended, or BURIED_OUT, where this event ended or buried it."""
     def __init__(
         self,
         *,
@@ -567,10 +570,11 @@ class ChangeEvent(_message.Message):
         reason: _builtins.str = ...,
         type: _builtins.str = ...,
         payload_bytes: _builtins.int = ...,
+        outcome: _task_pb2.Task.Outcome.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "created_ms", b"created_ms", "from_state", b"from_state", "kind", b"kind", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "task_id", b"task_id", "to_state", b"to_state", "tube", b"tube", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "created_ms", b"created_ms", "from_state", b"from_state", "kind", b"kind", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "task_id", b"task_id", "to_state", b"to_state", "tube", b"tube", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -602,6 +606,7 @@ class ChangeColumns(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
     seq: _builtins.bytes
     """Int64: sequence numbers. Empty: from_seq, from_seq + 1, and so on."""
     revision: _builtins.bytes
@@ -638,6 +643,8 @@ class ChangeColumns(_message.Message):
     """Int32: positions in texts."""
     payload_bytes: _builtins.bytes
     """Int32: bytes of the payloads."""
+    outcome: _builtins.bytes
+    """Int8: Task.Outcome."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of tubes."""
@@ -669,10 +676,11 @@ class ChangeColumns(_message.Message):
         type: _builtins.bytes = ...,
         payload_bytes: _builtins.bytes = ...,
         texts: _abc.Iterable[_builtins.str] | None = ...,
+        outcome: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "created_ms", b"created_ms", "from_state", b"from_state", "kind", b"kind", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "task_id", b"task_id", "texts", b"texts", "to_state", b"to_state", "tube", b"tube", "tubes", b"tubes", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "created_ms", b"created_ms", "from_state", b"from_state", "kind", b"kind", "outcome", b"outcome", "payload_bytes", b"payload_bytes", "place", b"place", "priority", b"priority", "reason", b"reason", "revision", b"revision", "seq", b"seq", "session", b"session", "since_ms", b"since_ms", "subqueue", b"subqueue", "task_id", b"task_id", "texts", b"texts", "to_state", b"to_state", "tube", b"tube", "tubes", b"tubes", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
