@@ -132,8 +132,7 @@ def _lease(
     now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
     appends = ledger.feed.appends
     partitions = len(appends)
-    salt = tube.number * TUBE_STRIDE
-    name, leases = tube.name, ledger.leases
+    name, leases, salt = tube.name, ledger.leases, tube.number * TUBE_STRIDE
     label = session.label if session is not None else ""
     before = run[0].state
     is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
