@@ -11,11 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from taskraft._async_chosen import Cancelled
     from taskraft._async_client import AsyncClient
     from taskraft._async_tube import AsyncTube, TakeOptions
+    from taskraft._batch import Batch
+    from taskraft._choosing import Keys, TaskChanges, Where
     from taskraft._client import Client
     from taskraft._durations import Duration
+    from taskraft._groups import AsyncGroups, Groups
     from taskraft._payload import Json, Payload
+    from taskraft._planned import PlannedTask
+    from taskraft._schedules import AsyncSchedules, ScheduleOptions, Schedules
     from taskraft._spec import PutOptions, Retry
     from taskraft._subscription import AsyncSubscription, SubscribeOptions
     from taskraft._sync_subscription import Subscription
@@ -30,46 +36,68 @@ __version__: Final = "0.1.0"
 
 __all__ = [
     "AsyncClient",
+    "AsyncGroups",
+    "AsyncSchedules",
     "AsyncSubscription",
     "AsyncTakenTask",
     "AsyncTube",
+    "Batch",
+    "Cancelled",
     "Client",
     "Duration",
+    "Groups",
     "Json",
+    "Keys",
     "Payload",
+    "PlannedTask",
     "PutOptions",
     "Retry",
+    "ScheduleOptions",
+    "Schedules",
     "SubscribeOptions",
     "Subscription",
     "TakeOptions",
     "TakenTask",
     "Task",
+    "TaskChanges",
     "TaskraftError",
     "Tube",
     "TubeSettings",
+    "Where",
     "__version__",
     "errors",
 ]
 
 _MODULES: Final = {
     "AsyncClient": "_async_client",
+    "AsyncGroups": "_groups",
+    "AsyncSchedules": "_schedules",
     "AsyncSubscription": "_subscription",
     "AsyncTakenTask": "_taken",
     "AsyncTube": "_async_tube",
+    "Batch": "_batch",
+    "Cancelled": "_async_chosen",
     "Client": "_client",
     "Duration": "_durations",
+    "Groups": "_groups",
     "Json": "_payload",
+    "Keys": "_choosing",
     "Payload": "_payload",
+    "PlannedTask": "_planned",
     "PutOptions": "_spec",
     "Retry": "_spec",
+    "ScheduleOptions": "_schedules",
+    "Schedules": "_schedules",
     "SubscribeOptions": "_subscription",
     "Subscription": "_sync_subscription",
     "TakeOptions": "_async_tube",
     "TakenTask": "_sync_taken",
     "Task": "_task",
+    "TaskChanges": "_choosing",
     "TaskraftError": "errors",
     "Tube": "_sync_tube",
     "TubeSettings": "_tubes",
+    "Where": "_choosing",
 }
 
 

@@ -11,7 +11,9 @@ from taskraft._async_tube import AsyncTube, TakeOptions, take_tasks
 from taskraft._calls import new_request_id
 from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connection
 from taskraft._durations import Duration
+from taskraft._groups import AsyncGroups
 from taskraft._joiner import raise_refused
+from taskraft._schedules import AsyncSchedules
 from taskraft._subscription import AsyncSubscription, SubscribeOptions
 from taskraft._tubes import Kind, TubeSettings, create_request, update_request
 from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
 
     import grpc
 
+    from taskraft._batch import Batch
     from taskraft._settlement import Settlement
     from taskraft._sources import Sources
     from taskraft._taken import AsyncTakenTask
+    from taskraft.v1 import task_service_pb2
 
 
 class AsyncClient:
@@ -57,6 +61,8 @@ class AsyncClient:
         self._connection = Connection(
             target, timeout=timeout, name=name, session_ttr=session_ttr, credentials=credentials
         )
+        self.groups = AsyncGroups(self._connection)
+        self.schedules = AsyncSchedules(self._connection)
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,6 +125,22 @@ class AsyncClient:
         chosen = [tokens] if isinstance(tokens, int) else tokens
         items = [(token, action or _settlement.PLAIN_ACK) for token in chosen]
         raise_refused(await self._connection.leases.settle_items(items, timeout))
+
+    async def execute(
+        self, batch: Batch, *, timeout: Duration | None = None
+    ) -> list[task_service_pb2.BatchResult]:
+        """Do the operations of a batch, all or none; return one result for each.
+
+        Tasks that it settles count as settled: the end of their block does nothing more.
+
+        Raises:
+            TaskraftError: Nothing was done; the metadata `operation` and `item` name the cause.
+        """
+        response = await self._connection.call(
+            lambda node: node.tasks.ExecuteBatch, batch.request(), timeout=timeout
+        )
+        batch.done()
+        return list(response.results)
 
     # ----------------------------------------------------------------------------- tubes
 

@@ -9,17 +9,18 @@ import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
-from taskraft import _settlement, errors
+from taskraft import errors
+from taskraft._async_chosen import WAIT_SECONDS_MAX, AsyncChosenTasks
 from taskraft._calls import new_request_id
 from taskraft._connection import put_outcomes
 from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._joiner import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX, only, raise_refused
 from taskraft._payload import Payload
+from taskraft._planned import PlannedTask, planned
 from taskraft._sources import Sources, sources_of
 from taskraft._spec import PutOptions, prototype, spec_of
-from taskraft._status import refused_items
 from taskraft._taken import AsyncTakenTask
 from taskraft._task import Task
 from taskraft.v1 import task_pb2, task_service_pb2, tube_service_pb2
@@ -27,16 +28,13 @@ from taskraft.v1 import task_pb2, task_service_pb2, tube_service_pb2
 if TYPE_CHECKING:
     from taskraft._connection import Connection
     from taskraft._joiner import Outcome
-    from taskraft._settlement import Reason
 
 PUTS_IN_HAND: Final = 4
 """Messages of one put_many that are built ahead of the one on its way."""
-WAIT_SECONDS_MAX: Final = 20.0
+TAKE_WAIT_SECONDS_MAX: Final = 20.0
 """A longer wait for a task is made of several calls, so that a lost node is noticed."""
 SPEC_BYTES: Final = 16
 """What a task takes in a message beside its payload and headers, about."""
-
-Ids: TypeAlias = "int | Iterable[int]"
 
 
 class TakeOptions(TypedDict, total=False):
@@ -57,12 +55,8 @@ class TakeOptions(TypedDict, total=False):
     another process may settle them by their tokens."""
 
 
-class AsyncTube:
+class AsyncTube(AsyncChosenTasks):
     """A handle of one tube; making one does not ask the server."""
-
-    def __init__(self, name: str, connection: Connection) -> None:
-        self.name: Final = name
-        self._connection = connection
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -161,6 +155,53 @@ class AsyncTube:
             task_ids.extend(_ids_or_refusal(put_outcomes(response)))
             return task_ids
 
+    async def put_and_wait(
+        self,
+        payload: Payload,
+        *,
+        wait: Duration | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[PutOptions],
+    ) -> Task:
+        """Put a task, wait until it has ended or is buried, and return it as it is then.
+
+        Args:
+            payload: As for `put`.
+            wait: How long; absent without limit. What is beyond a minute is waited for like `wait`.
+            timeout: How long to try to reach the cluster, beyond the wait.
+            **options: See `PutOptions`.
+
+        Returns:
+            The task with its `outcome`, TIMEOUT where the time was over first, and its `result`.
+        """
+        wait_end = None if wait is None else time.monotonic() + seconds(wait)
+        wait_seconds = WAIT_SECONDS_MAX if wait is None else min(seconds(wait), WAIT_SECONDS_MAX)
+        spec = spec_of(payload, prototype(options) if options else None)
+        request = task_service_pb2.PutTasksRequest(
+            request_id=new_request_id(),
+            tube=self.name,
+            outcome_wait_ms=max(round(wait_seconds * 1_000), 1),
+        )
+        with self._traced_send([spec]) as task_ids:
+            request.tasks.append(spec)
+            response = await self._connection.call(
+                lambda node: node.tasks.PutTasks,
+                request,
+                timeout=timeout,
+                wait_seconds=wait_seconds,
+            )
+            task_ids.append(only(put_outcomes(response)))
+        task = Task(response.outcomes[0])
+        left = None if wait_end is None else max(wait_end - time.monotonic(), 0.0)
+        if task.outcome != "TIMEOUT" or left == 0.0:
+            return task
+        (task,) = await self.wait(task.id, wait=left, timeout=timeout)
+        return task
+
+    def task(self, payload: Payload, **options: Unpack[PutOptions]) -> PlannedTask:
+        """Return a task for this tube that is not put yet: for schedules, groups and batches."""
+        return planned(self.name, payload, options)
+
     def _start_put(
         self, specs: list[task_pb2.TaskSpec], timeout: Duration | None
     ) -> asyncio.Task[list[Outcome[int]]]:
@@ -219,88 +260,15 @@ class AsyncTube:
             self._connection, self.name, tasks_max, wait=wait, timeout=timeout, options=options
         )
 
-    # ------------------------------------------------------------------------ single tasks
+    # ---------------------------------------------------------------------------- the tube
 
-    async def peek(self, task_id: int, *, timeout: Duration | None = None) -> Task:
-        """Return a task without changing it.
-
-        Raises:
-            TaskNotFound: There is none with this id, or not any more.
-        """
-        request = task_service_pb2.GetTasksRequest(
-            tube=self.name, selector=task_pb2.TaskSelector(ids=[task_id])
-        )
+    async def release_all(self, *, timeout: Duration | None = None) -> int:
+        """Release all taken tasks, whoever holds them; return how many."""
+        request = tube_service_pb2.ReleaseAllRequest(request_id=new_request_id(), name=self.name)
         response = await self._connection.call(
-            lambda node: node.tasks.GetTasks, request, timeout=timeout
+            lambda node: node.tubes.ReleaseAll, request, timeout=timeout
         )
-        for error in refused_items(response.errors).values():
-            raise error
-        return Task(response.tasks[0])
-
-    async def list(
-        self,
-        filter: str = "",
-        *,
-        order_by: str = "",
-        timeout: Duration | None = None,
-    ) -> AsyncIterator[Task]:
-        """Yield the tasks that a filter chooses, page by page, as they were at the first page."""
-        request = task_service_pb2.ListTasksRequest(
-            tube=self.name, filter=filter, order_by=order_by
-        )
-        while True:
-            page = await self._connection.call(
-                lambda node: node.tasks.ListTasks, request, timeout=timeout
-            )
-            for message in page.tasks:
-                yield Task(message)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
-
-    async def kick(
-        self,
-        count: int = 1,
-        *,
-        ids: Ids | None = None,
-        delay: Duration = 0,
-        timeout: Duration | None = None,
-    ) -> int:
-        """Make buried tasks ready again and return how many: the first `count`, or chosen ones."""
-        request = task_service_pb2.KickTasksRequest(
-            request_id=new_request_id(), tube=self.name, delay_ms=milliseconds(delay)
-        )
-        if ids is None:
-            request.count = count
-        else:
-            request.selector.CopyFrom(_selector(ids))
-        response = await self._connection.call(
-            lambda node: node.tasks.KickTasks, request, timeout=timeout
-        )
-        return _count_or_refusal(response, request.selector)
-
-    async def bury(self, ids: Ids, *, reason: Reason = "", timeout: Duration | None = None) -> int:
-        """Take tasks that nobody holds out of circulation; return how many."""
-        request = task_service_pb2.BuryTasksRequest(
-            request_id=new_request_id(),
-            tube=self.name,
-            selector=_selector(ids),
-            failure=_settlement.failure_of(reason),
-        )
-        response = await self._connection.call(
-            lambda node: node.tasks.BuryTasks, request, timeout=timeout
-        )
-        return _count_or_refusal(response, request.selector)
-
-    async def delete(self, ids: Ids, *, timeout: Duration | None = None) -> int:
-        """Remove tasks in any state and return how many."""
-        request = task_service_pb2.DeleteTasksRequest(
-            request_id=new_request_id(), tube=self.name, selector=_selector(ids)
-        )
-        response = await self._connection.call(
-            lambda node: node.tasks.DeleteTasks, request, timeout=timeout
-        )
-        return _count_or_refusal(response, request.selector)
+        return response.tasks
 
     async def stats(self, *, timeout: Duration | None = None) -> tube_service_pb2.TubeStatistics:
         """Return how many tasks are in each state, and how many calls there were.
@@ -330,8 +298,8 @@ async def take_tasks(
     connection.use()
     wait_end = None if wait is None else time.monotonic() + seconds(wait)
     while True:
-        left = WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
-        wait_seconds = min(left, WAIT_SECONDS_MAX)
+        left = TAKE_WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
+        wait_seconds = min(left, TAKE_WAIT_SECONDS_MAX)
         request = _take_request(sources, tasks_max, wait_seconds, options)
         tasks = await _take_once(connection, request, wait_seconds, timeout, options)
         if tasks or (wait_end is not None and time.monotonic() >= wait_end):
@@ -430,21 +398,3 @@ def _ids_or_refusal(outcomes: Sequence[Outcome[int]]) -> list[int]:
     task_ids = [0 if isinstance(each, errors.TaskraftError) else each for each in outcomes]
     raise_refused(outcomes, task_ids=task_ids)
     return task_ids
-
-
-def _selector(ids: Ids) -> task_pb2.TaskSelector:
-    return task_pb2.TaskSelector(ids=[ids] if isinstance(ids, int) else ids)
-
-
-def _count_or_refusal(
-    response: task_service_pb2.KickTasksResponse
-    | task_service_pb2.BuryTasksResponse
-    | task_service_pb2.DeleteTasksResponse,
-    selector: task_pb2.TaskSelector,
-) -> int:
-    refused = refused_items(response.errors)
-    if len(refused) == 1 == len(selector.ids):
-        raise next(iter(refused.values()))
-    if refused:
-        raise errors.ItemsRefused(refused, items=len(selector.ids))
-    return response.count

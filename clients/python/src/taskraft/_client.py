@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from taskraft._async_client import AsyncClient
 from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT
+from taskraft._groups import Groups
 from taskraft._portal import Portal
+from taskraft._schedules import Schedules
+from taskraft._sync_chosen import iterate
 from taskraft._sync_subscription import Subscription
 from taskraft._sync_taken import TakenTask
-from taskraft._sync_tube import Tube, iterate
+from taskraft._sync_tube import Tube
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,12 +34,18 @@ if TYPE_CHECKING:
     import grpc
 
     from taskraft._async_tube import TakeOptions
+    from taskraft._batch import Batch
     from taskraft._durations import Duration
     from taskraft._settlement import Settlement
     from taskraft._sources import Sources
     from taskraft._subscription import SubscribeOptions
     from taskraft._tubes import Kind, TubeSettings
-    from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
+    from taskraft.v1 import (
+        cluster_service_pb2,
+        feed_service_pb2,
+        task_service_pb2,
+        tube_service_pb2,
+    )
 
 
 class Client:
@@ -63,6 +72,8 @@ class Client:
             target, timeout=timeout, name=name, session_ttr=session_ttr, credentials=credentials
         )
         self._portal = Portal(self._client.close)
+        self.groups = Groups(self._client.groups, self._portal)
+        self.schedules = Schedules(self._client.schedules, self._portal)
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +134,12 @@ class Client:
             ItemsRefused: Some of several leases are over; the others are settled.
         """
         self._portal.run(self._client.settle(tokens, action, timeout=timeout))
+
+    def execute(
+        self, batch: Batch, *, timeout: Duration | None = None
+    ) -> list[task_service_pb2.BatchResult]:
+        """Do the operations of a batch, all or none; see `AsyncClient.execute`."""
+        return self._portal.run(self._client.execute(batch, timeout=timeout))
 
     # ----------------------------------------------------------------------------- tubes
 

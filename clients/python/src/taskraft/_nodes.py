@@ -12,6 +12,8 @@ import grpc.aio
 from taskraft.v1 import (
     cluster_service_pb2_grpc,
     feed_service_pb2_grpc,
+    group_service_pb2_grpc,
+    schedule_service_pb2_grpc,
     session_service_pb2_grpc,
     task_service_pb2_grpc,
     tube_service_pb2_grpc,
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from taskraft._route import Route
     from taskraft.v1.cluster_service_pb2_grpc import ClusterServiceAsyncStub
     from taskraft.v1.feed_service_pb2_grpc import FeedServiceAsyncStub
+    from taskraft.v1.group_service_pb2_grpc import GroupServiceAsyncStub
+    from taskraft.v1.schedule_service_pb2_grpc import ScheduleServiceAsyncStub
     from taskraft.v1.session_service_pb2_grpc import SessionServiceAsyncStub
     from taskraft.v1.task_service_pb2_grpc import TaskServiceAsyncStub
     from taskraft.v1.tube_service_pb2_grpc import TubeServiceAsyncStub
@@ -50,6 +54,8 @@ class Node:
     channel: grpc.aio.Channel
     tasks: TaskServiceAsyncStub
     tubes: TubeServiceAsyncStub
+    groups: GroupServiceAsyncStub
+    schedules: ScheduleServiceAsyncStub
     sessions: SessionServiceAsyncStub
     cluster: ClusterServiceAsyncStub
     feed: FeedServiceAsyncStub
@@ -89,6 +95,8 @@ class Nodes:
             channel,
             task_service_pb2_grpc.TaskServiceStub(channel),
             tube_service_pb2_grpc.TubeServiceStub(channel),
+            group_service_pb2_grpc.GroupServiceStub(channel),
+            schedule_service_pb2_grpc.ScheduleServiceStub(channel),
             session_service_pb2_grpc.SessionServiceStub(channel),
             cluster_service_pb2_grpc.ClusterServiceStub(channel),
             feed_service_pb2_grpc.FeedServiceStub(channel),

@@ -42,6 +42,10 @@ class TakenTask(Task):
         """It was acknowledged, released, buried or rejected by this object."""
         return self.taken.is_settled
 
+    def note_settled(self) -> None:
+        """Take note that something else has settled the task."""
+        self.taken.note_settled()
+
     @property
     def is_lost(self) -> bool:
         """The lease is known to be over: its session was lost."""

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from taskraft._async_tube import AsyncTube, Ids, TakeOptions
+from taskraft._async_tube import AsyncTube, TakeOptions
+from taskraft._sync_chosen import ChosenTasks
 from taskraft._sync_taken import TakenTask
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import Iterable
 
     from taskraft._durations import Duration
     from taskraft._payload import Payload
+    from taskraft._planned import PlannedTask
     from taskraft._portal import Portal
-    from taskraft._settlement import Reason
     from taskraft._spec import PutOptions
     from taskraft._task import Task
     from taskraft.v1 import tube_service_pb2
 
 
-Item = TypeVar("Item")
-
-
-class Tube:
+class Tube(ChosenTasks):
     """A handle of one tube; making one does not ask the server. Threads may share it."""
 
     def __init__(self, tube: AsyncTube, portal: Portal) -> None:
-        self.name: Final = tube.name
+        super().__init__(tube, portal)
         self._tube = tube
-        self._portal = portal
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -93,57 +90,27 @@ class Tube:
         )
         return [TakenTask(task, self._portal) for task in taken]
 
-    def peek(self, task_id: int, *, timeout: Duration | None = None) -> Task:
-        """Return a task without changing it.
-
-        Raises:
-            TaskNotFound: There is none with this id, or not any more.
-        """
-        return self._portal.run(self._tube.peek(task_id, timeout=timeout))
-
-    def list(
+    def put_and_wait(
         self,
-        filter: str = "",
+        payload: Payload,
         *,
-        order_by: str = "",
+        wait: Duration | None = None,
         timeout: Duration | None = None,
-    ) -> Iterator[Task]:
-        """Yield the tasks that a filter chooses, page by page, as they were at the first page."""
-        yield from iterate(
-            self._portal, self._tube.list(filter, order_by=order_by, timeout=timeout)
+        **options: Unpack[PutOptions],
+    ) -> Task:
+        """Put a task and wait until it has ended; see `AsyncTube.put_and_wait`."""
+        return self._portal.run(
+            self._tube.put_and_wait(payload, wait=wait, timeout=timeout, **options)
         )
 
-    def kick(
-        self,
-        count: int = 1,
-        *,
-        ids: Ids | None = None,
-        delay: Duration = 0,
-        timeout: Duration | None = None,
-    ) -> int:
-        """Make buried tasks ready again and return how many: the first `count`, or chosen ones."""
-        return self._portal.run(self._tube.kick(count, ids=ids, delay=delay, timeout=timeout))
+    def task(self, payload: Payload, **options: Unpack[PutOptions]) -> PlannedTask:
+        """Return a task for this tube that is not put yet: for schedules, groups and batches."""
+        return self._tube.task(payload, **options)
 
-    def bury(self, ids: Ids, *, reason: Reason = "", timeout: Duration | None = None) -> int:
-        """Take tasks that nobody holds out of circulation; return how many."""
-        return self._portal.run(self._tube.bury(ids, reason=reason, timeout=timeout))
-
-    def delete(self, ids: Ids, *, timeout: Duration | None = None) -> int:
-        """Remove tasks in any state and return how many."""
-        return self._portal.run(self._tube.delete(ids, timeout=timeout))
+    def release_all(self, *, timeout: Duration | None = None) -> int:
+        """Release all taken tasks, whoever holds them; return how many."""
+        return self._portal.run(self._tube.release_all(timeout=timeout))
 
     def stats(self, *, timeout: Duration | None = None) -> tube_service_pb2.TubeStatistics:
         """Return how many tasks are in each state, and how many calls there were."""
         return self._portal.run(self._tube.stats(timeout=timeout))
-
-
-def iterate(portal: Portal, items: AsyncIterator[Item]) -> Iterator[Item]:
-    """Yield from an asynchronous iterator."""
-
-    async def next_item() -> tuple[Item] | None:
-        async for item in items:
-            return (item,)
-        return None
-
-    while found := portal.run(next_item()):
-        yield found[0]

@@ -186,6 +186,10 @@ class AsyncTakenTask(Task):
         else:
             await self.release(0, uncounted=True)
 
+    def note_settled(self) -> None:
+        """Take note that something else has settled the task."""
+        self.is_settled = True
+
     async def _end(self, action: Settlement, timeout: Duration | None) -> None:
         await self._leases.settle([self], action, timeout)
         self.is_settled = True

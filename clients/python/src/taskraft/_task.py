@@ -16,6 +16,10 @@ STATES: Final[Mapping[int, str]] = {
     number: name for name, number in task_pb2.Task.State.items() if number
 }
 
+OUTCOMES: Final[Mapping[int, str]] = {
+    number: name for name, number in task_pb2.Task.Outcome.items() if number
+}
+
 
 class Task:
     """A task as it was when it was read or taken; all times are milliseconds of the cluster."""
@@ -108,3 +112,14 @@ class Task:
     def result(self) -> bytes:
         """What was stored with the acknowledgement of a kept task."""
         return self.message.result
+
+    @property
+    def outcome(self) -> str:
+        """PROCESSED, FAILED, BURIED_OUT, EXPIRED or DELETED; empty if it has not ended.
+
+        TIMEOUT: it had not ended when the time of a wait was over.
+        """
+        return OUTCOMES.get(self.message.outcome, "")
+
+    def note_settled(self) -> None:
+        """Take note that something else has settled the task."""

@@ -1,14 +1,17 @@
 """State every way in which an operation can fail, as one tree of exceptions.
 
-    TaskraftError ├── RetryableError             waiting helps; the client already waited as long as
-    it was allowed │   ├── NoLeader, NotLeader, Draining, NodeBehind, Unavailable │   ├──
-    CommitUnknown          the outcome is not known │   └── Overloaded, RateLimited, TubeFull,
-    TubePaused ├── NotFoundError              TubeNotFound, TaskNotFound, SessionNotFound, ... ├──
-    ConflictError              TubeExists, KeyTaken, LeaseStale, WrongState, ... ├── InvalidError
-    InvalidField, PayloadTooLarge ├── LimitError                 LimitReached, DiskLow ├──
-    AccessError                NoCredentials, NotAllowed ├── CursorTrimmed, NotSupported,
-    InternalError └── of the client itself       DeadlinePassed, ItemsRefused, ClientClosed,
-    ClientForked
+    TaskraftError
+    ├── RetryableError       waiting helps; the client already waited as long as it was allowed
+    │   ├── NoLeader, NotLeader, Draining, NodeBehind, MembersChanging, Unavailable
+    │   ├── CommitUnknown    the outcome is not known
+    │   └── Overloaded, RateLimited, TubeFull, TubePaused
+    ├── NotFoundError        TubeNotFound, TaskNotFound, SessionNotFound, ...
+    ├── ConflictError        TubeExists, KeyTaken, LeaseStale, WrongState, ...
+    ├── InvalidError         InvalidField, PayloadTooLarge
+    ├── LimitError           LimitReached, DiskLow
+    ├── AccessError          NoCredentials, NotAllowed
+    ├── CursorTrimmed, NotSupported, InternalError
+    └── of the client        DeadlinePassed, ItemsRefused, ClientClosed, ClientForked
 
 What each means and what to do is in `taskraft.catalogue`. Neither module imports gRPC.
 """

@@ -1,0 +1,130 @@
+"""Collect operations that succeed or fail together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack
+
+from taskraft import _settlement
+from taskraft._calls import new_request_id
+from taskraft._choosing import Named, TaskChanges, selector_of, update_of
+from taskraft._durations import Duration, milliseconds
+from taskraft._task import Task
+from taskraft.v1 import task_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from taskraft._payload import Payload
+    from taskraft._planned import PlannedTask
+    from taskraft._settlement import Keep, Reason, Settlement
+
+
+class Batch:
+    """Up to 100 operations on any tubes that are done in order, all or none.
+
+        batch = Batch().ack(order).put(client.tube("invoices").task({"order": 7}))
+        client.execute(batch)
+
+    It asks nobody before `Client.execute`. Each task may be named once, by id, key or lease; puts
+    that follow each other into one tube are one operation. The methods return the batch.
+    """
+
+    def __init__(self) -> None:
+        self._operations: list[pb.BatchOperation] = []
+        self._ended: list[Task] = []
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def put(self, *tasks: PlannedTask) -> Self:
+        """Put tasks, made by `Tube.task`."""
+        for task in tasks:
+            last = self._operations[-1] if self._operations else pb.BatchOperation()
+            if last.WhichOneof("operation") != "put" or last.put.tube != task.tube:
+                last = pb.BatchOperation(put=pb.PutTasksRequest(tube=task.tube))
+                self._operations.append(last)
+            last.put.tasks.append(task.spec)
+        return self
+
+    def ack(
+        self,
+        task: Task | int,
+        result: Payload = None,
+        *,
+        keep: Keep | None = None,
+        retain: Duration | None = None,
+    ) -> Self:
+        """Finish a taken task, given as it is or by its token."""
+        return self._settle(task, _settlement.ack(result, keep=keep, retain=retain))
+
+    def release(
+        self,
+        task: Task | int,
+        delay: Duration | None = None,
+        *,
+        reason: Reason | None = None,
+        uncounted: bool = False,
+        move_to: str = "",
+    ) -> Self:
+        """Give a taken task back."""
+        action = _settlement.release(delay, reason=reason, uncounted=uncounted, move_to=move_to)
+        return self._settle(task, action)
+
+    def reject(self, task: Task | int, reason: Reason = "") -> Self:
+        """Give a taken task up: to the dead-letter tube if there is one, else bury it."""
+        return self._settle(task, _settlement.reject(reason))
+
+    def _settle(self, task: Task | int, action: Settlement) -> Self:
+        settlement = pb.Settlement()
+        settlement.CopyFrom(action)
+        settlement.tokens.append(task.token if isinstance(task, Task) else task)
+        self._add(settle=pb.SettleTasksRequest(settlements=[settlement]))
+        if isinstance(task, Task):
+            self._ended.append(task)
+        return self
+
+    def kick(self, tube: str, tasks: Named, *, delay: Duration = 0) -> Self:
+        """Make buried tasks ready again."""
+        request = pb.KickTasksRequest(
+            tube=tube, selector=selector_of(tasks), delay_ms=milliseconds(delay)
+        )
+        return self._add(kick=request)
+
+    def bury(self, tube: str, tasks: Named, *, reason: Reason = "") -> Self:
+        """Take tasks that nobody holds out of circulation."""
+        request = pb.BuryTasksRequest(
+            tube=tube, selector=selector_of(tasks), failure=_settlement.failure_of(reason)
+        )
+        return self._add(bury=request)
+
+    def delete(self, tube: str, tasks: Named) -> Self:
+        """Remove tasks in any state."""
+        return self._add(delete=pb.DeleteTasksRequest(tube=tube, selector=selector_of(tasks)))
+
+    def update(self, tube: str, tasks: Named, **changes: Unpack[TaskChanges]) -> Self:
+        """Change waiting tasks."""
+        request = pb.UpdateTasksRequest(
+            tube=tube, selector=selector_of(tasks), update=update_of(changes)
+        )
+        return self._add(update=request)
+
+    def _add(
+        self,
+        *,
+        settle: pb.SettleTasksRequest | None = None,
+        kick: pb.KickTasksRequest | None = None,
+        bury: pb.BuryTasksRequest | None = None,
+        delete: pb.DeleteTasksRequest | None = None,
+        update: pb.UpdateTasksRequest | None = None,
+    ) -> Self:
+        self._operations.append(
+            pb.BatchOperation(settle=settle, kick=kick, bury=bury, delete=delete, update=update)
+        )
+        return self
+
+    def request(self) -> pb.ExecuteBatchRequest:
+        """Return a request to do it, with a request_id of its own."""
+        return pb.ExecuteBatchRequest(request_id=new_request_id(), operations=self._operations)
+
+    def done(self) -> None:
+        """Note with the tasks that it settled that they are."""
+        for task in self._ended:
+            task.note_settled()

@@ -1,0 +1,108 @@
+"""Name the tasks that a call is about, and what of them shall change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypedDict
+
+from taskraft._durations import Duration, milliseconds
+from taskraft._payload import Payload, encode
+from taskraft._spec import Headers
+from taskraft.v1 import task_pb2
+
+Key: TypeAlias = "str | Sequence[str]"
+"""A unique key: one part, or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Choose all tasks that a filter lets through, for example ``Where("state = BURIED")``."""
+
+    filter: str
+    """See docs/filters.md."""
+
+
+class Keys:
+    """Choose tasks by their unique keys: ``Keys("a", ("b", "1"))``."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, *keys: Key) -> None:
+        self.keys: Final = tuple((key,) if isinstance(key, str) else tuple(key) for key in keys)
+
+    def __repr__(self) -> str:
+        return f"Keys{self.keys!r}"
+
+
+Chosen: TypeAlias = "int | Iterable[int] | Keys | Where"
+"""One task or several, by id, by key, or by a filter."""
+Named: TypeAlias = "int | Iterable[int] | Keys"
+"""One task or several, by id or key, where each of them is answered for."""
+
+
+class TaskChanges(TypedDict, total=False):
+    """What of a task shall change; what is absent stays."""
+
+    payload: Payload
+    """New payload, with the media type that its Python type says."""
+    content_type: str
+    """Another media type."""
+    headers: Headers
+    """Headers to set; others stay."""
+    headers_remove: Iterable[str]
+    """Names of headers to remove."""
+    priority: int
+    """New priority."""
+    delay: Duration
+    """New delay from now; 0 ends it. For ready and delayed tasks only."""
+    ttl: Duration
+    """New time to live from now."""
+    ttr: Duration
+    """New time to run, for the next take."""
+
+
+_DURATIONS: Final = (("delay", "delay_ms"), ("ttl", "ttl_ms"), ("ttr", "ttr_ms"))
+
+
+def selector_of(chosen: Chosen) -> task_pb2.TaskSelector:
+    """Return the choice as the contract writes it."""
+    if isinstance(chosen, Where):
+        return task_pb2.TaskSelector(filter=chosen.filter)
+    if isinstance(chosen, Keys):
+        keys = [task_pb2.UniqueKey(parts=key) for key in chosen.keys]
+        return task_pb2.TaskSelector(keys=keys)
+    return task_pb2.TaskSelector(ids=[chosen] if isinstance(chosen, int) else chosen)
+
+
+def count_of(selector: task_pb2.TaskSelector) -> int:
+    """Return how many tasks a selector names by id or key; 0 for a filter."""
+    return len(selector.ids) + len(selector.keys)
+
+
+def update_of(changes: TaskChanges) -> task_pb2.TaskUpdate:
+    """Return the changes as the contract writes them.
+
+    Raises:
+        TypeError: There is no such change.
+    """
+    given: Mapping[str, object] = changes
+    unknown = given.keys() - TaskChanges.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"a task has nothing to change called {', '.join(sorted(unknown))}")
+    update = task_pb2.TaskUpdate()
+    if "payload" in changes:
+        update.payload, content_type = encode(changes["payload"])
+        if content_type:
+            update.content_type = content_type
+    if "content_type" in changes:
+        update.content_type = changes["content_type"]
+    if "priority" in changes:
+        update.priority = changes["priority"]
+    for name, value in changes.get("headers", {}).items():
+        update.headers_set[name] = value.encode() if isinstance(value, str) else value
+    update.headers_remove.extend(changes.get("headers_remove", ()))
+    for name, field in _DURATIONS:
+        if name in given:
+            setattr(update, field, milliseconds(given[name]))  # type: ignore[arg-type]  # checked by the keys' types
+    return update

@@ -1,0 +1,164 @@
+"""Create, change, remove and list schedules."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
+
+from taskraft._calls import new_request_id
+from taskraft._durations import Duration, milliseconds
+from taskraft.v1 import schedule_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from taskraft._connection import Connection
+    from taskraft._planned import PlannedTask
+    from taskraft._portal import Portal
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """How a schedule treats its times."""
+
+    time_zone: str
+    """Name of a time zone, for example "Europe/Vienna"; absent UTC."""
+    jitter: Duration
+    """The task is put up to this much later, from a hash of the name and the time."""
+    catch_up: Literal["skip", "one", "all"]
+    """What happens to missed times: nothing (default), one task for all, or one for each."""
+    overlap: Literal["allow", "skip", "cancel_before"]
+    """What happens while the task before has not ended: another one (default), none, or another one
+    in its place."""
+    paused: bool
+    """Put nothing for the time being."""
+
+
+_OVERLAPS: Final = {
+    "allow": pb.Schedule.ALLOW,
+    "skip": pb.Schedule.SKIP_OVERLAP,
+    "cancel_before": pb.Schedule.CANCEL_BEFORE,
+}
+
+
+class AsyncSchedules:
+    """The schedules of a cluster: each puts one task per time of a cron expression."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def create(
+        self,
+        name: str,
+        cron: str,
+        task: PlannedTask,
+        *,
+        timeout: Duration | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> pb.Schedule:
+        """Create a schedule and return it with its next time.
+
+        Args:
+            name: 1 to 128 bytes.
+            cron: Minute, hour, day of month, month, day of week, as in crontab(5).
+            task: What is put; made by `Tube.task`.
+            timeout: How long to try.
+            **options: See `ScheduleOptions`.
+
+        Raises:
+            ScheduleExists: There is one of this name.
+            InvalidField: The expression or the time zone does not make sense.
+        """
+        schedule = _schedule(name, cron, task, options)
+        request = pb.CreateScheduleRequest(request_id=new_request_id(), schedule=schedule)
+        response = await self._connection.call(
+            lambda node: node.schedules.CreateSchedule, request, timeout=timeout
+        )
+        return response.schedule
+
+    async def update(
+        self, schedule: pb.Schedule, *, timeout: Duration | None = None
+    ) -> pb.Schedule:
+        """Replace a schedule by one that was changed, for example paused; return it.
+
+        Raises:
+            ScheduleNotFound: There is none of this name.
+        """
+        request = pb.UpdateScheduleRequest(request_id=new_request_id(), schedule=schedule)
+        response = await self._connection.call(
+            lambda node: node.schedules.UpdateSchedule, request, timeout=timeout
+        )
+        return response.schedule
+
+    async def delete(self, name: str, *, timeout: Duration | None = None) -> None:
+        """Remove a schedule; the tasks that it has put stay.
+
+        Raises:
+            ScheduleNotFound: There is none of this name.
+        """
+        request = pb.DeleteScheduleRequest(request_id=new_request_id(), name=name)
+        await self._connection.call(
+            lambda node: node.schedules.DeleteSchedule, request, timeout=timeout
+        )
+
+    async def list(self, *, timeout: Duration | None = None) -> list[pb.Schedule]:
+        """Return all schedules by name, each with its next time and what came of the last."""
+        found: list[pb.Schedule] = []
+        request = pb.ListSchedulesRequest()
+        while True:
+            page = await self._connection.call(
+                lambda node: node.schedules.ListSchedules, request, timeout=timeout
+            )
+            found += page.schedules
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+
+class Schedules:
+    """The schedules of a cluster, from threads; see `AsyncSchedules`."""
+
+    def __init__(self, schedules: AsyncSchedules, portal: Portal) -> None:
+        self._schedules = schedules
+        self._portal = portal
+
+    def create(
+        self,
+        name: str,
+        cron: str,
+        task: PlannedTask,
+        *,
+        timeout: Duration | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> pb.Schedule:
+        """Create a schedule and return it with its next time; see `AsyncSchedules.create`."""
+        return self._portal.run(
+            self._schedules.create(name, cron, task, timeout=timeout, **options)
+        )
+
+    def update(self, schedule: pb.Schedule, *, timeout: Duration | None = None) -> pb.Schedule:
+        """Replace a schedule by one that was changed, for example paused; return it."""
+        return self._portal.run(self._schedules.update(schedule, timeout=timeout))
+
+    def delete(self, name: str, *, timeout: Duration | None = None) -> None:
+        """Remove a schedule; the tasks that it has put stay."""
+        self._portal.run(self._schedules.delete(name, timeout=timeout))
+
+    def list(self, *, timeout: Duration | None = None) -> list[pb.Schedule]:
+        """Return all schedules by name, each with its next time and what came of the last."""
+        return self._portal.run(self._schedules.list(timeout=timeout))
+
+
+def _schedule(name: str, cron: str, task: PlannedTask, options: ScheduleOptions) -> pb.Schedule:
+    unknown = options.keys() - ScheduleOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"a schedule has no option {', '.join(sorted(unknown))}")
+    return pb.Schedule(
+        name=name,
+        cron=cron,
+        time_zone=options.get("time_zone", ""),
+        jitter_ms=milliseconds(options.get("jitter", 0)),
+        catch_up=pb.Schedule.CatchUp.Value(options.get("catch_up", "skip").upper()),
+        overlap=_OVERLAPS[options.get("overlap", "allow")],
+        tube=task.tube,
+        spec=task.spec,
+        paused=options.get("paused", False),
+    )

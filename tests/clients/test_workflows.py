@@ -1,0 +1,303 @@
+"""What is above single tasks, by the client, against a real node."""
+
+import inspect
+import threading
+import uuid
+
+import pytest
+
+from taskraft import (
+    AsyncClient,
+    AsyncGroups,
+    AsyncSchedules,
+    AsyncTube,
+    Batch,
+    Client,
+    Groups,
+    Keys,
+    Schedules,
+    Tube,
+    Where,
+    errors,
+)
+from taskraft.v1 import group_service_pb2, schedule_service_pb2
+from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module", name="node")
+def running_node(tmp_path_factory):
+    with LocalCluster(1, tmp_path_factory.mktemp("single")) as one:
+        yield one
+
+
+@pytest.fixture
+def client(node):
+    with Client(node.target, name="test") as one:
+        yield one
+
+
+@pytest.fixture
+def tube(client):
+    return created(client)
+
+
+def created(client, **settings):
+    name = f"tube-{uuid.uuid4()}"
+    client.create_tube(name, "fifottl", **settings)
+    return client.tube(name)
+
+
+def in_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+# ---------------------------------------------------------------------------------------- outcomes
+
+
+def test_a_put_waits_for_the_outcome_and_the_result(tube):
+    worker = in_thread(lambda: tube.take(wait="10s").ack({"sum": 5}))
+    task = tube.put_and_wait({"a": 2, "b": 3}, wait="10s")
+    worker.join()
+    assert (task.outcome, task.result) == ("PROCESSED", b'{"sum":5}')
+
+
+def test_a_put_that_nobody_works_on_is_over_in_time(tube):
+    assert tube.put_and_wait("x", wait=0).outcome == "TIMEOUT"
+
+
+def test_a_refused_put_does_not_wait(tube):
+    tube.put("x", key="k")
+    with pytest.raises(errors.KeyTaken):
+        tube.put_and_wait("x", key="k", wait="10s")
+
+
+def test_a_wait_ends_with_all_tasks_or_with_the_first(tube):
+    first, second = tube.put_many(["a", "b"])
+    (task,) = tube.take_many(1, wait=0)
+    worker = in_thread(task.ack)
+    ended = tube.wait([first, second], any=True, wait="10s")
+    worker.join()
+    assert [each.outcome for each in ended] == ["PROCESSED", ""]
+    worker = in_thread(lambda: tube.take(wait="10s").bury("broken"))
+    (ended,) = tube.wait(second)
+    worker.join()
+    assert (ended.outcome, ended.state) == ("BURIED_OUT", "BURIED")
+
+
+def test_a_wait_hears_of_progress(tube):
+    task_id = tube.put("x", key=("order", "7"))
+    task = tube.take(wait=0)
+    worker = in_thread(lambda: task.touch(progress=0.5, note="half"))
+    (seen,) = tube.wait(Keys(("order", "7")), progress=True, wait="10s")
+    worker.join()
+    assert (seen.id, seen.message.progress.note) == (task_id, "half")
+
+
+def test_a_wait_for_what_nobody_knows_is_refused(tube):
+    task_id = tube.put("x")
+    with pytest.raises(errors.TaskNotFound):
+        tube.wait(99)
+    with pytest.raises(errors.ItemsRefused) as told:
+        tube.wait([task_id, 99], wait=0)
+    assert list(told.value.refused) == [1]
+
+
+# ------------------------------------------------------------------------------------ chosen tasks
+
+
+def test_tasks_are_found_by_key(tube):
+    task_id = tube.put("x", key=("order", "7"))
+    assert tube.peek(key=("order", "7")).id == task_id
+    with pytest.raises(errors.TaskNotFound):
+        tube.peek(key="order")
+    with pytest.raises(TypeError):
+        tube.peek()
+
+
+def test_a_waiting_task_is_changed(tube):
+    task_id = tube.put("x", headers={"old": "1"}, key="k")
+    changed = tube.update(
+        Keys("k"),
+        payload={"n": 1},
+        headers={"new": "2"},
+        headers_remove=["old"],
+        priority=-1,
+        delay="1h",
+        ttl="2h",
+        ttr="1m",
+    )
+    task = tube.peek(task_id)
+    assert changed == 1
+    assert (task.json(), task.content_type) == ({"n": 1}, "application/json")
+    assert dict(task.headers) == {"new": b"2"}
+    assert (task.priority, task.state, task.message.ttr_ms) == (-1, "DELAYED", 60_000)
+    assert tube.update(task_id, delay=0) == 1
+    assert tube.peek(task_id).state == "READY"
+    with pytest.raises(TypeError, match="colour"):
+        tube.update(task_id, colour="red")
+
+
+def test_a_filter_is_followed_to_its_end(tube):
+    tube.put_many([str(n) for n in range(2_500)], type="mail")
+    other = tube.put("other")
+    assert tube.bury(Where("type = mail")) == 2_500
+    assert tube.kick(ids=Where("state = BURIED AND id <= 2000")) == 2_000
+    assert tube.delete(Where("type = mail")) == 2_500
+    assert [task.id for task in tube.list()] == [other]
+
+
+def test_an_administrator_moves_tasks_from_state_to_state(tube):
+    task_id = tube.put("x")
+    task = tube.take(wait=0)
+    assert tube.cancel(task_id) == (1, 0)
+    task.touch()
+    assert task.is_cancel_requested
+    second = tube.put("y")
+    lease = tube.take(wait=0)
+    assert tube.snatch(second) == 1
+    with pytest.raises(errors.LeaseStale):
+        lease.ack()
+    assert tube.switch(second, "zombie", duration="1h") == 1
+    assert tube.restart(second, delay="1h") == 1
+    assert tube.peek(second).state == "DELAYED"
+    with pytest.raises(errors.WrongState):
+        tube.snatch(second)
+    assert tube.release_all() == 1
+    assert tube.cancel(second) == (0, 1)
+
+
+# ----------------------------------------------------------------------------------------- batches
+
+
+def test_a_batch_does_all_or_nothing(client, tube):
+    orders, invoices = tube, created(client)
+    orders.put("order 7")
+    waiting = orders.put("order 8")
+    with orders.take(wait=0) as order:
+        batch = (
+            Batch()
+            .ack(order)
+            .put(invoices.task("a"), invoices.task("b", priority=-1))
+            .update(orders.name, waiting, priority=3)
+        )
+        assert len(batch) == 3
+        results = client.execute(batch)
+    assert order.is_settled
+    assert len(results[1].put.task_ids) == 2
+    assert [task.text() for task in invoices.take_many(9, wait=0)] == ["b", "a"]
+    with pytest.raises(errors.LeaseStale) as told:
+        client.execute(Batch().delete(orders.name, waiting).ack(order))
+    assert told.value.metadata["operation"] == "1"
+    assert orders.peek(waiting).priority == 3
+
+
+def test_every_operation_has_its_place_in_a_batch(client, tube):
+    released, rejected, buried, gone, kicked = tube.put_many("abcde")
+    first, second = tube.take_many(2, wait=0)
+    tube.bury(kicked)
+    batch = Batch().release(first, "1h", reason="later").reject(second, "never")
+    batch.bury(tube.name, buried, reason="why").delete(tube.name, gone).kick(tube.name, kicked)
+    client.execute(batch)
+    states = {task.id: task.state for task in tube.list()}
+    assert states == {
+        released: "DELAYED",
+        rejected: "BURIED",
+        buried: "BURIED",
+        kicked: "READY",
+    }
+
+
+# ------------------------------------------------------------------------------- groups, schedules
+
+
+def test_a_group_holds_its_tasks_and_ends_with_one_more(client, tube):
+    books, name = created(client), f"book-{uuid.uuid4()}"
+    group = client.groups.create(name, end_task=books.task("bind"), only_if_processed=True)
+    assert group.state == group_service_pb2.Group.HELD
+    tube.put_many(["page 1", "page 2"], group=name)
+    assert tube.take(wait=0) is None
+    client.groups.start(name)
+    for page in tube.take_many(2, wait="5s"):
+        page.ack()
+    assert books.take(wait="5s").text() == "bind"
+    group = client.groups.get(name)
+    assert (group.state, group.processed) == (group_service_pb2.Group.ENDED, 2)
+    with pytest.raises(errors.GroupExists):
+        client.groups.create(name)
+
+
+def test_a_cancelled_group_puts_its_abort_task(client, tube):
+    name = f"group-{uuid.uuid4()}"
+    client.groups.create(name, abort_task=tube.task("clean up"))
+    tube.put("never", group=name)
+    assert client.groups.cancel(name, revoke=True).state == group_service_pb2.Group.CANCELLED
+    assert tube.take(wait="5s").text() == "clean up"
+    with pytest.raises(errors.GroupNotFound):
+        client.groups.start("nobody")
+
+
+def test_a_schedule_is_made_paused_listed_and_removed(client, tube):
+    name = f"nightly-{uuid.uuid4()}"
+    made = client.schedules.create(
+        name,
+        "30 2 * * *",
+        tube.task({"report": 1}, priority=5),
+        time_zone="Europe/Vienna",
+        jitter="1m",
+        catch_up="one",
+        overlap="skip",
+    )
+    assert made.next_ms > 0
+    assert (made.jitter_ms, made.catch_up) == (60_000, schedule_service_pb2.Schedule.ONE)
+    assert made.overlap == schedule_service_pb2.Schedule.SKIP_OVERLAP
+    assert (made.tube, made.spec.priority) == (tube.name, 5)
+    made.paused = True
+    assert client.schedules.update(made).next_ms == 0
+    assert [each.name for each in client.schedules.list() if each.paused] == [name]
+    client.schedules.delete(name)
+    with pytest.raises(errors.ScheduleNotFound):
+        client.schedules.delete(name)
+    with pytest.raises(errors.InvalidField) as told:
+        client.schedules.create(name, "0 61 * * *", tube.task("x"))
+    (violation,) = told.value.violations
+    assert violation.field == "schedule.cron"
+    with pytest.raises(TypeError, match="zone"):
+        client.schedules.create(name, "* * * * *", tube.task("x"), zone="UTC")
+
+
+# ----------------------------------------------------------------------------------------- asyncio
+
+
+async def test_the_client_for_asyncio_does_the_same(node):
+    async with AsyncClient(node.target) as client:
+        name = f"tube-{uuid.uuid4()}"
+        await client.create_tube(name)
+        tube = client.tube(name)
+        await client.groups.create(name, end_task=tube.task("end"))
+        await client.groups.start(name)
+        async with await tube.take(wait="5s") as task:
+            await client.execute(Batch().ack(task).put(tube.task("next")))
+        (waiting,) = await tube.wait(task.id + 1, wait=0)
+        assert waiting.outcome == "TIMEOUT"
+        assert [each.text() async for each in tube.list()] == ["next"]
+        await client.schedules.create(name, "0 0 1 1 *", tube.task("happy new year"))
+        await client.schedules.delete(name)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "asynchronous"),
+    [(Client, AsyncClient), (Tube, AsyncTube), (Groups, AsyncGroups), (Schedules, AsyncSchedules)],
+)
+def test_both_clients_offer_the_same(blocking, asynchronous):
+    def offered(kind):
+        return {
+            name: [*inspect.signature(method).parameters]
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert offered(blocking) == offered(asynchronous)
