@@ -1,4 +1,4 @@
-"""Run the mutants: ``python -m tests.mutants --only figure-8,vote-twice --copies 2``.
+"""Run the mutants: ``python -m tests.mutants --only figure-8,vote-twice --workers 2``.
 
 Each is applied to a copy of the code, and its tests are run there up to the first failure. A mutant
 that no test kills is a test that is missing; then the exit status is 1.
@@ -8,73 +8,48 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
+import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
-from queue import SimpleQueue
+from collections.abc import Sequence
 
 from tests.mutants.killers import read_killers, write_killers
-from tests.mutants.mutant import Mutant, read_table
-from tests.mutants.trial import Bench, Verdict
+from tests.mutants.mutant import Changed, Mutant, read_table
+from tests.mutants.trial import NO_TEST, Verdict, Workshop, open_workshop
 
 
 def main() -> int:
     """Run the chosen mutants; return the exit status."""
     options = _options()
-    mutants = read_table()
+    mutants = _chosen(read_table(), options.only)
     if options.list:
         for mutant in mutants:
             print(f"{mutant.name:<40} {mutant.breaks}")
         return 0
-    chosen = _chosen(mutants, options.only)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     begun = time.monotonic()
-    alive: list[str] = []
-    killers = read_killers()
-    folder = Path(tempfile.mkdtemp(prefix="taskraft-mutants-"))
-    try:
-        for verdict in _verdicts(chosen, killers, folder, options.copies):
-            print(verdict, flush=True)
-            if verdict.killer is None:
-                alive.append(verdict.mutant.name)
-            elif options.remember and verdict.killer.startswith("tests/"):
-                killers[verdict.mutant.name] = verdict.killer
-                write_killers(killers)
-    finally:
-        shutil.rmtree(folder)
+    with open_workshop(options.workers) as workshop:
+        verdicts = _try(workshop, mutants)
+        alive = [each.mutant.name for each in verdicts if not each.killer]
+        blind = workshop.failing({each.killer for each in verdicts} - {"", NO_TEST})
     seconds = time.monotonic() - begun
-    print(f"{len(chosen)} mutants, {len(chosen) - len(alive)} killed, {seconds:.0f} s")
+    print(f"{len(mutants)} mutants, {len(mutants) - len(alive)} killed, {seconds:.0f} s")
     if alive:
         print(f"survived: {','.join(alive)}")
-    return 1 if alive else 0
+    if blind:
+        print(f"fails without any mutant: {blind}")
+    elif options.remember:
+        killed = {each.mutant.name: each.killer for each in verdicts if each.killer}
+        write_killers({**read_killers(), **killed})
+    return 1 if alive or blind else 0
 
 
-def _verdicts(
-    chosen: Sequence[Mutant], killers: Mapping[str, str], folder: Path, copies: int
-) -> Iterator[Verdict]:
-    """Yield what became of each mutant; ``copies`` of them are tried at a time, each in a copy."""
-    benches = [Bench(folder / f"copy-{number}") for number in range(copies)]
-    free: SimpleQueue[Bench] = SimpleQueue()
-    for bench in benches:
-        free.put(bench)
-
-    def attempt(mutant: Mutant) -> Verdict:
-        bench = free.get()
-        try:
-            return bench.attempt(mutant, killers.get(mutant.name, ""))
-        finally:
-            free.put(bench)
-
-    try:
-        with ThreadPoolExecutor(copies) as pool:
-            for done in as_completed([pool.submit(attempt, each) for each in chosen]):
-                yield done.result()
-    finally:
-        for bench in benches:
-            bench.close()
+def _try(workshop: Workshop, mutants: Sequence[Changed]) -> list[Verdict]:
+    verdicts = []
+    for verdict in workshop.verdicts(mutants, read_killers()):
+        print(verdict, flush=True)
+        verdicts.append(verdict)
+    return verdicts
 
 
 def _chosen(mutants: Sequence[Mutant], only: str) -> Sequence[Mutant]:
@@ -91,7 +66,7 @@ def _chosen(mutants: Sequence[Mutant], only: str) -> Sequence[Mutant]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="names of mutants, joined by commas")
-    parser.add_argument("--copies", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--remember", action="store_true", help="note the killers for next time")
     parser.add_argument("--list", action="store_true", help="name the mutants and what they break")
     return parser.parse_args()

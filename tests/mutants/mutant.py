@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 TABLE: Final = Path(__file__).parent / "table"
 
@@ -40,6 +40,29 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
 """What is run for a mutant, in this order, up to the first failure."""
 
 
+class Changed(Protocol):
+    """One file with one change, from the table or generated."""
+
+    @property
+    def name(self) -> str:
+        """Name it in reports."""
+
+    @property
+    def file(self) -> str:
+        """Name the changed file."""
+
+    @property
+    def breaks(self) -> str:
+        """Say what is wrong with it."""
+
+    @property
+    def suite(self) -> str:
+        """Name the tests that should notice."""
+
+    def changed(self, text: str) -> str:
+        """Return the text of the file with the change."""
+
+
 class TableBroken(Exception):
     """The table cannot be used; say where."""
 
@@ -56,18 +79,16 @@ class Mutant:
     new: str
     suite: str
 
-    def apply(self, tree: Path) -> None:
-        """Change the copy of the code in ``tree``.
+    def changed(self, text: str) -> str:
+        """Return ``text``, which is that of the file, with the change.
 
         Raises:
             TableBroken: the place is not in the code any more, or not just once.
         """
-        path = tree / self.file
-        text = path.read_text()
         found = text.count(self.old)
         if found != 1:
             raise TableBroken(f"{self.name}: its old lines stand {found} times in {self.file}")
-        path.write_text(text.replace(self.old, self.new))
+        return text.replace(self.old, self.new)
 
 
 def read_table(folder: Path = TABLE) -> list[Mutant]:

@@ -1,120 +1,175 @@
-"""Try a mutant: run its tests on a copy of the code until one fails."""
+"""Try mutants: a copy of the code, and processes in it that run tests up to the first failure."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
-from tests.mutants.mutant import SUITES, Mutant
+from tests.mutants.mutant import SUITES, Changed
 
 ROOT: Final = Path(__file__).parents[2]
 
-COPIED: Final = ("replication", "service", "tests", "clients", "docs", "pyproject.toml")
-
-SECONDS_MAX: Final = 240
-"""A mutant that takes longer hangs; that is noticed, too."""
+COPIED: Final = ("replication", "service", "tests", "clients", "docs", "proto", "pyproject.toml")
 
 SEEDS: Final = "not nobody_has_tried and not faults_strike and not really_used"
 """Of the simulation the fixed seeds are enough; fresh ones would make the verdict a matter of
 luck."""
 
-_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?", re.MULTILINE)
+
+NO_TEST: Final = "pytest itself"
+"""Stands for the killer of a mutant that leaves no test to be run; see ``worker``."""
 
 
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """How the tests of a mutant ended; ``killer`` is the one that failed, empty if none did."""
+
+    killer: str
+    reason: str
+    seconds: float
+
+
+@dataclass(slots=True, frozen=True)
 class Verdict:
-    """What became of a mutant; ``killer`` is the test that failed, None if none did."""
+    """What became of a mutant."""
 
-    def __init__(self, mutant: Mutant, killer: str | None, reason: str, seconds: float) -> None:
-        self.mutant = mutant
-        self.killer = killer
-        self.reason = reason
-        self.seconds = seconds
+    mutant: Changed
+    answer: Answer
+
+    @property
+    def killer(self) -> str:
+        """The test that killed it, empty if it survived."""
+        return self.answer.killer
 
     def __str__(self) -> str:
         """Return a line for people."""
-        name, seconds = self.mutant.name, self.seconds
-        if self.killer is None:
-            return f"SURVIVED {name} ({seconds:.0f} s): {self.mutant.breaks}"
-        return f"killed {name} ({seconds:.0f} s) by {self.killer}: {self.reason[:100]}"
+        name, seconds = self.mutant.name, self.answer.seconds
+        if not self.killer:
+            return f"SURVIVED {name} ({seconds:.1f} s): {self.mutant.breaks}"
+        reason = " ".join(self.answer.reason.split())[:100]
+        return f"killed {name} ({seconds:.1f} s) by {self.killer}: {reason}"
 
 
-class Bench:
-    """A copy of the code in which one mutant after the other is tried."""
+class Worker:
+    """A process that runs the tests of one mutant after the other."""
 
-    def __init__(self, tree: Path) -> None:
-        self._tree = copy_code(tree)
-        paths = os.pathsep.join([str(tree), str(tree / "clients/python/src")])
-        self._pytest = subprocess.Popen(
-            [sys.executable, "tests/mutants/warm.py"],
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
+    def __init__(self, copy: Path) -> None:
+        self._copy = copy
+        paths = os.pathsep.join([str(copy), str(copy / "clients/python/src")])
+        self._process = subprocess.Popen(
+            [sys.executable, "tests/mutants/worker.py", str(copy.parent)],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
     def close(self) -> None:
-        """End the process that runs the tests."""
-        assert self._pytest.stdin is not None
-        assert self._pytest.stdout is not None
-        self._pytest.stdin.close()
-        self._pytest.stdout.close()
-        self._pytest.wait()
+        """End the process, and whatever it runs; it removes the copy."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
 
-    def attempt(self, mutant: Mutant, known_killer: str = "") -> Verdict:
-        """Apply ``mutant`` and run its tests.
+    def attempt(self, mutant: Changed, known_killer: str = "") -> Verdict:
+        """Run the tests of ``mutant``.
 
         ``known_killer`` is the test that killed it the last time; it is tried first.
         """
-        original = (self._tree / mutant.file).read_text()
-        mutant.apply(self._tree)
-        begun = time.monotonic()
-        output = self._run([known_killer]) if known_killer else None
-        if output is None:
-            output = self._run(SUITES[mutant.suite])
-        seconds = time.monotonic() - begun
-        (self._tree / mutant.file).write_text(original)
-        if output is None:
-            return Verdict(mutant, None, "", seconds)
-        failed = _FAILED.search(output)
-        if failed is None:
-            return Verdict(mutant, "pytest itself", output.strip()[-300:], seconds)
-        return Verdict(mutant, failed[1], failed[2] or "", seconds)
+        module = mutant.file.removesuffix(".py").replace("/", ".")
+        source = mutant.changed((self._copy / mutant.file).read_text())
+        answer = Answer("", "", 0)
+        if known_killer:
+            answer = self.run([known_killer], module, source)
+        if answer.killer in {"", NO_TEST}:
+            rest = self.run(SUITES[mutant.suite], module, source)
+            answer = replace(rest, seconds=answer.seconds + rest.seconds)
+        return Verdict(mutant, answer)
 
-    def _run(self, tests: Sequence[str]) -> str | None:
-        """Run tests in order up to the first failure; return their output, None if none failed."""
-        words = ["-q", "-x", "-p", "no:cacheprovider", "--tb=line", "-k", SEEDS, *tests]
-        assert self._pytest.stdin is not None
-        assert self._pytest.stdout is not None
-        self._pytest.stdin.write(json.dumps([words, SECONDS_MAX]) + "\n")
-        self._pytest.stdin.flush()
-        status = int(self._pytest.stdout.readline())
-        if status == 0:
-            return None
-        if status == -signal.SIGALRM:
-            return f"FAILED the-limit-of-{SECONDS_MAX}-s - it hangs"
-        return (self._tree / "output.txt").read_text()
+    def run(self, tests: Iterable[str], module: str = "", source: str = "") -> Answer:
+        """Run tests in order up to the first failure, with ``source`` in place of ``module``."""
+        order = {"arguments": ["-k", SEEDS, *tests], "module": module, "source": source}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return Answer(**json.loads(self._process.stdout.readline()))
 
 
-def copy_code(tree: Path) -> Path:
+class Workshop:
+    """Workers that share a copy of the code."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+        self._free: SimpleQueue[Worker] = SimpleQueue()
+        for each in workers:
+            self._free.put(each)
+
+    def verdicts(self, mutants: Iterable[Changed], killers: Mapping[str, str]) -> Iterator[Verdict]:
+        """Yield what became of each mutant, as soon as it is known."""
+
+        def attempt(mutant: Changed) -> Verdict:
+            with self._worker() as worker:
+                return worker.attempt(mutant, killers.get(mutant.name, ""))
+
+        pool = ThreadPoolExecutor(len(self._workers))
+        try:
+            for done in as_completed([pool.submit(attempt, each) for each in mutants]):
+                yield done.result()
+        finally:
+            # Whoever is at work ends when the workers are closed.
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def failing(self, tests: Iterable[str]) -> str:
+        """Run tests on the code as it is; return the first that fails, empty if none does."""
+        with self._worker() as worker:
+            return worker.run(tests).killer
+
+    @contextmanager
+    def _worker(self) -> Iterator[Worker]:
+        worker = self._free.get()
+        try:
+            yield worker
+        finally:
+            self._free.put(worker)
+
+
+@contextmanager
+def open_workshop(count: int) -> Iterator[Workshop]:
+    """Copy the code and start workers; afterwards nothing of it is left, whatever happened."""
+    folder = Path(tempfile.mkdtemp(prefix="taskraft-mutants-"))
+    workers: list[Worker] = []
+    try:
+        copy = copy_code(folder / "copy")
+        workers += [Worker(copy) for _ in range(count)]
+        yield Workshop(workers)
+    finally:
+        for worker in workers:
+            worker.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def copy_code(copy: Path) -> Path:
     """Copy the code to a folder of its own."""
-    tree.mkdir(parents=True)
-    junk = shutil.ignore_patterns("__pycache__", "*.pyc", ".venv", "node_modules", "var")
+    copy.mkdir(parents=True)
+    junk = shutil.ignore_patterns("*.pyc", ".venv", "node_modules", "var")
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tree / name, ignore=junk)
+            shutil.copytree(ROOT / name, copy / name, ignore=junk)
         else:
-            shutil.copy(ROOT / name, tree / name)
+            shutil.copy(ROOT / name, copy / name)
     shared = ROOT.parent / "shared"
-    if shared.exists() and not (tree.parent / "shared").exists():
-        (tree.parent / "shared").symlink_to(shared.resolve())
-    return tree
+    if shared.exists():
+        (copy.parent / "shared").symlink_to(shared.resolve())
+    return copy

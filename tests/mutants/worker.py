@@ -1,0 +1,211 @@
+"""Run tests against mutants, each in a fork of a process that has imported what never changes.
+
+Started as a script in a copy of the code, with the folder of the copy as its argument. Reads a JSON
+order per line and answers with a JSON line. The mutant exists in the memory of the fork alone: its
+module is compiled from the changed text, no file is written. To import pytest, gRPC and their like
+takes longer than most of our tests; that is why it forks.
+
+Nothing outlives the program that asked, however that ends: when the input ends, the fork with all
+processes that it has started is killed, and the copy is removed.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import IO, TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pytest
+
+LOOK_SECONDS: Final = 0.02
+"""How often the worker looks whether the fork has ended, or whoever asked."""
+
+TEST_CPU_SECONDS_MAX: Final = 60
+TEST_SECONDS_MAX: Final = 150
+"""A test that takes longer hangs, computing or waiting; that is noticed, too."""
+
+MEMORY_BYTES_MAX: Final = 6 << 30
+
+
+class _Loader(SourceFileLoader):
+    """Compiles a module from another text than its file has."""
+
+    def __init__(self, name: str, path: str, source: str) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the mutant."""
+        path = self.get_filename(fullname)
+        return compile(self._source, path, "exec", dont_inherit=True)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module as a mutant."""
+
+    def __init__(self, module: str, source: str) -> None:
+        self._module = module
+        self._source = source
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return how to load the mutant; anything else is for other finders."""
+        if fullname != self._module:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        assert spec is not None
+        assert spec.origin is not None
+        spec.loader = _Loader(fullname, spec.origin, self._source)
+        return spec
+
+
+class _Reporter:
+    """A plugin of pytest that notes which test runs and which one failed first."""
+
+    def __init__(self, notes: IO[str]) -> None:
+        self._notes = notes
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note the test, and give it its time."""
+        self._note(started=nodeid)
+        signal.setitimer(signal.ITIMER_PROF, TEST_CPU_SECONDS_MAX)
+        signal.alarm(TEST_SECONDS_MAX)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure."""
+        self._judge(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that cannot even be read."""
+        self._judge(report)
+
+    def _judge(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = str(report.longrepr) if crash is None else crash.message
+            self._note(failed=report.nodeid, reason=reason.strip()[-300:])
+
+    def _note(self, **note: str) -> None:
+        print(json.dumps(note), file=self._notes, flush=True)
+
+
+def _test(order: dict[str, Any], notes: IO[str], output: IO[str]) -> int:
+    """Run pytest on the mutant, in the fork; return its exit status."""
+    import pytest  # noqa: PLC0415 - is imported already, before the fork
+
+    os.setpgid(0, 0)
+    for stream in (1, 2):
+        os.dup2(output.fileno(), stream)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    if order["module"]:
+        sys.meta_path.insert(0, _Finder(order["module"], order["source"]))
+    words = ["-q", "-x", "-p", "no:cacheprovider", "--tb=line", *order["arguments"]]
+    return int(pytest.main(words, plugins=[_Reporter(notes)]))
+
+
+def _watch(child: int) -> int | None:
+    """Wait for the fork; return its exit status, None if nobody wants to know any more."""
+    while True:
+        ended, how = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(how)
+        if select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+            # Orders come one at a time: this is the end of the input.
+            _kill(child)
+            os.waitpid(child, 0)
+            return None
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _answer(order: dict[str, Any]) -> dict[str, Any] | None:
+    """Carry out an order: say which test failed first, and why; None if nobody listens."""
+    begun = time.monotonic()
+    with tempfile.TemporaryFile("w+") as notes, tempfile.TemporaryFile("w+") as output:
+        child = os.fork()
+        if not child:
+            status = 70  # an internal error of whatever kind
+            try:
+                status = _test(order, notes, output)
+            except BaseException:  # noqa: BLE001 - whatever it is, the fork must end here
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        status = _watch(child)
+        if status is None:
+            return None
+        _kill(child)
+        notes.seek(0)
+        output.seek(0)
+        seen = [json.loads(line) for line in notes]
+        said = output.read()[-300:]
+    killer, reason = _killer(status, seen, said)
+    return {"killer": killer, "reason": reason, "seconds": time.monotonic() - begun}
+
+
+def _killer(status: int, seen: Sequence[dict[str, str]], said: str) -> tuple[str, str]:
+    """Return the test that failed first and why; no test if none did."""
+    for note in seen:
+        if "failed" in note:
+            return note["failed"], note["reason"]
+    if status == 0:
+        return "", ""
+    if status < 0 and seen:
+        return seen[-1]["started"], f"ended by signal {-status}: it hangs or takes too much"
+    return "pytest itself", said
+
+
+def _warm_up() -> None:
+    """Import what the tests need and no mutant can be in."""
+    import google_crc32c  # noqa: F401, PLC0415
+    import grpc.aio  # noqa: F401, PLC0415
+    import pytest  # noqa: F401, PLC0415
+    import rocksdict  # noqa: F401, PLC0415
+    import sortedcontainers  # noqa: F401, PLC0415
+    from google.protobuf import descriptor_pool  # noqa: F401, PLC0415
+
+
+def main() -> None:
+    """Serve until the input ends, then remove the copy."""
+    folder = Path(sys.argv[1])
+    # Whoever asked ends us by ending the input, also when it was interrupted itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _warm_up()
+    while order := sys.stdin.readline():
+        answer = _answer(json.loads(order))
+        if answer is None:
+            break
+        print(json.dumps(answer), flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    # The folder of this script holds no packages; the copy of the code does.
+    sys.path[0] = str(Path.cwd())
+    main()
