@@ -7,6 +7,8 @@ whatever their number.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
@@ -21,8 +23,21 @@ READERS_MAX: Final = 100_000
 """Readers that may wait; more are refused at once."""
 
 
+@dataclass(slots=True, frozen=True)
+class _Confirmed:
+    """Readers that wait until ``index`` is applied here, at the latest until a tick."""
+
+    index: LogIndex
+    expires_at: int
+    readers: Sequence[Outcome[LogIndex]]
+
+
 class Reads:
-    """The linearizable reads of one member."""
+    """The linearizable reads of one member.
+
+    Nobody waits for ever: neither for a leader's answer, nor for entries that a member which was
+    cut off or removed since will never get.
+    """
 
     def __init__(
         self, core: RaftCore, incarnation: int, *, retry_ticks: int, expiry_ticks: int
@@ -36,7 +51,8 @@ class Reads:
         self._context = b""
         self._number = 0
         self._ticks = 0
-        self._confirmed: deque[tuple[LogIndex, list[Outcome[LogIndex]]]] = deque()
+        self._asked_at = 0
+        self._confirmed: deque[_Confirmed] = deque()
 
     def add(self, outcome: Outcome[LogIndex]) -> None:
         """Let ``outcome`` wait for an index that is safe to read at, and applied here."""
@@ -57,37 +73,53 @@ class Reads:
         self._asked, self._next = self._next, []
         self._number += 1
         self._context = _CONTEXT.pack(self._incarnation, self._number)
-        self._ticks = 0
+        self._asked_at = self._ticks
         self._core.read_index(self._context)
 
     def answered(self, state: ReadState) -> None:
         """Take the answer to a round; answers to earlier rounds mean nothing any more."""
         if self._asked and state.context == self._context:
-            self._confirmed.append((state.index, self._asked))
+            expires_at = self._ticks + self._expiry_ticks
+            self._confirmed.append(_Confirmed(state.index, expires_at, self._asked))
             self._asked = []
 
     def applied(self, index: LogIndex) -> None:
         """Release those whose index is applied."""
-        while self._confirmed and self._confirmed[0][0] <= index:
-            read_index, outcomes = self._confirmed.popleft()
-            for outcome in outcomes:
+        while self._confirmed and self._confirmed[0].index <= index:
+            confirmed = self._confirmed.popleft()
+            for outcome in confirmed.readers:
                 if not outcome.done():
-                    outcome.set_result(read_index)
+                    outcome.set_result(confirmed.index)
 
     def tick(self) -> None:
         """Ask again after a while, since requests and leaders get lost; in the end give up."""
+        self._ticks += 1
+        while self._confirmed and self._confirmed[0].expires_at <= self._ticks:
+            confirmed = self._confirmed.popleft()
+            error = ReadUnconfirmed(f"entry {confirmed.index} did not arrive here in time")
+            _fail(confirmed.readers, error)
         if not self._asked:
             return
-        self._ticks += 1
-        if self._ticks >= self._expiry_ticks:
-            self.fail_all(ReadUnconfirmed("no leader with a quorum confirmed the read in time"))
-        elif self._ticks % self._retry_ticks == 0:
+        waited = self._ticks - self._asked_at
+        if waited >= self._expiry_ticks:
+            error = ReadUnconfirmed("no leader with a quorum confirmed the read in time")
+            outcomes = [*self._asked, *self._next]
+            self._asked, self._next = [], []
+            _fail(outcomes, error)
+        elif waited % self._retry_ticks == 0:
             self._core.read_index(self._context)
 
     def fail_all(self, error: ReplicationError) -> None:
-        """Tell everybody who is not confirmed yet."""
+        """Tell everybody that nothing more will come."""
         outcomes = [*self._asked, *self._next]
+        for confirmed in self._confirmed:
+            outcomes += confirmed.readers
         self._asked, self._next = [], []
-        for outcome in outcomes:
-            if not outcome.done():
-                outcome.set_exception(error)
+        self._confirmed.clear()
+        _fail(outcomes, error)
+
+
+def _fail(outcomes: Sequence[Outcome[LogIndex]], error: ReplicationError) -> None:
+    for outcome in outcomes:
+        if not outcome.done():
+            outcome.set_exception(error)

@@ -1,7 +1,8 @@
 """Run the mutants: ``python -m tests.mutants --only figure-8,vote-twice --workers 2``.
 
 Each is applied to a copy of the code, and its tests are run there up to the first failure. A mutant
-that no test kills is a test that is missing; then the exit status is 1.
+that no test kills is a test that is missing; then the exit status is 1. Besides those of the table
+there are any number of generated ones: ``--generated replication/core --sample 100 --seed 7``.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from random import Random
 
+from tests.mutants.generated import generate
 from tests.mutants.killers import read_killers, write_killers
-from tests.mutants.mutant import Changed, Mutant, read_table
-from tests.mutants.trial import NO_TEST, Verdict, Workshop, open_workshop
+from tests.mutants.mutant import Changed, read_table
+from tests.mutants.trial import NO_TEST, ROOT, Workshop, open_workshop
 
 
 def main() -> int:
     """Run the chosen mutants; return the exit status."""
     options = _options()
-    mutants = _chosen(read_table(), options.only)
+    known = {} if options.generated else read_killers()
+    mutants = _chosen(options)
     if options.list:
         for mutant in mutants:
             print(f"{mutant.name:<40} {mutant.breaks}")
@@ -29,38 +33,43 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     begun = time.monotonic()
     with open_workshop(options.workers) as workshop:
-        verdicts = _try(workshop, mutants)
-        alive = [each.mutant.name for each in verdicts if not each.killer]
-        blind = workshop.failing({each.killer for each in verdicts} - {"", NO_TEST})
+        _prove(workshop, [known[each.name] for each in mutants if each.name in known])
+        killers: dict[str, str] = {}
+        for verdict in workshop.verdicts(mutants, known):
+            print(verdict, flush=True)
+            if verdict.killer:
+                killers[verdict.mutant.name] = verdict.killer
+        _prove(workshop, [each for each in killers.values() if each not in known.values()])
+    if options.remember and not options.generated:
+        write_killers({**known, **killers})
+    alive = [each.name for each in mutants if each.name not in killers]
     seconds = time.monotonic() - begun
-    print(f"{len(mutants)} mutants, {len(mutants) - len(alive)} killed, {seconds:.0f} s")
+    print(f"{len(mutants)} mutants, {len(killers)} killed, {seconds:.0f} s")
     if alive:
         print(f"survived: {','.join(alive)}")
-    if blind:
-        print(f"fails without any mutant: {blind}")
-    elif options.remember:
-        killed = {each.mutant.name: each.killer for each in verdicts if each.killer}
-        write_killers({**read_killers(), **killed})
-    return 1 if alive or blind else 0
+    return 1 if alive else 0
 
 
-def _try(workshop: Workshop, mutants: Sequence[Changed]) -> list[Verdict]:
-    verdicts = []
-    for verdict in workshop.verdicts(mutants, read_killers()):
-        print(verdict, flush=True)
-        verdicts.append(verdict)
-    return verdicts
+def _prove(workshop: Workshop, tests: Sequence[str]) -> None:
+    """Make sure that ``tests`` pass without any mutant, or else they prove nothing."""
+    failing = workshop.failing({*tests} - {NO_TEST}) if tests else ""
+    if failing:
+        sys.exit(f"fails without any mutant: {failing}")
 
 
-def _chosen(mutants: Sequence[Mutant], only: str) -> Sequence[Mutant]:
-    if not only:
-        return mutants
-    wanted = set(only.split(","))
-    chosen = [each for each in mutants if each.name in wanted]
-    unknown = wanted - {each.name for each in chosen}
-    if unknown:
-        sys.exit(f"no such mutant: {', '.join(sorted(unknown))}")
-    return chosen
+def _chosen(options: argparse.Namespace) -> Sequence[Changed]:
+    mutants: Sequence[Changed] = read_table()
+    if options.generated:
+        mutants = generate(ROOT, options.generated)
+    if options.only:
+        wanted = set(options.only.split(","))
+        mutants = [each for each in mutants if each.name in wanted]
+        unknown = wanted - {each.name for each in mutants}
+        if unknown:
+            sys.exit(f"no such mutant: {', '.join(sorted(unknown))}")
+    if options.sample:
+        mutants = Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
+    return mutants
 
 
 def _options() -> argparse.Namespace:
@@ -69,6 +78,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--remember", action="store_true", help="note the killers for next time")
     parser.add_argument("--list", action="store_true", help="name the mutants and what they break")
+    parser.add_argument(
+        "--generated", nargs="+", default=[], metavar="PATH", help="mistakes made at random there"
+    )
+    parser.add_argument("--sample", type=int, default=0, help="how many of them, drawn at random")
+    parser.add_argument("--seed", type=int, default=1, help="which of them are drawn")
     return parser.parse_args()
 
 

@@ -35,7 +35,19 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         SIMULATION,
     ),
     "service": ("tests/service/test_state_machine.py",),
-    "node": ("tests/replication/test_node.py",),
+    "transport": (
+        "tests/replication/test_outbox.py",
+        "tests/replication/test_transport.py",
+        "tests/replication/test_snapshot_source.py",
+        "tests/replication/test_node.py",
+        "tests/replication/test_membership.py",
+    ),
+    "node": (
+        "tests/replication/test_node.py",
+        "tests/replication/test_membership.py",
+        "tests/replication/test_node_status.py",
+    ),
+    "queue": ("tests/service/queue", "tests/service/test_state_machine.py"),
 }
 """What is run for a mutant, in this order, up to the first failure."""
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -70,7 +70,7 @@ class Worker:
         self._process = subprocess.Popen(
             [sys.executable, "tests/mutants/worker.py", str(copy.parent)],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,20 +82,11 @@ class Worker:
         self._process.stdin.close()
         self._process.wait()
 
-    def attempt(self, mutant: Changed, known_killer: str = "") -> Verdict:
-        """Run the tests of ``mutant``.
-
-        ``known_killer`` is the test that killed it the last time; it is tried first.
-        """
+    def attempt(self, mutant: Changed, tests: Iterable[str]) -> Verdict:
+        """Run ``tests`` on ``mutant``."""
         module = mutant.file.removesuffix(".py").replace("/", ".")
         source = mutant.changed((self._copy / mutant.file).read_text())
-        answer = Answer("", "", 0)
-        if known_killer:
-            answer = self.run([known_killer], module, source)
-        if answer.killer in {"", NO_TEST}:
-            rest = self.run(SUITES[mutant.suite], module, source)
-            answer = replace(rest, seconds=answer.seconds + rest.seconds)
-        return Verdict(mutant, answer)
+        return Verdict(mutant, self.run(tests, module, source))
 
     def run(self, tests: Iterable[str], module: str = "", source: str = "") -> Answer:
         """Run tests in order up to the first failure, with ``source`` in place of ``module``."""
@@ -116,16 +107,28 @@ class Workshop:
         for each in workers:
             self._free.put(each)
 
-    def verdicts(self, mutants: Iterable[Changed], killers: Mapping[str, str]) -> Iterator[Verdict]:
-        """Yield what became of each mutant, as soon as it is known."""
+    def verdicts(self, mutants: Sequence[Changed], killers: Mapping[str, str]) -> Iterator[Verdict]:
+        """Yield what became of each mutant, as soon as it is known.
 
+        ``killers`` are tried before all else: what killed a mutant once mostly does so again.
+        """
+        known = {each: [killers[each.name]] for each in mutants if each.name in killers}
+        rest = {each: SUITES[each.suite] for each in mutants if each not in known}
+        for verdict in self._attempt(known):
+            if verdict.killer in {"", NO_TEST}:
+                rest[verdict.mutant] = SUITES[verdict.mutant.suite]
+            else:
+                yield verdict
+        yield from self._attempt(rest)
+
+    def _attempt(self, tests: Mapping[Changed, Sequence[str]]) -> Iterator[Verdict]:
         def attempt(mutant: Changed) -> Verdict:
             with self._worker() as worker:
-                return worker.attempt(mutant, killers.get(mutant.name, ""))
+                return worker.attempt(mutant, tests[mutant])
 
         pool = ThreadPoolExecutor(len(self._workers))
         try:
-            for done in as_completed([pool.submit(attempt, each) for each in mutants]):
+            for done in as_completed([pool.submit(attempt, each) for each in tests]):
                 yield done.result()
         finally:
             # Whoever is at work ends when the workers are closed.

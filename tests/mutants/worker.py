@@ -11,6 +11,7 @@ processes that it has started is killed, and the copy is removed.
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -39,6 +40,22 @@ LOOK_SECONDS: Final = 0.02
 TEST_CPU_SECONDS_MAX: Final = 60
 TEST_SECONDS_MAX: Final = 150
 """A test that takes longer hangs, computing or waiting; that is noticed, too."""
+
+PLUGINS: Final = ("-p", "pytest_asyncio.plugin", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""Others are not loaded; this one is imported already, so pytest cannot rewrite its assertions."""
+
+IMPORTED: Final = (
+    "google_crc32c",
+    "grpc.aio",
+    "hypothesis.stateful",
+    "pytest",
+    "pytest_asyncio.plugin",
+    "rocksdict",
+    "sortedcontainers",
+    "taskraft.log.v1.log_pb2",
+    "taskraft.raft.v1.raft_pb2_grpc",
+    "taskraft.v1",
+)
 
 MEMORY_BYTES_MAX: Final = 6 << 30
 
@@ -120,7 +137,7 @@ def _test(order: dict[str, Any], notes: IO[str], output: IO[str]) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     if order["module"]:
         sys.meta_path.insert(0, _Finder(order["module"], order["source"]))
-    words = ["-q", "-x", "-p", "no:cacheprovider", "--tb=line", *order["arguments"]]
+    words = ["-q", "-x", "-p", "no:cacheprovider", "--tb=line", *PLUGINS, *order["arguments"]]
     return int(pytest.main(words, plugins=[_Reporter(notes)]))
 
 
@@ -183,12 +200,8 @@ def _killer(status: int, seen: Sequence[dict[str, str]], said: str) -> tuple[str
 
 def _warm_up() -> None:
     """Import what the tests need and no mutant can be in."""
-    import google_crc32c  # noqa: F401, PLC0415
-    import grpc.aio  # noqa: F401, PLC0415
-    import pytest  # noqa: F401, PLC0415
-    import rocksdict  # noqa: F401, PLC0415
-    import sortedcontainers  # noqa: F401, PLC0415
-    from google.protobuf import descriptor_pool  # noqa: F401, PLC0415
+    for name in IMPORTED:
+        importlib.import_module(name)
 
 
 def main() -> None:

@@ -136,6 +136,44 @@ def test_a_read_is_asked_again_and_given_up_in_the_end():
     assert isinstance(reader.error, ReadUnconfirmed)
 
 
+def test_a_confirmed_read_whose_entries_never_come_is_given_up():
+    """The member may have been cut off, or removed, since."""
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    early, late = Waiting(), Waiting()
+    reads.add(early)
+    reads.begin_round()
+    reads.answered(read_state(5, core.asked[0]))
+    reads.tick()
+    reads.add(late)
+    reads.begin_round()
+    reads.answered(read_state(5, core.asked[1]))
+    for _ in range(4):
+        reads.tick()
+    assert not early.done()
+    reads.tick()
+    assert isinstance(early.error, ReadUnconfirmed)
+    assert not late.done()
+    reads.applied(LogIndex(5))
+    assert late.result == 5
+
+
+def test_no_reader_waits_for_a_member_that_has_ended():
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    confirmed, asked, waiting = Waiting(), Waiting(), Waiting()
+    reads.add(confirmed)
+    reads.begin_round()
+    reads.answered(read_state(5, core.asked[0]))
+    reads.add(asked)
+    reads.begin_round()
+    reads.add(waiting)
+    reads.fail_all(ReadUnconfirmed("the end"))
+    assert all(each.done() for each in (confirmed, asked, waiting))
+    reads.applied(LogIndex(5))
+    assert confirmed.result is None
+
+
 def test_later_writes_replace_earlier_ones_in_a_batch():
     entries = [entry(5), entry(6), entry(7)]
     _overwrite(entries, [entry(6, 2), entry(7, 2), entry(8, 2)])

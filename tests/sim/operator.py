@@ -14,8 +14,9 @@ from replication.core.confchange import (
     MemberChangeKind,
     Transition,
 )
-from replication.core.errors import ConfChangeInvalid, ProposalDropped
+from replication.core.errors import ConfChangeInvalid
 from replication.core.types import ConfState, MemberId, MemberInfo
+from replication.errors import ChangeRefused
 from replication.roster import change_of_several
 
 if TYPE_CHECKING:
@@ -23,6 +24,27 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 _VOTERS_MAX = 5
+
+
+class Change:
+    """An ``Outcome`` of a membership change."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._is_done = False
+        world.workload.awaited.append(self)
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, _: object, /) -> None:
+        self._is_done = True
+        self._world.count("fault: membership change")
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._is_done = True
+        fault = exception.fault if isinstance(exception, ChangeRefused) else None
+        self._world.count(f"change: {type(exception).__name__ if fault is None else fault.name}")
 
 
 class Operator:
@@ -45,12 +67,7 @@ class Operator:
 
     def _propose(self, leader: Member, wanted: ConfChange) -> None:
         self._world.note(f"{leader.id} is asked for {wanted}")
-        try:
-            fault = leader.driver.core.propose_conf_change(wanted)
-        except ProposalDropped:
-            return
-        self._world.count("fault: membership change" if fault is None else f"refused: {fault.name}")
-        leader.request_pump()
+        leader.driver.propose_change(wanted, Change(self._world))
 
     def _wanted(self, configuration: ConfState, rng: Random) -> ConfChange | None:
         if configuration.voters_outgoing and rng.random() < 0.8:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from replication.core.types import LogIndex, RaftRole
 from service.queue.commands import (
@@ -63,6 +63,12 @@ class Call:
     results: tuple[Result, ...] | None = None
 
 
+class Awaited(Protocol):
+    """Something that somebody waits for."""
+
+    def done(self) -> bool: ...
+
+
 @dataclass(slots=True)
 class Answer:
     """An ``Outcome`` of one try of a call, checked when it comes."""
@@ -97,6 +103,8 @@ class Workload:
     invariants: Invariants
     contents: dict[bytes, Stamped] = field(default_factory=dict)
     """What each entry says, by its data."""
+    awaited: list[Awaited] = field(default_factory=list)
+    """In the end all of it must be done, one way or another: nobody is left to wait."""
     _unanswered: list[Call] = field(default_factory=list)
     _tokens: list[int] = field(default_factory=list)
     """Leases that somebody was told of."""
@@ -150,7 +158,9 @@ class Workload:
             member.stamped_ms = max(member.clock_ms(), member.stamped_ms, now_ms)
             self.contents[data] = Stamped(member.stamped_ms, call.commands)
         self.counts["client: proposals"] += 1
-        member.driver.propose(data, Answer(self, call, self.invariants.commit_max))
+        answer = Answer(self, call, self.invariants.commit_max)
+        self.awaited.append(answer)
+        member.driver.propose(data, answer)
 
     def _commands(self, member: Member, rng: Random) -> tuple[Command, ...]:
         kinds = rng.choices(self._KINDS, self._WEIGHTS, k=rng.choice((1, 1, 2, 4)))

@@ -48,6 +48,7 @@ class Read:
         self._member = member
         self._asked_at = world.invariants.commit_max
         self._is_done = False
+        world.workload.awaited.append(self)
 
     def done(self) -> bool:
         return self._is_done
@@ -230,9 +231,10 @@ class World:
         self._is_over = True
         self.faults.end()
         before = self.invariants.commit_max
+        asked = [each for each in self.workload.awaited if not each.done()]
         deadline = self.schedule.now_us + QUIET_ELECTIONS * 2 * ELECTION_TICKS * TICK_US
         asked_at = 0
-        while not self._is_settled(before):
+        while not (self._is_settled(before) and all(each.done() for each in asked)):
             leader = self.leader
             if leader is not None and self.schedule.now_us > asked_at:
                 asked_at = self.schedule.now_us + 10_000

@@ -142,14 +142,15 @@ def test_old_append_cuts_nothing_off():
     assert cluster.peers[2].log() == cluster.peers[1].log()
 
 
-def test_append_below_the_commit_index_is_answered_with_it():
+@pytest.mark.parametrize("compacted", [1, 4])
+def test_append_below_the_commit_index_is_answered_with_it(compacted):
     """What it would check is committed, and perhaps compacted away here."""
     cluster = Cluster(3)
     cluster.elect(1)
     for _ in range(4):
         cluster[1].propose(b"x")
     cluster.settle()
-    cluster.peers[2].disk.compact(4)
+    cluster.peers[2].disk.compact(compacted)
     cluster[2].step(Message(K.APPEND, 2, 1, 1, 1, 1, (Entry(1, 2, b"x"),), 5))
     cluster.flush(2)
     assert [(m.kind, m.index, m.reject) for m in cluster.network] == [(K.APPEND_REPLY, 5, False)]

@@ -1,0 +1,218 @@
+"""Make mutants without end from the code itself: the mistakes of a moment, one at each place.
+
+The table has the mistakes that people make who understand Raft; these here are those that anybody
+makes: a comparison off by one, a condition the wrong way round, a statement forgotten. Assertions
+and constants of a module are left alone: to weaken them changes nothing in a run that is right.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+SUITE_OF: Final = (
+    ("replication/core/", "core"),
+    ("replication/storage/", "storage"),
+    ("replication/transport", "transport"),
+    ("replication/peer", "transport"),
+    ("replication/outbox", "transport"),
+    ("replication/handshake", "transport"),
+    ("replication/codec", "transport"),
+    ("replication/snapshot_stream", "transport"),
+    ("replication/node", "node"),
+    ("replication/performer", "node"),
+    ("replication/founding", "node"),
+    ("replication/joining", "node"),
+    ("replication/storage_worker", "node"),
+    ("replication/", "driver"),
+    ("service/queue/", "queue"),
+)
+"""Which suite should notice, by the beginning of the file's name; the first that fits counts."""
+
+_COMPARISONS: Final[dict[type[ast.cmpop], tuple[str, ...]]] = {
+    ast.Lt: ("<=", ">="),
+    ast.LtE: ("<", ">"),
+    ast.Gt: (">=", "<="),
+    ast.GtE: (">", "<"),
+    ast.Eq: ("!=",),
+    ast.NotEq: ("==",),
+    ast.Is: ("is not",),
+    ast.IsNot: ("is",),
+    ast.In: ("not in",),
+    ast.NotIn: ("in",),
+}
+_ARITHMETIC: Final[dict[type[ast.operator], str]] = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.FloorDiv: "*",
+    ast.Mult: "//",
+}
+_OPPOSITES: Final = {"min": "max", "max": "min"}
+
+
+@dataclass(slots=True, frozen=True)
+class Edit:
+    """A mutant that replaces one stretch of a file."""
+
+    file: str
+    suite: str
+    number: int
+    """Which of the mutants of this file it is."""
+    line: int
+    begin: int
+    """Where the stretch begins and ends, in bytes."""
+    end: int
+    old: str
+    new: str
+
+    @property
+    def name(self) -> str:
+        """Where it is, and which of those there."""
+        return f"{self.file}:{self.line}#{self.number}"
+
+    @property
+    def breaks(self) -> str:
+        """What it does."""
+        old, new = (" ".join(text.split())[:80] for text in (self.old, self.new))
+        return f"`{old}` became `{new}`"
+
+    def changed(self, text: str) -> str:
+        """Return ``text``, which is that of the file, with the change."""
+        raw = text.encode()
+        return (raw[: self.begin] + self.new.encode() + raw[self.end :]).decode()
+
+
+def generate(root: Path, paths: Iterable[str]) -> list[Edit]:
+    """Return all mutants of the files, or of those in the folders, ``paths``."""
+    files: list[Path] = []
+    for path in paths:
+        whole = root / path
+        files += sorted(whole.rglob("*.py")) if whole.is_dir() else [whole]
+    return [each for file in files for each in _of_file(root, file)]
+
+
+def _of_file(root: Path, path: Path) -> Iterator[Edit]:
+    text = path.read_text()
+    name = str(path.relative_to(root))
+    suite = next((suite for prefix, suite in SUITE_OF if name.startswith(prefix)), "")
+    assert suite, f"no suite is known for {name}"
+    source = _Source(text)
+    for number, (node, new) in enumerate(_changes(ast.parse(text), source)):
+        begin, end = source.extent(node)
+        yield Edit(name, suite, number, node.lineno, begin, end, source.of(node), new)
+
+
+class _Source:
+    """The text of a file, with the places of its parts."""
+
+    def __init__(self, text: str) -> None:
+        self._raw = text.encode()
+        self._lines = [0]
+        for line in self._raw.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+
+    def extent(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Return where ``node`` begins and ends, in bytes."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        begin = self._lines[node.lineno - 1] + node.col_offset
+        return begin, self._lines[node.end_lineno - 1] + node.end_col_offset
+
+    def of(self, node: ast.expr | ast.stmt) -> str:
+        """Return the text of ``node``."""
+        begin, end = self.extent(node)
+        return self._raw[begin:end].decode()
+
+
+def _changes(tree: ast.Module, source: _Source) -> Iterator[tuple[_Node, str]]:
+    """Yield what can be replaced in the functions of a module, and by what."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in _parts(function.body):
+                change = _CHANGES.get(type(node))
+                if change is not None:
+                    yield from change(node, source)
+
+
+def _parts(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield ``nodes`` and what they consist of; inner functions are found by themselves."""
+    for node in nodes:
+        if isinstance(node, _LEFT_ALONE):
+            continue
+        yield node
+        annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
+        yield from _parts(each for each in ast.iter_child_nodes(node) if each is not annotation)
+
+
+def _forget(node: ast.stmt, _: _Source) -> Iterator[tuple[_Node, str]]:
+    is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    is_local = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple)
+    has_value = isinstance(node, ast.Return) and node.value is not None
+    if not (is_docstring or is_local or has_value):
+        yield node, "pass"
+
+
+def _turn_round(
+    node: ast.If | ast.While | ast.IfExp, source: _Source
+) -> Iterator[tuple[_Node, str]]:
+    yield node.test, f"not ({source.of(node.test)})"
+
+
+def _compare_otherwise(node: ast.Compare, source: _Source) -> Iterator[tuple[_Node, str]]:
+    if len(node.ops) == 1:
+        left, right = source.of(node.left), source.of(node.comparators[0])
+        for operator in _COMPARISONS[type(node.ops[0])]:
+            yield node, f"({left} {operator} {right})"
+
+
+def _join_otherwise(node: ast.BoolOp, source: _Source) -> Iterator[tuple[_Node, str]]:
+    word = " or " if isinstance(node.op, ast.And) else " and "
+    yield node, f"({word.join(f'({source.of(each)})' for each in node.values)})"
+
+
+def _calculate_otherwise(node: ast.BinOp, source: _Source) -> Iterator[tuple[_Node, str]]:
+    operator = _ARITHMETIC.get(type(node.op))
+    if operator is not None:
+        yield node, f"({source.of(node.left)} {operator} {source.of(node.right)})"
+
+
+def _change_constant(node: ast.Constant, _: _Source) -> Iterator[tuple[_Node, str]]:
+    if isinstance(node.value, bool):
+        yield node, str(not node.value)
+    elif isinstance(node.value, int):
+        yield node, str(node.value + 1)
+
+
+def _take_the_other(node: ast.Call, _: _Source) -> Iterator[tuple[_Node, str]]:
+    if isinstance(node.func, ast.Name) and node.func.id in _OPPOSITES:
+        yield node.func, _OPPOSITES[node.func.id]
+
+
+_Node: TypeAlias = ast.expr | ast.stmt
+_LEFT_ALONE: Final = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Assert,
+    ast.Raise,
+    ast.JoinedStr,
+)
+_CHANGES: Final[Mapping[type[ast.AST], Callable[..., Iterator[tuple[_Node, str]]]]] = {
+    ast.Expr: _forget,
+    ast.Assign: _forget,
+    ast.AugAssign: _forget,
+    ast.Return: _forget,
+    ast.Continue: _forget,
+    ast.Break: _forget,
+    ast.If: _turn_round,
+    ast.While: _turn_round,
+    ast.IfExp: _turn_round,
+    ast.Compare: _compare_otherwise,
+    ast.BoolOp: _join_otherwise,
+    ast.BinOp: _calculate_otherwise,
+    ast.Constant: _change_constant,
+    ast.Call: _take_the_other,
+}

@@ -1,0 +1,46 @@
+"""Whoever asks is told in the end: done, not done, or unknown; never left to wait."""
+
+from types import NoneType
+
+from replication.core.types import LogIndex, Message, MessageKind, RaftRole, Term
+from replication.errors import ProposalLost
+from tests.sim.test_known_failures import cut, scripted
+from tests.sim.world import Read
+
+
+def test_clients_of_a_deposed_leader_are_told_that_the_outcome_is_unknown():
+    world, leader, followers = scripted()
+    done = world.propose(leader, 1)
+    world.until(done[0].done)
+    cut(world, leader, *followers)
+    orphans = world.propose(leader, 3)
+    world.until(lambda: leader.driver.core.role is not RaftRole.LEADER)
+    assert [type(each.error) for each in orphans] == [ProposalLost] * 3
+
+
+def test_clients_of_a_deposed_leader_hear_of_what_it_has_committed():
+    """It commits, loses leadership in the same moment, and applies only then."""
+    world, leader, (near, far) = scripted()
+    core = leader.driver.core
+    cut(world, leader, far)
+    world.network.cut.add((near.id, leader.id))
+    proposals = world.propose(leader, 2)
+    world.until(lambda: near.view.last_index() == leader.view.last_index() == core.last_index)
+    term, last = core.term, core.last_index
+    core.step(Message(MessageKind.APPEND_REPLY, leader.id, near.id, term, index=LogIndex(last - 1)))
+    core.step(Message(MessageKind.APPEND_REPLY, leader.id, far.id, Term(term + 1)))
+    leader.driver.pump()
+    assert core.role is not RaftRole.LEADER
+    assert [type(each.error) for each in proposals] == [NoneType, ProposalLost]
+    assert proposals[0].done()
+
+
+def test_clients_of_a_process_that_ends_are_told():
+    world, leader, followers = scripted()
+    cut(world, leader, *followers)
+    (orphan,) = world.propose(leader, 1)
+    read = Read(world, leader)
+    leader.driver.read_index(read)
+    leader.stop(power=False)
+    assert orphan.done()
+    assert read.done()
