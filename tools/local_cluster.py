@@ -1,19 +1,20 @@
 """Run a cluster of real node processes on loopback: for the demo, the bench and the cluster tests.
 
 Every node has a folder of its own below the given one: ``data`` and what it printed, ``node.log``.
-Ports are chosen by the kernel. Nothing here knows the inside of the server: it starts the program
-behind ``taskraft serve`` and asks over the contract.
+Nothing here knows the inside of the server: it starts the program behind ``taskraft serve`` and
+asks over the contract.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +33,8 @@ STOP_TIMEOUT_MS: Final = 15_000
 ASK_TIMEOUT_MS: Final = 500
 POLL_MS: Final = 20
 LOG_LINES_SHOWN: Final = 15
+PORTS: Final = range(10_000, 32_768)
+"""Linux gives outgoing connections ports from 32768 on (net.ipv4.ip_local_port_range)."""
 
 Phase = cluster_service_pb2.NodeState
 RETRY_QUICKLY: Final = (
@@ -48,16 +51,17 @@ class NodeFailed(Exception):
 def free_addresses(count: int) -> list[str]:
     """Return addresses on loopback that nobody listens on, all different.
 
-    The kernel does not give a port again soon, so that the small gap until a node binds it has no
-    consequences in practice.
+    Ports are drawn from below those that the kernel gives to outgoing connections, so that none of
+    these takes the port of a node that is not up yet, or is down for a while.
     """
-    with ExitStack() as open_sockets:
-        addresses = []
-        for _ in range(count):
-            held = open_sockets.enter_context(socket.socket())
-            held.bind(("127.0.0.1", 0))
-            addresses.append(f"127.0.0.1:{held.getsockname()[1]}")
-        return addresses
+    draw = random.SystemRandom()
+    ports: dict[int, None] = {}
+    while len(ports) < count:
+        port = draw.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports[port] = None
+    return [f"127.0.0.1:{port}" for port in ports]
 
 
 @dataclass(slots=True)

@@ -248,7 +248,9 @@ async def test_what_cannot_be_changed_is_refused_and_changes_nothing(tmp_path):
 
 
 async def test_the_roster_survives_restarts_and_travels_with_snapshots(tmp_path):
-    async with LocalCluster(tmp_path, 3, flush_bytes=4096, kept_entries=2) as cluster:
+    # Slow ticks: a busy disk must not cost the leadership in the middle of the proposals.
+    settings = {"flush_bytes": 4096, "kept_entries": 2, "tick_ms": 60}
+    async with LocalCluster(tmp_path, 3, **settings) as cluster:
         leader = await cluster.leader()
         for _ in range(40):
             await asyncio.gather(*(leader.propose(b"x" * 900) for _ in range(40)))

@@ -141,7 +141,13 @@ async def test_everything_acknowledged_survives_the_kill_of_all(tmp_path):
 
 
 async def test_a_follower_behind_the_log_gets_a_snapshot_while_the_leader_works(tmp_path):
-    settings = {"flush_bytes": 1 << 15, "kept_entries": 10, "segment_bytes": 1 << 14}
+    # Slow ticks: a busy disk must not cost the leadership in the middle of the proposals.
+    settings = {
+        "flush_bytes": 1 << 15,
+        "kept_entries": 10,
+        "segment_bytes": 1 << 14,
+        "tick_ms": 60,
+    }
     async with LocalCluster(tmp_path, 3, **settings) as cluster:
         leader = await cluster.leader()
         behind = next(member for member in cluster.ids if member != leader.config.member_id)
