@@ -20,6 +20,7 @@ from service.queue.life_cycle import GONE, READY, TAKEN
 from service.queue.settings import write_settings
 from service.queue.store import RangeDeletion
 from service.queue.tasks.task import Stored
+from service.queue.tasks.task_codec import write_task
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -77,7 +78,7 @@ def _write_task(task: Task, writes: list[Write]) -> None:
     number, task_id = task.tube.number, task.id
     place, timer = task.keys()
     apart = task.is_body_apart
-    writes.append((task_key(number, task_id), task.record()))
+    writes.append((task_key(number, task_id), write_task(task)))
     holder = HOLDER.pack(number, task_id) if task.state is TAKEN else b""
     written = task.written
     if written is None:

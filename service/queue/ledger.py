@@ -29,7 +29,7 @@ from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.requests import Requests
 from service.queue.schedules.schedule import Schedules
 from service.queue.tasks.endings import end
-from service.queue.tasks.task import Task, read_task
+from service.queue.tasks.task_codec import read_task
 from service.queue.tasks.unique_keys import UniqueKeys
 from service.queue.tasks.watch import Watch
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from service.queue.limits import Limits
     from service.queue.sessions.session import Session
     from service.queue.store import Store
+    from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
 BY_TUBE: Final = attrgetter("tube")

@@ -34,6 +34,7 @@ from service.queue.operations.selection import named
 from service.queue.orders.candidates import matches
 from service.queue.shell_readers import ShellReaders
 from service.queue.tasks.listing import NOTHING_LEFT, Listed, scan_window
+from service.queue.tasks.task_codec import write_task
 from service.queue.tubes.statistics import statistics_of, total_statistics
 
 if TYPE_CHECKING:
@@ -332,7 +333,7 @@ class Readers(ShellReaders):
         for _, tube in sorted(ledger.tubes.items()):
             yield tube.record()
             for task in ledger.tasks(tube):
-                yield task.id.to_bytes(8, "big") + task.record()
+                yield task.id.to_bytes(8, "big") + write_task(task)
                 yield ledger.body(task)
         for _, session in sorted(ledger.sessions.items()):
             yield session.record()

@@ -1,4 +1,4 @@
-"""Hold one task, and write it as a record.
+"""Hold one task.
 
 A task is a mutable object of the pure core; what leaves the core are ``TaskView`` values.
 """
@@ -6,7 +6,6 @@ A task is a mutable object of the pure core; what leaves the core are ``TaskView
 from __future__ import annotations
 
 from enum import IntEnum
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from service.queue.commands import FOREVER_MS, NO_EXTRAS, Extras, State, TaskView
@@ -23,8 +22,7 @@ from service.queue.keys import (
     timer_key,
     waiting_key,
 )
-from service.queue.life_cycle import BURIED, DELAYED, DONE, READY, STATES, TAKEN, ZOMBIE
-from service.queue.tasks.extras_codec import read_extras, write_extras
+from service.queue.life_cycle import BURIED, DELAYED, DONE, READY, TAKEN, ZOMBIE
 
 if TYPE_CHECKING:
     from service.queue.orders.ordered_index import Entry
@@ -33,10 +31,6 @@ if TYPE_CHECKING:
 
 BODY_INLINE_BYTES_MAX: Final = 1024
 """Longer content is kept under a key of its own: it is written once, the record at each change."""
-
-_record = Struct(">BBqqqqqqqqqIQQQIHH")
-_BODY_APART: Final = 1
-_HAS_EXTRAS: Final = 2
 
 
 class Stored(IntEnum):
@@ -178,39 +172,6 @@ class Task:
             place = b""
         return place, timer_key(self.timer) if self.timer is not None else b""
 
-    def record(self) -> bytes:
-        """Return the task as it is written under its key; the same bytes on all replicas."""
-        extras = self.extras
-        session = self.session
-        lane, rank, _ = self.order
-        apart = self.is_body_apart
-        task_type = self.type.encode()
-        subqueue = self.subqueue.encode()
-        head = _record.pack(
-            self.state,
-            (_BODY_APART if apart else 0) | (_HAS_EXTRAS if extras is not NO_EXTRAS else 0),
-            self.priority,
-            lane,
-            rank,
-            self.created_ms,
-            self.since_ms,
-            self.visible_at_ms,
-            self.expire_at_ms,
-            self.lease_until_ms,
-            self.ttl_ms,
-            self.attempt,
-            self.ttr_ms,
-            self.token,
-            session.number if session is not None else 0,
-            self.payload_bytes,
-            len(task_type),
-            len(subqueue),
-        )
-        body = b"" if apart or self.body is None else self.body
-        if extras is NO_EXTRAS:
-            return b"".join((head, task_type, subqueue, body))
-        return b"".join((head, task_type, subqueue, write_extras(extras), body))
-
     def view(self, body: bytes) -> TaskView:
         """Return the task as it is shown."""
         session = self.session
@@ -235,64 +196,3 @@ class Task:
             ttl_ms if ttl_ms < FOREVER_MS else 0,
             self.extras,
         )
-
-
-def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
-    """Return the task of a record, and the number of its session (0: none).
-
-    The content of a task whose body is kept apart is not read.
-    """
-    (
-        state,
-        flags,
-        priority,
-        lane,
-        rank,
-        created_ms,
-        since_ms,
-        visible_at_ms,
-        expire_at_ms,
-        lease_until_ms,
-        ttl_ms,
-        attempt,
-        ttr_ms,
-        token,
-        session_number,
-        payload_bytes,
-        type_bytes,
-        subqueue_bytes,
-    ) = _record.unpack_from(record)
-    type_end = _record.size + type_bytes
-    end = type_end + subqueue_bytes
-    extras = NO_EXTRAS
-    subqueue = record[type_end:end].decode() if subqueue_bytes else ""
-    if flags & _HAS_EXTRAS:
-        extras, end = read_extras(record, end)
-    task = Task(
-        tube,
-        task_id,
-        Terms(
-            STATES[state],
-            lane,
-            rank,
-            priority,
-            ttl_ms,
-            ttr_ms,
-            visible_at_ms,
-            expire_at_ms,
-        ),
-        created_ms,
-        None if flags & _BODY_APART else record[end:],
-        payload_bytes,
-        record[_record.size : type_end].decode() if type_bytes else "",
-        subqueue,
-    )
-    task.since_ms = since_ms
-    task.lease_until_ms = lease_until_ms
-    task.attempt = attempt
-    task.token = token
-    task.extras = extras
-    task.timer = task.due()
-    task.written = (*task.keys(), Stored.CURRENT if flags & _BODY_APART else Stored.NOTHING)
-    task.dirty = False
-    return task, session_number

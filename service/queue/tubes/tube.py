@@ -59,7 +59,9 @@ class Tube:
         "driver",
         "driver_version",
         "has_capacity",
+        "has_options",
         "has_retry",
+        "has_subqueues",
         "kind",
         "lane_max",
         "lane_min",
@@ -83,6 +85,10 @@ class Tube:
         self.number = number
         self.name = view.name
         self.kind = view.kind
+        self.has_options = view.kind in TIMED_KINDS
+        """Whether tasks of this kind of tube may have priority, delay, ttl and ttr."""
+        self.has_subqueues = view.kind in SUBQUEUE_KINDS
+        """Whether tasks of this kind of tube may have a sub-queue."""
         self.created_ms = view.created_ms
         self.bucket: TokenBucket | None = None
         self.profile = view.profile
@@ -138,16 +144,6 @@ class Tube:
         """Return the timer of the moment from which on tasks may be taken again."""
         due_ms = None if self.bucket is None else self.bucket.due_ms()
         return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
-
-    @property
-    def has_options(self) -> bool:
-        """Tell whether tasks of this kind of tube may have priority, delay, ttl and ttr."""
-        return self.kind in TIMED_KINDS
-
-    @property
-    def has_subqueues(self) -> bool:
-        """Tell whether tasks of this kind of tube may have a sub-queue."""
-        return self.kind in SUBQUEUE_KINDS
 
     def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
         """Return why there is no room for so much more, or None."""
