@@ -3,7 +3,8 @@
 There: 10 sub-queues, 10 consumers, so many tasks in each sub-queue; all put first, then each
 consumer takes one task, lets the others go on, and acknowledges it, until all are done. Here the
 requests of one turn are one entry of the log, as they are when consumers are served at a time.
-Prints one line with the time of putting, and of taking and acknowledging.
+Prints one line with the time of putting, and of taking and acknowledging; to be compared with a
+minute for 10 sub-queues of 150 000 tasks.
 
 Run: `python -m bench.busy_subqueues [--tasks N] [--subqueues N] [--tubes N]`.
 """
@@ -24,8 +25,8 @@ BATCH = 100
 
 
 def run(core: CoreQueue, tubes: int, subqueues: int, tasks: int) -> tuple[float, float, float]:
-    """Return the seconds of putting, the seconds of the rest, and its CPU time."""
-    began = time.perf_counter()
+    """Return the seconds of putting and of the rest, and the CPU time of both together."""
+    began, began_ns = time.perf_counter(), cpu_ns()
     names = [f"tube{number}" for number in range(tubes)]
     for name in names:
         core.create(name, TubeKind.UTUBE)
@@ -35,7 +36,7 @@ def run(core: CoreQueue, tubes: int, subqueues: int, tasks: int) -> tuple[float,
                 core.put(name, batch)
     spare_the_collector()
     put_s = time.perf_counter() - began
-    began, began_ns = time.perf_counter(), cpu_ns()
+    began = time.perf_counter()
     for name in names:
         left = subqueues * tasks
         taken: list[TaskView] = []
@@ -67,8 +68,8 @@ def main() -> None:
     total = arguments.tubes * arguments.subqueues * arguments.tasks
     print(
         f"busy sub-queues, {arguments.tubes} tubes of {arguments.subqueues} sub-queues of "
-        f"{arguments.tasks} tasks: put {put_s:.1f} s, take + ack one by one {rest_s:.1f} s "
-        f"({cpu_s / total * 1e6:.1f} µs of CPU per task)"
+        f"{arguments.tasks} tasks: put {put_s:.1f} s, take + ack one by one {rest_s:.1f} s, "
+        f"together {cpu_s / total * 1e6:.1f} µs of CPU per task"
     )
 
 

@@ -15,7 +15,7 @@ from service.queue.keys import (
 )
 from service.queue.life_cycle import GONE, READY, TAKEN, EventKind
 from service.queue.operations.retrying import LEASE_LOST, hand_back
-from service.queue.orders.read_ahead import due_tasks
+from service.queue.orders.read_ahead import read_due
 from service.queue.sessions.operations import end_session
 from service.queue.tasks.endings import end
 
@@ -41,7 +41,7 @@ def advance(ledger: Ledger, now_ms: int) -> None:
     if timer is None or timer[0] > now_ms:
         return
     most = ledger.limits.deadlines_per_entry_max
-    due_tasks(ledger, most)
+    read_due(ledger, most)
     fired = looked_at = 0
     # Deadlines in tubes that are being cleared away cost little, but there may be very many.
     while fired < most and looked_at < VOID_DEADLINES_FACTOR * most:

@@ -7,6 +7,7 @@ moved up by 2^63 for the same reason. The layout is described in docs/data.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -67,6 +68,8 @@ _chunk = Struct(">cHQ")
 _member = Struct(">cQIQ")
 _length = Struct(">H")
 
+PREFIXES_MAX: Final = 4_096
+"""Sub-queues in use whose prefix need not be made anew for each task."""
 TASK_KEY_BYTES: Final = _task.size
 
 
@@ -102,6 +105,7 @@ def ready_key(tube: int, order: Entry) -> bytes:
     return _order.pack(_READY, tube, lane + OFFSET, rank + OFFSET, task)
 
 
+@lru_cache(maxsize=PREFIXES_MAX)
 def subqueue_prefix(tube: int, subqueue: str) -> bytes:
     """Return what the keys of the ready tasks of a sub-queue begin with.
 

@@ -74,7 +74,7 @@ def _first_of_one(
     tasks: list[Task] = []
     while entries := ready.pop_many(room - len(tasks)):
         for place, entry in enumerate(entries):
-            task = resident.get(entry[-1]) or soon_needed(ledger, tube, entry)
+            task = resident.get(entry[-1]) or soon_needed(ledger, tube, entries[place:])
             assert task.state is READY
             if task.expire_at_ms <= now_ms:
                 expire(ledger, task)

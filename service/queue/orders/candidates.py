@@ -80,7 +80,7 @@ class Candidates:
 
 def ready_task(ledger: Ledger, tube: Tube, entry: Entry) -> Task:
     """Return the task that a tube offers under an entry."""
-    task = tube.tasks.get(entry[-1]) or soon_needed(ledger, tube, entry)
+    task = tube.tasks.get(entry[-1]) or soon_needed(ledger, tube, [entry])
     assert task.state is READY
     return task
 

@@ -34,14 +34,14 @@ class OrderedIndex:
     behind.
     """
 
-    __slots__ = ("_added", "_bound", "_head_max", "_heap", "_members", "_removed", "_run", "_scan")
+    __slots__ = ("_added", "_bound", "_heap", "_members", "_removed", "_run", "_scan", "head_max")
 
     def __init__(
         self, scan: Callable[[Entry], Iterator[Entry]], head_max: int, *, stored: bool
     ) -> None:
         """Start empty, or (``stored``) with what ``scan`` yields: the stored entries above one."""
         self._scan = scan
-        self._head_max = head_max
+        self.head_max = head_max
         self._bound: Entry | None = NOTHING if stored else None
         self._run: deque[Entry] = deque()
         self._heap: list[Entry] = []
@@ -62,7 +62,7 @@ class OrderedIndex:
             heappush(self._heap, entry)
         else:
             run.append(entry)
-        if len(members) > self._head_max:
+        if len(members) > self.head_max:
             self._spill()
 
     def add_all(self, entries: Sequence[Entry]) -> None:
@@ -81,7 +81,7 @@ class OrderedIndex:
         else:
             run.extend(entries)
             self._members.update(entries)
-            if len(self._members) > self._head_max:
+            if len(self._members) > self.head_max:
                 self._spill()
 
     def discard(self, entry: Entry) -> None:
@@ -133,6 +133,8 @@ class OrderedIndex:
 
     def pop_many(self, count: int) -> list[Entry]:
         """Remove and return up to so many of the least entries; none: there is none left."""
+        if not self._members and self._bound is not None:
+            self._refill()
         run, heap, members = self._run, self._heap, self._members
         popped: list[Entry] = []
         while run and len(popped) < count and (not heap or run[0] <= heap[0]):
@@ -157,21 +159,12 @@ class OrderedIndex:
 
         As a rule in order; of what came out of order some may be missing.
         """
-        count = min(count, self._head_max // 2)
+        count = min(count, self.head_max // 2)
         if self._bound is not None and len(self._members) < count:
             self._refill()
         members = self._members
         entries = [entry for entry in islice(self._run, count) if entry in members]
         return entries or [entry for entry in islice(self._heap, count) if entry in members]
-
-    def coming_until(self, last: Entry, count: int) -> Iterator[Entry]:
-        """Yield up to so many entries in memory up to one; of what came out of order, none."""
-        members = self._members
-        for entry in islice(self._run, count):
-            if entry > last:
-                return
-            if entry in members:
-                yield entry
 
     def members(self) -> Iterable[Entry]:
         """Return the entries that are in memory, in no order."""
@@ -195,9 +188,14 @@ class OrderedIndex:
                 break
             if entry in members:
                 yield entry
-        for entry in self._heap:
-            if entry <= last and entry in members:
-                yield entry
+        # No entry of a heap is less than its parent: below one that is too great is nothing.
+        heap, places = self._heap, [0]
+        while places:
+            place = places.pop()
+            if place < len(heap) and heap[place] <= last:
+                if heap[place] in members:
+                    yield heap[place]
+                places += (2 * place + 1, 2 * place + 2)
 
     def flushed(self) -> Iterable[Entry]:
         """Take note that the store has every change; return the entries that left memory by it."""
@@ -219,7 +217,7 @@ class OrderedIndex:
     def _refill(self) -> None:
         """Read the next half head behind what is in memory."""
         tail = self._tail()
-        room = max(self._head_max // 2, 1)
+        room = max(self.head_max // 2, 1)
         entries = list(islice(tail, room))
         more = len(entries) == room and next(tail, None) is not None
         self._bound = entries[-1] if more else None

@@ -7,7 +7,8 @@ those behind it as well, and after each batch of writes the tubes in use read on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from service.queue.keys import TASK_TIMERS, task_id_of, task_key
 
@@ -19,17 +20,27 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
+SCANNED_MIN: Final = 8
+"""So many neighbours at least are read by a scan, which is dear to begin and cheap to go on."""
+NEIGHBOUR_MAX: Final = 2
+"""So far apart two ids may be to count as neighbours: what is between is read for nothing."""
 
-def soon_needed(ledger: Ledger, tube: Tube, entry: Entry) -> Task:
-    """Return the ready task of a withdrawn entry; it and those behind it are in memory then."""
-    task = tube.tasks.get(entry[-1])
+
+def soon_needed(ledger: Ledger, tube: Tube, withdrawn: Sequence[Entry]) -> Task:
+    """Return the ready task of the first of some withdrawn entries.
+
+    It is in memory then, and if there is room, the others and those behind them as well.
+    """
+    first = withdrawn[0][-1]
+    task = tube.tasks.get(first)
     if task is None:
-        coming = [entry]
         if ledger.resident_bytes <= ledger.limits.resident_bytes_max:
-            coming += tube.ready.coming(ledger.limits.read_tasks_max)
-        _bring(ledger, tube, (entry[-1] for entry in coming))
-        task = tube.tasks.get(entry[-1])
-    assert task is not None, f"tube {tube.number} has no task {entry[-1]}"
+            coming = tube.ready.coming(ledger.limits.read_tasks_max)
+            _bring(ledger, tube, [entry[-1] for entry in (*withdrawn, *coming)])
+        else:
+            _bring(ledger, tube, [first])
+        task = tube.tasks.get(first)
+    assert task is not None, f"tube {tube.number} has no task {first}"
     return task
 
 
@@ -45,16 +56,29 @@ def read_ahead(ledger: Ledger) -> None:
             _bring(ledger, tube, (entry[-1] for entry in coming))
 
 
-def due_tasks(ledger: Ledger, count: int) -> None:
-    """Read the tasks of up to so many deadlines that are due."""
+def read_due(ledger: Ledger, count: int) -> None:
+    """Read the tasks of up to so many deadlines that are due; and if need be, of some to come."""
+    due = list(islice(ledger.timers.in_memory_until((ledger.now_ms + 1,)), count))
+    if not any(_is_stored(ledger, timer) for timer in due):
+        return
+    limits = ledger.limits
+    if ledger.resident_bytes <= limits.resident_bytes_max:
+        due += ledger.timers.coming(limits.read_tasks_max)
     ids: dict[int, list[int]] = {}
-    for _, kind, tube_number, number in ledger.timers.coming_until((ledger.now_ms + 1,), count):
+    for _, kind, tube_number, number in due:
         if kind in TASK_TIMERS:
             ids.setdefault(tube_number, []).append(number)
     for tube_number, numbers in ids.items():
         tube = ledger.tubes_by_number.get(tube_number)
         if tube is not None:
             _bring(ledger, tube, numbers)
+
+
+def _is_stored(ledger: Ledger, timer: Entry) -> bool:
+    """Tell whether the task of a deadline must be read when that fires."""
+    _, kind, tube_number, number = timer
+    tube = ledger.tubes_by_number.get(tube_number) if kind in TASK_TIMERS else None
+    return tube is not None and number not in tube.tasks
 
 
 def _bring(ledger: Ledger, tube: Tube, ids: Iterable[int]) -> None:
@@ -70,19 +94,29 @@ def _bring(ledger: Ledger, tube: Tube, ids: Iterable[int]) -> None:
 
 
 def _records(ledger: Ledger, tube: Tube, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of some ids in order; neighbours are scanned, which costs half."""
-    if not ids:
-        return
-    number = tube.number
-    first, last = ids[0], ids[-1]
-    if last - first < 2 * len(ids):
-        wanted = set(ids)
-        for key, record in ledger.store.scan(task_key(number, first), task_key(number, last + 1)):
+    """Yield the records of some ids, which ascend; neighbours are scanned, which costs half."""
+    number, store = tube.number, ledger.store
+    alone: list[int] = []
+    for run in _runs(ids):
+        if len(run) < SCANNED_MIN:
+            alone += run
+            continue
+        wanted = set(run)
+        for key, record in store.scan(task_key(number, run[0]), task_key(number, run[-1] + 1)):
             task_id = task_id_of(key)
             if task_id in wanted:
                 yield task_id, record
-        return
-    found = ledger.store.get_many([task_key(number, task_id) for task_id in ids])
-    for task_id, content in zip(ids, found, strict=True):
-        assert content is not None, f"tube {number} has no task {task_id}"
-        yield task_id, content
+    if alone:
+        found = store.get_many([task_key(number, task_id) for task_id in alone])
+        for task_id, content in zip(alone, found, strict=True):
+            assert content is not None, f"tube {number} has no task {task_id}"
+            yield task_id, content
+
+
+def _runs(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Cut ascending ids where more than one is missing between two."""
+    first = 0
+    for place in range(1, len(ids) + 1):
+        if place == len(ids) or ids[place] - ids[place - 1] > NEIGHBOUR_MAX:
+            yield ids[first:place]
+            first = place

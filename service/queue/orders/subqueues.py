@@ -251,14 +251,15 @@ class SubqueueOrder:
     def coming(self, count: int) -> Sequence[Entry]:
         """Return entries of about so many tasks that will be taken next.
 
-        Those are what is offered, and in sub-queues in use what comes behind it.
+        Those are what is offered, and in sub-queues in use what comes behind it, of each as much.
         """
         entries = list(self._offers.coming(count))
+        share = max(count // max(len(self._warm), 1), 1)
         for subqueue in reversed(self._warm.values()):
             if len(entries) >= count:
                 break
             assert subqueue.order is not None
-            entries += subqueue.order.coming(self._limits.subqueue_entries_max // 2)
+            entries += subqueue.order.coming(share)
         return entries
 
     def _touch(self, name: str) -> tuple[Subqueue, OrderedIndex]:
@@ -281,7 +282,7 @@ class SubqueueOrder:
         """Bring the order of a sub-queue into memory, and find out what the sub-queue offers."""
         prefix = subqueue_prefix(self._number, subqueue.name)
         scan = subqueue_scan(self._store, prefix)
-        order = OrderedIndex(scan, self._limits.subqueue_entries_max, stored=stored)
+        order = OrderedIndex(scan, self._entries_max(), stored=stored)
         subqueue.order = order
         least = order.least() if stored and subqueue.taken < self._concurrency else None
         if least is not None and self._fairness is not None:
@@ -292,12 +293,18 @@ class SubqueueOrder:
             subqueue.offered = least
         return order
 
+    def _entries_max(self) -> int:
+        """Return how many entries of one sub-queue may be in memory: the more, the fewer are."""
+        limits = self._limits
+        return max(limits.subqueue_entries_max, limits.head_entries_max // (len(self._warm) + 1))
+
     def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
         """Append the offers that changed to ``writes``, and forget what is not in use."""
         self._offers.flushed()
         if ready == 0:
             self._has_cold = False
         left: list[Entry] = []
+        entries_max = self._entries_max()
         for subqueue in self._touched:
             subqueue.touched = False
             order = subqueue.order
@@ -309,6 +316,7 @@ class SubqueueOrder:
                 del self._subqueues[subqueue.name]
             else:
                 self._warm[subqueue.name] = subqueue
+                order.head_max = entries_max
         self._touched.clear()
         while len(self._warm) > self._limits.subqueues_max:
             left += self._cool(self._warm.pop(next(iter(self._warm))))

@@ -11,6 +11,7 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
+from service.queue.keys import TASK
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -19,15 +20,24 @@ TASKS = 40
 
 
 class CountingStore(MemoryStore):
-    """Counts how often it is asked for one thing."""
+    """Counts how often it is asked for one thing, and how often for many."""
 
     def __init__(self, pairs=None):
         super().__init__(pairs)
         self.asked = 0
+        self.looks: list[bytes] = []
 
     def get(self, key):
         self.asked += 1
         return super().get(key)
+
+    def get_many(self, keys):
+        self.looks.append(keys[0][:1])
+        return super().get_many(keys)
+
+    def scan(self, start, stop):
+        self.looks.append(start[:1])
+        return super().scan(start, stop)
 
 
 def with_backlog(*commands, **limits):
@@ -40,6 +50,7 @@ def with_backlog(*commands, **limits):
     store.write(queue.collect_writes())
     queue = Queue(store, Limits(**limits))
     store.asked = 0
+    store.looks.clear()
     return queue, store
 
 
@@ -93,3 +104,35 @@ def test_tasks_far_apart_are_asked_for_by_their_keys():
     (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=TASKS // 2)])
     assert [task.id for task in result.tasks] == list(range(2, TASKS + 1, 2))
     assert store.asked == 0
+
+
+def test_a_take_of_more_than_is_read_ahead_looks_once_at_all_of_it():
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), read_tasks_max=2)
+    (result,) = queue.apply(2, 2_000, [Take(["plain"], tasks_max=TASKS)])
+    assert len(result.tasks) == TASKS
+    assert store.asked == 0
+    assert store.looks.count(TASK) == 1
+
+
+def test_what_is_read_of_subqueues_is_shared_between_those_in_use():
+    names = [f"queue{number}" for number in range(4)]
+    puts = [Put("mail", tasks(TASKS, subqueue=name)) for name in names]
+    queue, store = with_backlog(*puts, ahead_tasks_max=TASKS, subqueue_entries_max=2)
+    queue.apply(2, 2_000, [Take(["mail"], tasks_max=4)])
+    store.write(queue.collect_writes())
+    queue.read_ahead()
+    of_queue = [0] * 4
+    for task_id in queue._ledger.tubes["mail"].tasks:
+        of_queue[(task_id - 1) // TASKS] += 1
+    assert min(of_queue) >= TASKS // 4
+
+
+def test_deadlines_far_apart_in_time_and_place_are_read_some_at_a_time():
+    delays = [500 + 37 * number % TASKS * 100 for number in range(TASKS)]
+    delayed = [task for delay in delays for task in tasks(1, delay_ms=delay)]
+    queue, store = with_backlog(Put("plain", delayed), read_tasks_max=10)
+    for step in range(TASKS):
+        queue.apply(2 + step, 1_500 + step * 100, [])
+        assert queue.ready_count("plain") == step + 1
+    assert store.asked == 0
+    assert store.looks.count(TASK) <= TASKS // 10
