@@ -32,6 +32,7 @@ from service.queue.tasks.endings import end
 from service.queue.tasks.task_codec import read_task
 from service.queue.tasks.unique_keys import UniqueKeys
 from service.queue.tasks.watch import Watch
+from service.queue.tubes.temporary import is_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from service.queue.driver import Driver
     from service.queue.editor import Editor
     from service.queue.limits import Limits
+    from service.queue.origin import Origin
     from service.queue.sessions.session import Session
     from service.queue.store import Store
     from service.queue.tasks.task import Task
@@ -59,8 +61,10 @@ class Ledger:
         new_task: Callable[[bytes], NewTask],
         editor: Editor,
         drivers: Mapping[str, Driver],
+        origin: Origin,
     ) -> None:
         """Begin with nothing; ``new_task`` makes a task of a stored TaskSpec."""
+        self.origin = origin
         self.store = store
         self.limits = limits
         self.new_task = new_task
@@ -69,8 +73,8 @@ class Ledger:
         self.index = 0
         self.now_ms = 0
         self.place = 0
-        self.token = 0
-        self.tube_number = 0
+        self.token = origin.token
+        self.tube_number = origin.tube
         self.session_number = 0
         self.resident_bytes = 0
         self.tubes: dict[str, Tube] = {}
@@ -88,6 +92,8 @@ class Ledger:
         self.groups = Groups(store)
         self.woken: dict[str, None] = {}
         """Tubes in which tasks became ready that no command told of; for the shell to fetch."""
+        self.redefined: dict[str, None] = {}
+        """Temporary tubes that were created, changed or dropped; for the shell to fetch."""
         self.unique_keys = UniqueKeys(store)
         self.dirty_tasks: list[Task] = []
         self.dirty_tubes: list[Tube] = []
@@ -202,6 +208,12 @@ class Ledger:
         self.tubes[tube.name] = tube
         self.tubes_by_number[tube.number] = tube
         self.touch_tube(tube)
+        self.note_definition(tube)
+
+    def note_definition(self, tube: Tube) -> None:
+        """Note that the options of a tube are new, where its contents are kept elsewhere."""
+        if is_temporary(tube):
+            self.redefined[tube.name] = None
 
     def equip(self, tube: Tube) -> None:
         """Give a tube of kind CUSTOM its driver.
@@ -229,12 +241,14 @@ class Ledger:
         del self.tubes[tube.name]
         del self.tubes_by_number[tube.number]
         self.ended_tubes.append(tube)
+        self.note_definition(tube)
         if tube.timer is not None:
             self.timers.discard(tube.timer)
             tube.timer = None
 
-    def remove_session(self, session: Session) -> None:
+    def remove_session(self, session: Session, *, uncounted: bool = False) -> None:
         """Forget a session that holds nothing any more."""
+        self.watch.tell_session(session.id, uncounted=uncounted)
         if session.timer is not None:
             self.timers.discard(session.timer)
         del self.sessions[session.id]

@@ -12,6 +12,7 @@ from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_ke
 from service.queue.ledger import Ledger
 from service.queue.life_cycle import TAKEN
 from service.queue.orders.ordered_index import OrderedIndex
+from service.queue.origin import BEGINNING, Origin
 from service.queue.sessions.session import read_session
 from service.queue.settings import read_settings
 from service.queue.tubes.tube import Tube, read_tube
@@ -46,6 +47,7 @@ def open_ledger(
     new_task: Callable[[bytes], NewTask] = bare_task,
     editor: Editor = unchanged,
     drivers: Mapping[str, Driver] = NO_DRIVERS,
+    origin: Origin = BEGINNING,
 ) -> Ledger:
     """Return the ledger that a store holds; a store without a meta record is a new one.
 
@@ -53,7 +55,7 @@ def open_ledger(
         UnknownFormatError: the store has another format.
         DriverMissing: a tube needs a driver that this node does not have.
     """
-    ledger = Ledger(store, limits, new_task, editor, drivers)
+    ledger = Ledger(store, limits, new_task, editor, drivers, origin)
     meta = store.get(META)
     if meta is None:
         return ledger

@@ -86,6 +86,7 @@ from service.queue.operations.settle import settle
 from service.queue.operations.take import take
 from service.queue.operations.update import update_tasks
 from service.queue.orders.read_ahead import read_ahead
+from service.queue.origin import BEGINNING, Origin
 from service.queue.readers import Readers
 from service.queue.schedules.operations import (
     create_schedule,
@@ -126,18 +127,20 @@ class Queue(Readers):
         new_task: Callable[[bytes], NewTask] = bare_task,
         editor: Editor = unchanged,
         drivers: Mapping[str, Driver] = NO_DRIVERS,
+        origin: Origin = BEGINNING,
     ) -> None:
         """Open the queue that ``store`` holds; an empty store is an empty queue.
 
         ``new_task`` makes a task of a stored TaskSpec, where the queue itself puts one: a pure
         function, the same on all replicas. So is ``editor``, which changes contents.
-        ``drivers`` has the kinds of tubes that others have written, by name.
+        ``drivers`` has the kinds of tubes that others have written, by name. ``origin`` is for an
+        empty store: from where it counts.
 
         Raises:
             DriverMissing: a tube needs a driver that is not there; here, and when a command creates
                 one, which stops the node.
         """
-        super().__init__(open_ledger(store, limits, new_task, editor, drivers))
+        super().__init__(open_ledger(store, limits, new_task, editor, drivers, origin))
 
     def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
         """Apply one entry: let deadlines up to ``now_ms`` fire, then do the commands in order.

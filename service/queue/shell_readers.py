@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from service.queue.tubes.operations import refusal_to_drop
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from service.queue.commands import GroupView, ScheduleView
+    from service.queue.commands import GroupView, Refusal, ScheduleView
     from service.queue.driver import Driver
     from service.queue.ledger import Ledger
     from service.queue.tasks.watch import Watch
@@ -57,6 +59,24 @@ class ShellReaders:
         if woken:
             self._ledger.woken = {}
         return woken
+
+    # ----------------------------------------------------------------------------- temporary tubes
+
+    def redefined_tubes(self) -> Iterable[str]:
+        """Return the temporary tubes that were made, changed or dropped since the last call."""
+        redefined = self._ledger.redefined
+        if redefined:
+            self._ledger.redefined = {}
+        return redefined
+
+    def refusal_to_drop(self, name: str) -> Refusal | None:
+        """Return why a tube may not be dropped unless that is forced, or None."""
+        tube = self._ledger.tubes.get(name)
+        return refusal_to_drop(tube) if tube is not None else None
+
+    def remembers(self, request_id: str) -> bool:
+        """Tell whether a request with this id has been answered."""
+        return self._ledger.requests.find(request_id) is not None
 
     # ---------------------------------------------------------------------------------------- room
 

@@ -28,6 +28,7 @@ from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, HELD, READY, TAKEN, EventKind
 from service.queue.operations.put import put
 from service.queue.tasks.endings import end
+from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -46,6 +47,11 @@ def create_group(ledger: Ledger, command: CreateGroup) -> GroupResult | Refusal:
             "there are as many groups that have not ended as there may be",
             {"limit": str(ledger.limits.groups_max)},
         )
+    for field, following in (("end_task", command.end_task), ("abort_task", command.abort_task)):
+        if following is not None:
+            refusal = refusal_of_target(ledger, following.tube, f"group.{field}.tube")
+            if refusal is not None:
+                return refusal
     groups.number += 1
     group = Group(groups.number, command.name, ledger.now_ms)
     group.end_task = command.end_task

@@ -29,7 +29,7 @@ from service.queue.life_cycle import BURIED, DELAYED, READY
 from service.queue.operations.acknowledge import leaves_on_ack
 from service.queue.operations.circulation import bury, delete, kick, kick_update_refusal
 from service.queue.operations.intake import existing_task
-from service.queue.operations.put import paused, put, task_refusal
+from service.queue.operations.put import put, refusal_to_put, task_refusal
 from service.queue.operations.selection import named
 from service.queue.operations.settle import first_refusal, settle_checked
 from service.queue.operations.update import update_refusal, update_tasks
@@ -142,8 +142,9 @@ class _Check:
         tube = self._ledger.tube(command.tube)
         if isinstance(tube, Refusal):
             return tube
-        if tube.options.put_paused:
-            return paused(tube)
+        refusal = refusal_to_put(tube)
+        if refusal is not None:
+            return refusal
         for item, task in enumerate(command.tasks):
             refusal = task_refusal(self._ledger, tube, task) or self._new(tube, task)
             if refusal is not None:

@@ -27,6 +27,7 @@ from service.queue.tasks.task import Task
 from service.queue.tasks.terms import terms_of
 from service.queue.tubes.profiles import suitable_task
 from service.queue.tubes.statistics import Call
+from service.queue.tubes.temporary import is_temporary, out_of_reach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +48,9 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    if tube.options.put_paused and not is_owed:
-        return paused(tube)
+    refusal = refusal_to_put(tube, is_owed=is_owed)
+    if refusal is not None:
+        return refusal
     tasks = command.tasks
     if tube.rules.ignores_unsuitable:
         tasks = [suitable_task(tube.kind, task) for task in tasks]
@@ -92,8 +94,12 @@ def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
     return replace(whole[0], violations=violations)
 
 
-def paused(tube: Tube) -> Refusal:
-    """Say that a tube takes no tasks."""
+def refusal_to_put(tube: Tube, *, is_owed: bool = False) -> Refusal | None:
+    """Return why nothing at all can be put into a tube, or None."""
+    if is_temporary(tube):
+        return out_of_reach(tube)
+    if is_owed or not tube.options.put_paused:
+        return None
     return Refusal(Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": tube.name})
 
 

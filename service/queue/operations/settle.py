@@ -32,6 +32,7 @@ from service.queue.refusals import at_item, unsuitable_to_kind
 from service.queue.tasks.endings import bury
 from service.queue.tasks.moving import move_to, refusal_to_move
 from service.queue.tasks.updating import unsuitable_update, update_task
+from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -182,7 +183,8 @@ def _unsuitable_move(ledger: Ledger, task: Task, name: str) -> Refusal | None:
             "move_to names the tube where the task is",
             {"field": "move_to", "tube": name},
         )
-    return refusal_to_move(ledger, target, (task,))
+    refusal = refusal_of_target(ledger, name, "move_to")
+    return refusal or refusal_to_move(ledger, target, (task,))
 
 
 def _release(ledger: Ledger, settlement: Release, task: Task) -> None:

@@ -27,6 +27,7 @@ from service.queue.life_cycle import DELAYED, HELD, READY, TAKEN, EventKind
 from service.queue.operations.put import put
 from service.queue.schedules.schedule import Schedule
 from service.queue.tasks.endings import end
+from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -51,6 +52,9 @@ def create_schedule(ledger: Ledger, command: CreateSchedule) -> ScheduleResult |
             "there are as many schedules as there may be",
             {"limit": str(ledger.limits.schedules_max)},
         )
+    refusal = refusal_of_target(ledger, command.options.tube, "schedule.tube")
+    if refusal is not None:
+        return refusal
     schedule = Schedule(command.name, command.options, ledger.now_ms, command.next_ms)
     schedules.set(schedule)
     return ScheduleResult(schedule.view())
@@ -61,6 +65,9 @@ def update_schedule(ledger: Ledger, command: UpdateSchedule) -> ScheduleResult |
     schedule = ledger.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
+    refusal = refusal_of_target(ledger, command.options.tube, "schedule.tube")
+    if refusal is not None:
+        return refusal
     before, schedule.options = schedule.options, command.options
     schedule.version += 1
     if before.pattern != command.options.pattern:

@@ -124,7 +124,7 @@ def end_session(ledger: Ledger, session: Session, *, uncounted: bool = False) ->
         else:
             hand_back(ledger, task, kind, SESSION_LOST)
     assert not session.held
-    ledger.remove_session(session)
+    ledger.remove_session(session, uncounted=uncounted)
     return len(tasks)
 
 

@@ -11,6 +11,7 @@ from service.queue.instants import NEVER_MS, after, shown
 from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
 from service.queue.refusals import refused_by_driver
 from service.queue.tasks.task import Task, Terms
+from service.queue.tubes.temporary import is_temporary, out_of_reach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ def refusal_to_move(ledger: Ledger, target: Tube, tasks: Sequence[Task]) -> Refu
 
     Those before the last one have been asked for already: only their room is reckoned.
     """
+    if is_temporary(target):
+        return out_of_reach(target)
     if target.options.put_paused:
         return Refusal(
             Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": target.name}

@@ -1,6 +1,6 @@
-"""Note what happens to tasks that somebody waits for.
+"""Note what happens to tasks that somebody waits for, and to sessions that matter elsewhere.
 
-The shell of a leader says which tasks it wants to hear of, and fetches the notes after each slice
+The shell of a leader says which of them it wants to hear of, and fetches the notes after each slice
 of entries. Nothing of this is part of the replicated state. Where nobody waits, it costs one look
 into an empty dictionary per run of tasks.
 """
@@ -53,13 +53,15 @@ class Watch:
         body: reads the content of a task.
     """
 
-    __slots__ = ("_body", "_told", "tubes")
+    __slots__ = ("_body", "_ended", "_sessions", "_told", "tubes")
 
     def __init__(self, body: Callable[[Task], bytes]) -> None:
         """Begin with none."""
         self._body = body
         self._told: list[tuple[Task, bytes, Outcome, tuple[str, int] | None]] = []
         self.tubes: dict[int, _Watched] = {}
+        self._sessions: set[str] = set()
+        self._ended: list[tuple[str, bool]] = []
 
     # ------------------------------------------------------------------------- what is wanted
 
@@ -89,6 +91,10 @@ class Watch:
         if not watched.ids and not watched.floors:
             del self.tubes[tube]
 
+    def add_session(self, session_id: str) -> None:
+        """Want to hear of the end of a session, once; harmless where it is wanted already."""
+        self._sessions.add(session_id)
+
     # ------------------------------------------------------------------------- what happens
 
     def tell(self, task: Task, outcome: Outcome) -> None:
@@ -115,6 +121,17 @@ class Watch:
             task = find(tube, task_id)
             if task is not None:
                 self._told.append((task, self._body(task), Outcome.DELETED, None))
+
+    def tell_session(self, session_id: str, *, uncounted: bool) -> None:
+        """Note that a session ends; ``uncounted``: what it held was not worked on."""
+        if session_id in self._sessions:
+            self._sessions.discard(session_id)
+            self._ended.append((session_id, uncounted))
+
+    def fetch_sessions(self) -> list[tuple[str, bool]]:
+        """Return the sessions that have ended since the last call, and how."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def fetch(self) -> list[Note]:
         """Return the notes since the last call, in order, with the tasks as they are by now."""

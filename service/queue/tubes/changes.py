@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from service.queue.commands import Reason, Refusal, TubeOptions, TubeResult, UpdateTube
 from service.queue.tubes.option_checks import violations
 from service.queue.tubes.profiles import defaults_of
+from service.queue.tubes.temporary import across, is_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,13 +38,14 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
     if isinstance(tube, Refusal):
         return tube
     options = _changed(tube, command)
-    refusal = _refusal(tube, options)
+    refusal = _refusal(ledger, tube, options)
     if refusal is not None:
         return refusal
     if options != tube.options:
         tube.set_options(options)
         tube.ready.configure(options.subqueue_concurrency, dict(options.subqueue_weights))
         ledger.set_tube_timer(tube)
+        ledger.note_definition(tube)
     return TubeResult(tube.view(), existed=True)
 
 
@@ -58,13 +60,21 @@ def _changed(tube: Tube, command: UpdateTube) -> TubeOptions:
     return options
 
 
-def _refusal(tube: Tube, options: TubeOptions) -> Refusal | None:
+def _refusal(ledger: Ledger, tube: Tube, options: TubeOptions) -> Refusal | None:
     """Return why the tube cannot get these options, or None."""
     wrong = [
         (shown, "is fixed when the tube is created")
         for name, shown in FIXED.items()
         if getattr(options, name) != getattr(tube.options, name)
     ]
+    if is_temporary(tube):
+        # Whether it is empty is not known here: its contents are elsewhere.
+        wrong += [
+            (name, "is fixed when a temporary tube is created")
+            for name, essence in WHILE_EMPTY.items()
+            if essence(getattr(options, name)) != essence(getattr(tube.options, name))
+        ]
+    wrong += across(ledger, options)
     wrong += violations(tube.name, tube.kind, options, needs_capacity=tube.rules.needs_capacity)
     if wrong:
         field, text = wrong[0]

@@ -21,6 +21,7 @@ from service.queue.commands import (
 from service.queue.life_cycle import FINISHED, GONE, TAKEN, EventKind
 from service.queue.tubes.option_checks import violations
 from service.queue.tubes.profiles import PROFILES
+from service.queue.tubes.temporary import across
 from service.queue.tubes.tube import Tube
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def create_tube(ledger: Ledger, command: CreateTube) -> TubeResult | Refusal:
         command.driver_version,
     )
     tube = Tube(ledger.tube_number, view, ledger.store, ledger.limits)
+    tube.next_id = ledger.origin.task + 1
     ledger.add_tube(tube)
     return TubeResult(tube.view())
 
@@ -83,6 +85,7 @@ def _refusal(ledger: Ledger, command: CreateTube) -> Refusal | None:
     wrong = violations(
         command.name, command.kind, command.options, needs_capacity=profile.needs_capacity
     )
+    wrong += across(ledger, command.options)
     if wrong:
         field, text = wrong[0]
         return Refusal(
@@ -105,16 +108,22 @@ def drop_tube(ledger: Ledger, command: DropTube) -> CountResult | Refusal:
     tube = ledger.tube(command.name)
     if isinstance(tube, Refusal):
         return tube
-    states = tube.counters.states
-    if states[TAKEN] and not command.force:
-        return Refusal(
-            Reason.TUBE_BUSY,
-            f"{states[TAKEN]} tasks of the tube are taken",
-            {"taken": str(states[TAKEN])},
-        )
-    count = sum(states)
+    refusal = None if command.force else refusal_to_drop(tube)
+    if refusal is not None:
+        return refusal
+    count = sum(tube.counters.states)
     _retire(ledger, tube)
     return CountResult(count)
+
+
+def refusal_to_drop(tube: Tube) -> Refusal | None:
+    """Return why a tube may not be dropped unless that is forced, or None."""
+    taken = tube.counters.states[TAKEN]
+    if not taken:
+        return None
+    return Refusal(
+        Reason.TUBE_BUSY, f"{taken} tasks of the tube are taken", {"taken": str(taken)}
+    )
 
 
 def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusal:
