@@ -21,10 +21,12 @@ from replication.core.types import RaftRole
 from replication.node_status import NodeStatus
 from replication.observer import Counters
 from service.api.endpoint import CallCounts
+from service.contents import Contents
 from service.disk import DiskWatch
 from service.leader.phases import Leadership
 from service.leader.proposer import Proposer
 from service.leader.roles import Phase, Roles
+from service.leader.temporary.tubes import TemporaryTubes
 from service.leader.waiters import Waiters
 from service.queue.life_cycle import EventKind
 from service.queue.tubes.statistics import TubeStatistics
@@ -105,6 +107,8 @@ class NodeCollector(Collector):
         streams: Callable[[], int],
         calls: CallCounts,
         disk: DiskWatch,
+        contents: Contents,
+        temporary: TemporaryTubes,
     ) -> None:
         self._raft = raft
         self._machine = machine
@@ -115,6 +119,8 @@ class NodeCollector(Collector):
         self._streams = streams
         self._calls = calls
         self._disk = disk
+        self._contents = contents
+        self._temporary = temporary
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics that are read."""
@@ -196,6 +202,11 @@ class NodeCollector(Collector):
             "taskraft_dropped_commands", "Never reached the log.", self._proposer.dropped
         )
         yield _gauge("taskraft_waiting_consumers", "Consumers that wait.", len(self._waiters))
+        yield _gauge(
+            "taskraft_temporary_bytes",
+            "Memory that temporary tubes take.",
+            self._temporary.memory_bytes,
+        )
         yield _gauge("taskraft_streams", "Open subscriptions.", self._streams())
         queue = self._machine.queue
         yield _gauge("taskraft_sessions", "Open sessions.", len(queue.sessions()))
@@ -214,7 +225,7 @@ class NodeCollector(Collector):
     def _of_tubes(self) -> Iterator[Metric]:
         queue = self._machine.queue
         names = [tube.name for tube in queue.tubes()]
-        counted = sorted(queue.statistics(names), key=lambda counts: -counts.total)
+        counted = sorted(self._contents.statistics(names), key=lambda counts: -counts.total)
         tasks = GaugeMetricFamily("taskraft_tasks", "Tasks by state.", labels=("tube", "state"))
         calls = CounterMetricFamily(
             "taskraft_operations", "Tasks by what happened to them.", labels=("tube", "operation")
@@ -233,7 +244,7 @@ class NodeCollector(Collector):
                     calls.add_metric((counts.tube, kind.name.lower()), number)
             held.add_metric((counts.tube,), counts.payload_bytes)
             since_ms = counts.oldest_ready_ms
-            age_ms = max(queue.now_ms - since_ms, 0) if since_ms else 0
+            age_ms = max(self._contents.now_ms - since_ms, 0) if since_ms else 0
             oldest.add_metric((counts.tube,), age_ms / 1000)
         self._add_others(tasks, counted[TUBES_MAX:])
         yield from (tasks, calls, held, oldest)

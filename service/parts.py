@@ -16,6 +16,7 @@ from service.api.server import Health
 from service.api.subscribe import Streams
 from service.applications import Applications
 from service.config import Config
+from service.contents import Contents
 from service.disk import DiskWatch
 from service.joining import Place
 from service.leader.board import QueueBoard
@@ -29,6 +30,8 @@ from service.leader.proposer import Proposer, ProposerLimits
 from service.leader.roles import Phase, Roles
 from service.leader.rooms import Rooms
 from service.leader.scheduler import Scheduler
+from service.leader.temporary.router import Router
+from service.leader.temporary.tubes import TemporaryTubes
 from service.leader.waiters import Waiters
 from service.members import Members
 from service.opening import monotonic_ms
@@ -81,7 +84,8 @@ class Parts:
     def _make_waits(self) -> None:
         """Make the proposer, and all that waits for what it does."""
         machine = self.machine
-        board = QueueBoard(machine)
+        self.contents = Contents(lambda: machine.queue)
+        board = QueueBoard(machine, self.contents)
         self.waiters = Waiters(board)
         self.proposer = Proposer(
             self.node,
@@ -91,9 +95,18 @@ class Parts:
             self.distributions,
             _proposer_limits(self.config),
         )
+        self.temporary = TemporaryTubes(
+            self.contents,
+            self.clock,
+            self.waiters,
+            self.config.temporary_bytes_max,
+            machine.queue.drivers,
+            self.node.fail,
+        )
+        self.router = Router(self.proposer, self.temporary)
         self.scheduler = Scheduler(lambda: machine.queue, self.proposer, self.clock.now_ms)
-        self.outcomes = Outcomes(lambda: machine.queue)
-        self.rooms = Rooms(lambda: machine.queue)
+        self.outcomes = Outcomes(self.contents)
+        self.rooms = Rooms(self.contents)
 
     def _make_leadership(self, member_id: MemberId) -> None:
         """Make what follows who leads."""
@@ -101,6 +114,7 @@ class Parts:
         self.leader = Leader(
             LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),
             self.proposer,
+            self.temporary,
             self.machine,
             self.waiters,
             (self.outcomes, self.rooms),
@@ -108,7 +122,7 @@ class Parts:
         )
         self.leadership = Leadership(self.roles, member_id, self.members, self.leader)
         self.notes = CallNotes(lambda: self.leadership.serves)
-        self.housekeeping = Housekeeping(self.proposer, self.machine, self.notes, self.settings)
+        self.housekeeping = Housekeeping(self.router, self.machine, self.notes, self.settings)
         # A timeout is drawn up to double the shortest.
         self.forwarder = Forwarder(self.leadership, 2 * config.election_timeout_ms)
 
@@ -118,9 +132,12 @@ class Parts:
         machine.listen(self._observe_stamp)
         machine.listen(self.applications.applied)
         machine.listen(self._serve_woken)
+        machine.listen(self.temporary.applied)
         machine.listen(self.scheduler.applied)
         machine.listen(self.outcomes.applied)
         machine.listen(self.rooms.applied)
+        self.temporary.listen(self.outcomes.applied)
+        self.temporary.listen(self.rooms.applied)
         self.roles.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
         self.roles.listen(self.scheduler.phase_changed)
 

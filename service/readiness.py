@@ -68,6 +68,8 @@ def probe_server(parts: Parts, readiness: Readiness) -> ProbeServer:
             lambda: len(parts.streams),
             parts.surface.counts,
             parts.disk,
+            parts.contents,
+            parts.temporary,
         )
     )
     return ProbeServer(

@@ -28,8 +28,10 @@ def client_server(parts: Parts) -> grpc.aio.Server:
 
 def servicers(parts: Parts) -> tuple[Servicer, ...]:
     """Return the services of the contract."""
-    mutations = Mutations(parts.proposer)
-    reading = Reading(parts.machine, parts.node.read_index, parts.leadership.silence_ms)
+    mutations = Mutations(parts.router)
+    reading = Reading(
+        parts.machine, parts.node.read_index, parts.leadership.silence_ms, parts.contents
+    )
     return (
         _tasks(parts, mutations, reading),
         TubeApi(mutations, reading, parts.waiters, parts.notes).servicer(),

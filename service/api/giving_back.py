@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from service import forms
 from service.codec import record_own
-from service.leader.proposal import NotProposed, Overloaded
-from service.leader.proposer import Proposer
+from service.leader.proposal import NotProposed, Overloaded, Submitter
 from service.limits import PUT_TASKS_MAX
 from service.queue.commands import TaskView
 from taskraft.v1 import task_service_pb2 as pb
@@ -16,8 +15,8 @@ from taskraft.v1 import task_service_pb2 as pb
 class GivingBack:
     """Releases leases whose tasks were never delivered; their attempts do not count."""
 
-    def __init__(self, proposer: Proposer) -> None:
-        self._proposer = proposer
+    def __init__(self, submitter: Submitter) -> None:
+        self._submitter = submitter
 
     def __call__(self, tasks: Iterable[TaskView]) -> None:
         """Propose the release; if it fails, the leases end by themselves in time."""
@@ -30,7 +29,7 @@ class GivingBack:
             settlement = request.settlements.add(tokens=tokens[start : start + PUT_TASKS_MAX])
             settlement.release.uncounted = True
             try:
-                future = self._proposer.submit(record_own(forms.SETTLE, request))
+                future = self._submitter.submit(record_own(forms.SETTLE, request))
             except (NotProposed, Overloaded):
                 return
             future.add_done_callback(lambda done: done.cancelled() or done.exception())

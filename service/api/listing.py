@@ -50,7 +50,7 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
     if request.page_token:
         window = _window(request.page_token, mark)
     else:
-        window = Window(0, queue.last_id(tube.name))
+        window = Window(0, reading.contents.of(tube.name).last_id(tube.name))
     descending = request.order_by == DESCENDING
     size = request.page_size or TASKS_PAGE_SIZE_DEFAULT
     chosen = read_filter(request.filter)
@@ -59,7 +59,7 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
     for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
         queue = reading.applied
         listing = Listing(chosen, descending, size - len(tasks), bytes_left, LIST_SLICE_MAX)
-        found = queue.scan_tasks(tube.name, listing, window)
+        found = reading.contents.of(tube.name).scan_tasks(tube.name, listing, window)
         tasks += found.tasks
         bytes_left -= sum(len(task.body) for task in found.tasks)
         window = found.rest

@@ -11,8 +11,7 @@ from service.api.endpoint import Call
 from service.api.status import refused
 from service.codec import Recorded, record, request_hash
 from service.forms import Form
-from service.leader.proposal import Outcome
-from service.leader.proposer import Proposer
+from service.leader.proposal import Outcome, Submitter
 from service.queue.commands import Refusal, Result
 
 M = TypeVar("M", bound=Message)
@@ -27,8 +26,8 @@ def hash_if_named(request: Message, raw: bytes, request_id: str) -> int:
 class Mutations:
     """Turns checked calls into log entries."""
 
-    def __init__(self, proposer: Proposer) -> None:
-        self.proposer = proposer
+    def __init__(self, submitter: Submitter) -> None:
+        self.submitter = submitter
 
     async def apply(self, form: Form[M], call: Call[M], before: Sequence[Recorded] = ()) -> Outcome:
         """Propose a request as it came.
@@ -49,13 +48,13 @@ class Mutations:
         hash_of_request = hash_if_named(call.request, call.raw, request_id)
         for recorded in before:
             # Not waited for; that its outcome is not looked at is no error either.
-            self.proposer.submit(recorded, call.deadline).add_done_callback(_look_away)
+            self.submitter.submit(recorded, call.deadline).add_done_callback(_look_away)
         recorded = record(form, call.request, call.raw, hash_of_request)
         return await self.propose(recorded, call.deadline)
 
     async def propose(self, recorded: Recorded, deadline: float | None) -> Outcome:
         """Propose a command; see ``apply``."""
-        outcome = await self.proposer.submit(recorded, deadline)
+        outcome = await self.submitter.submit(recorded, deadline)
         if isinstance(outcome.result, Refusal):
             raise refused(outcome.result)
         return outcome

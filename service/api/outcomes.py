@@ -60,7 +60,7 @@ class OutcomeApi:
             raise tube_not_found(request.tube)
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
-        found = self._reading.applied.select_tasks(request.tube, selector)
+        found = self._reading.contents.of(request.tube).select_tasks(request.tube, selector)
         ids = [one.id for one in found if not isinstance(one, Refusal)]
         self._outcomes.check_room(len(ids))
         wish = Wish(request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS)

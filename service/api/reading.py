@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from service.api.status import Refused
 from service.api.violations import Violations
+from service.contents import Contents
+from service.leader.waiters import matcher
+from service.queue.commands import Durability
 from service.queue.queue import Queue
 from service.state_machine import QueueMachine
 from taskraft.v1 import error_pb2, task_pb2
@@ -21,6 +24,7 @@ class Reading:
         machine: has the queue.
         barrier: returns once everything acknowledged before the call is applied here.
         silence_ms: how long no leader has been heard of; 0 on the leader itself.
+        contents: the queues of this node.
     """
 
     def __init__(
@@ -28,15 +32,31 @@ class Reading:
         machine: QueueMachine,
         barrier: Callable[[], Awaitable[object]],
         silence_ms: Callable[[], int],
+        contents: Contents,
     ) -> None:
         self._machine = machine
         self.barrier = barrier
         self._silence_ms = silence_ms
+        self.contents = contents
 
     @staticmethod
     def is_local(consistency: task_pb2.Consistency) -> bool:
         """Tell whether a read is content with what any node has applied."""
         return consistency.level == task_pb2.Consistency.LOCAL
+
+    def is_here(self, consistency: task_pb2.Consistency, tubes: Sequence[str]) -> bool:
+        """Tell whether this node's own state will do for a read of tubes, by name or pattern.
+
+        It does not for temporary ones, whose contents the leader has.
+        """
+        if not self.is_local(consistency):
+            return False
+        patterns = [matcher(tube) for tube in tubes]
+        return not any(
+            view.options.durability is Durability.TEMPORARY
+            and any(pattern.fullmatch(view.name) for pattern in patterns)
+            for view in self.applied.tubes()
+        )
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
         """Return the queue for one read, without another wait in between.

@@ -74,12 +74,12 @@ class SessionApi:
         check_keep_sessions(call.request)
         outcome = await self._mutations.apply(forms.KEEP_SESSIONS, call)
         kept = result_of(outcome, KeepResult)
-        queue = self._reading.applied
+        contents = self._reading.contents
         return pb.KeepSessionsResponse(
             sessions=[session_message(view) for view in kept.sessions],
             errors=item_errors(kept.refused),
             cancel_tokens=[
-                token for view in kept.sessions for token in queue.cancelled(view.session_id)
+                token for view in kept.sessions for token in contents.cancelled(view.session_id)
             ],
         )
 
@@ -93,9 +93,9 @@ class SessionApi:
     async def list_sessions(self, call: Call[pb.ListSessionsRequest]) -> pb.ListSessionsResponse:
         """List sessions by their ids."""
         check_page(call.request.page_size)
-        queue = await self._reading.queue(call.request.consistency)
+        await self._reading.queue(call.request.consistency)
         page, next_token = page_of(
-            queue.sessions(),
+            self._reading.contents.sessions(),
             lambda view: view.session_id,
             call.request.page_size or PAGE_SIZE_MAX,
             call.request.page_token,

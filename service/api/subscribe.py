@@ -32,8 +32,13 @@ from service.api.subscription import Subscription, opened_message, settled_messa
 from service.api.tasks import Known
 from service.api.violations import Violations
 from service.codec import Recorded, record, record_own, request_hash
-from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
-from service.leader.proposer import Proposer
+from service.leader.proposal import (
+    NotProposed,
+    Outcome,
+    OutcomeUnknown,
+    Overloaded,
+    Submitter,
+)
 from service.leader.waiters import Waiters
 from service.limits import HEARTBEAT_MS
 from service.queue.commands import KeepResult, TaskView
@@ -97,14 +102,14 @@ class SubscribeApi:
         forwarder: Forwarder,
     ) -> None:
         self._mutations = mutations
-        self._proposer = mutations.proposer
+        self._submitter = mutations.submitter
         self._reading = reading
         self._known = known
         self._waiters = waiters
         self._streams = streams
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
-        self._give_back = GivingBack(mutations.proposer)
+        self._give_back = GivingBack(mutations.submitter)
 
     async def subscribe(self, context: ServicerContext) -> None:
         """Serve one stream here, or let the leader serve it."""
@@ -145,7 +150,7 @@ class SubscribeApi:
             held = await self._begin(subscription, opened)
             subscription.outbox.add(opened_message(session_id, held))
             self._waiters.add(subscription)
-            link = _Link(subscription, context, self._proposer, self._waiters)
+            link = _Link(subscription, context, self._submitter, self._waiters)
             await link.run(first, partial(self._beat, subscription))
         finally:
             self._close(subscription)
@@ -169,14 +174,14 @@ class SubscribeApi:
         outcome = await self._mutations.propose(_attachment(session_id, attached=True), None)
         for refused_item in result_of(outcome, KeepResult).refused:
             raise refused(refused_item.refusal)
-        return () if subscription.is_new else self._reading.applied.held(session_id)
+        return () if subscription.is_new else self._reading.contents.held(session_id)
 
     def _beat(self, subscription: Subscription) -> pb.SubscribeResponse:
         queue = self._reading.applied
         heartbeat = pb.SubscribeResponse.Heartbeat(
             now_ms=queue.now_ms,
             leader=self._leadership.address,
-            cancel_tokens=queue.cancelled(subscription.session_id),
+            cancel_tokens=self._reading.contents.cancelled(subscription.session_id),
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)
 
@@ -192,7 +197,8 @@ class SubscribeApi:
             self._give_back.tokens(unsent)
         if last:
             try:
-                future = self._proposer.submit(_attachment(subscription.session_id, attached=False))
+                detachment = _attachment(subscription.session_id, attached=False)
+                future = self._submitter.submit(detachment)
             except (NotProposed, Overloaded):
                 # The next leader detaches all sessions; an overloaded one keeps it attached until
                 # then, which costs patience but loses nothing.
@@ -243,12 +249,12 @@ class _Link:
         self,
         subscription: Subscription,
         context: ServicerContext,
-        proposer: Proposer,
+        submitter: Submitter,
         waiters: Waiters,
     ) -> None:
         self._subscription = subscription
         self._context = context
-        self._proposer = proposer
+        self._submitter = submitter
         self._waiters = waiters
         self._settles: deque[tuple[str, asyncio.Future[Outcome] | Refused]] = deque()
         self._settles_free = asyncio.Event()
@@ -312,7 +318,7 @@ class _Link:
             task_checks.check_credit(message.credit, self._subscription.tasks_open)
             self._subscription.grant(message.credit)
             self._waiters.renew(self._subscription)
-            self._proposer.wake()
+            self._submitter.wake()
         if message.settlements:
             self._settle(message, raw)
         if message.heartbeat:
@@ -347,7 +353,7 @@ class _Link:
         settle_raw = b"".join(parts)
         request = pb.SettleTasksRequest.FromString(settle_raw)
         hash_of_request = request_hash(request, settle_raw) if message.request_id else 0
-        return self._proposer.submit(record(forms.SETTLE, request, settle_raw, hash_of_request))
+        return self._submitter.submit(record(forms.SETTLE, request, settle_raw, hash_of_request))
 
     def _answer_settles(self, _done: object = None) -> None:
         """Send the answers that are known, up to the first that is not."""

@@ -121,11 +121,11 @@ class TaskApi:
         self._known = known
         self._waiters = waiters
         self._notes = notes
-        self._proposer = mutations.proposer
+        self._submitter = mutations.submitter
         self._disk = disk
         self._outcomes = outcomes
         self._settings = settings
-        self._give_back = GivingBack(mutations.proposer)
+        self._give_back = GivingBack(mutations.submitter)
 
     def servicer(self, subscribe: StreamMethod) -> Servicer:
         """Return the methods of the service; ``subscribe`` serves the streaming one."""
@@ -143,14 +143,14 @@ class TaskApi:
                     pb.GetTasksRequest,
                     Route.FRESH,
                     self.get_tasks,
-                    lambda request: self._reading.is_local(request.consistency),
+                    lambda request: self._reading.is_here(request.consistency, [request.tube]),
                 ),
                 Unary(
                     "ListTasks",
                     pb.ListTasksRequest,
                     Route.FRESH,
                     self.list_tasks,
-                    lambda request: self._reading.is_local(request.consistency),
+                    lambda request: self._reading.is_here(request.consistency, [request.tube]),
                 ),
             ),
             streams={"Subscribe": subscribe},
@@ -265,7 +265,7 @@ class TaskApi:
     async def _wait(self, taker: WaitingTake, wait: float) -> Outcome:
         """Wait in line; an empty outcome when the time is over."""
         self._waiters.add(taker)
-        self._proposer.wake()
+        self._submitter.wake()
         try:
             await asyncio.wait((taker.outcome,), timeout=wait)
             self._waiters.remove(taker)
@@ -314,7 +314,7 @@ class TaskApi:
             raise tube_not_found(request.tube)
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
-        found = queue.select_tasks(request.tube, selector)
+        found = self._reading.contents.of(request.tube).select_tasks(request.tube, selector)
         answer = pb.GetTasksResponse(revision=queue.applied_index)
         shown: list[TaskView] = []
         for item, one in enumerate(found):

@@ -24,13 +24,10 @@ _ENUMS: Final[Mapping[str, frozenset[int]]] = {
     "on_ack": frozenset(_Options.OnAck.values()),
     "durability": frozenset(_Options.Durability.values()),
 }
-_NOT_YET_VALUES: Final = {
-    "durability": (_Options.TEMPORARY,),
-}
 
 
 def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
-    """Refuse a tube that breaks a limit or needs what does not exist yet."""
+    """Refuse a tube that breaks a limit."""
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.tube("tube.name", request.tube.name)
@@ -87,8 +84,6 @@ def _known_choices(wrong: Violations, path: str, options: _Options) -> _Options:
         choice = getattr(options, name)
         if not wrong.choice(f"{path}.{name}", choice, choices):
             setattr(known, name, 0)
-        elif choice in _NOT_YET_VALUES.get(name, ()):
-            wrong.unimplemented(f"{path}.{name}")
     if options.dead_letter_tube:
         wrong.tube(f"{path}.dead_letter_tube", options.dead_letter_tube)
     if options.HasField("retry"):

@@ -73,7 +73,9 @@ class TubeApi:
                     pb.GetStatisticsRequest,
                     Route.FRESH,
                     self.get_statistics,
-                    lambda request: self._reading.is_local(request.consistency),
+                    lambda request: self._reading.is_here(
+                        request.consistency, request.tubes or ("*",)
+                    ),
                 ),
             ),
             streams={},
@@ -174,13 +176,13 @@ class TubeApi:
             statistics_message(
                 counts, self._waiters.waiting(counts.tube), transitions=request.transitions
             )
-            for counts in queue.statistics(names)
+            for counts in self._reading.contents.statistics(names)
         ]
         for one in shown:
             self._notes.add_to(one)
         return pb.GetStatisticsResponse(
             tubes=shown,
             total=sum_of(shown),
-            now_ms=queue.now_ms,
+            now_ms=self._reading.contents.now_ms,
             revision=queue.applied_index,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from service.contents import Contents
 from service.queue.commands import (
     Batch,
     ByFilter,
@@ -27,12 +28,17 @@ from service.state_machine import QueueMachine
 class QueueBoard:
     """Satisfies ``waiters.Board`` and ``proposer.Core``."""
 
-    def __init__(self, machine: QueueMachine) -> None:
+    def __init__(self, machine: QueueMachine, contents: Contents) -> None:
         self._machine = machine
+        self._contents = contents
 
     def ready(self, tube: str) -> int:
         """Return how many tasks of a tube could be taken now."""
-        return self._machine.queue.ready_count(tube)
+        return self._contents.of(tube).ready_count(tube)
+
+    def is_logged(self, tube: str) -> bool:
+        """Tell whether takes from a tube go into the log."""
+        return self._contents.of(tube) is self._contents.replicated
 
     def names(self) -> Sequence[str]:
         """Return the names of all tubes."""
@@ -54,9 +60,9 @@ class QueueBoard:
             if isinstance(command, Put):
                 put[command.tube] = put.get(command.tube, 0) + len(command.tasks)
             elif isinstance(command, Kick):
-                others += max(command.count, _at_most(command.selector))
+                others += max(command.count, at_most(command.selector))
             elif isinstance(command, Snatch | Restart | Switch):
-                others += _at_most(command.selector)
+                others += at_most(command.selector)
             elif isinstance(command, Settle):
                 others += sum(
                     len(settlement.tokens)
@@ -71,7 +77,7 @@ class QueueBoard:
         return {name: put.get(name, 0) or others for name in sorted(names)}
 
 
-def _at_most(selector: Selector | None) -> int:
+def at_most(selector: Selector | None) -> int:
     """Return how many tasks a selector may name."""
     if selector is None:
         return 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from replication.core.types import MemberId
+from replication.core.types import MemberId, Term
 from service import forms
 from service.api.subscribe import Streams
 from service.api.waiting import WaitingTake
@@ -15,6 +15,7 @@ from service.codec import record_own
 from service.leader.phases import Leadership
 from service.leader.proposer import Proposer
 from service.leader.roles import Phase
+from service.leader.temporary.tubes import TemporaryTubes
 from service.leader.waiters import Waiters
 from service.state_machine import QueueMachine
 from taskraft.log.v1 import log_pb2
@@ -44,6 +45,7 @@ class Leader:
         self,
         settings: LeaderSettings,
         proposer: Proposer,
+        temporary: TemporaryTubes,
         machine: QueueMachine,
         waiters: Waiters,
         waits: Sequence[Wait],
@@ -51,12 +53,13 @@ class Leader:
     ) -> None:
         self._settings = settings
         self._proposer = proposer
+        self._temporary = temporary
         self._machine = machine
         self._waiters = waiters
         self._waits = waits
         self._streams = streams
 
-    async def begin(self) -> None:
+    async def begin(self, term: Term) -> None:
         """Commit and apply the Startup command; the first one of a cluster founds the feed."""
         feed_id = self._machine.queue.feed.feed_id or str(uuid.uuid4())
         startup = log_pb2.Startup(
@@ -66,10 +69,12 @@ class Leader:
             failover_grace_ms=self._settings.failover_grace_ms,
         )
         await self._proposer.lead(record_own(forms.STARTUP, startup))
+        self._temporary.begin(term)
 
     def end(self) -> None:
-        """Drop what waits to be proposed, and stop the deadlines."""
+        """Drop what waits to be proposed and what is temporary, and stop the deadlines."""
         self._proposer.rest()
+        self._temporary.end()
 
     def send_away(self, leadership: Leadership) -> None:
         """Let the calls that wait go to the next leader, and close the streams."""

@@ -11,8 +11,7 @@ from service import forms
 from service.codec import Recorded, record_own
 from service.leader.call_notes import CallNotes
 from service.leader.phases import Leadership
-from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
-from service.leader.proposer import Proposer
+from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded, Submitter
 from service.settings import SettingsInForce
 from service.state_machine import QueueMachine
 from taskraft.log.v1 import log_pb2
@@ -28,12 +27,12 @@ class Housekeeping:
 
     def __init__(
         self,
-        proposer: Proposer,
+        submitter: Submitter,
         machine: QueueMachine,
         notes: CallNotes,
         in_force: SettingsInForce,
     ) -> None:
-        self._proposer = proposer
+        self._submitter = submitter
         self._machine = machine
         self._notes = notes
         self._in_force = in_force
@@ -65,6 +64,6 @@ class Housekeeping:
     async def _propose(self, recorded: Recorded) -> None:
         """Propose a command; what is lost with a leadership, the next one does again or misses."""
         try:
-            await self._proposer.submit(recorded)
+            await self._submitter.submit(recorded)
         except (NotProposed, OutcomeUnknown, Overloaded) as error:
             log.info("housekeeping waits for the next round", reason=str(error))

@@ -8,15 +8,15 @@ and is gone is not known any more, and that is what its caller hears.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from service.contents import Contents
 from service.leader.proposal import NotProposed, Overloaded
 from service.queue.commands import Outcome, State, TaskView
-from service.queue.queue import Queue
-from service.queue.tasks.watch import Note
+from service.queue.tasks.watch import Note, Watch
 
 WAITED_TASKS_MAX: Final = 1_000_000
 """Tasks that calls of this node wait for, each counted as often as it is waited for."""
@@ -66,11 +66,11 @@ class Outcomes:
     """The calls that wait for outcomes.
 
     Args:
-        queue: returns the queue; it is replaced when a snapshot is installed.
+        contents: the queues of this node.
     """
 
-    def __init__(self, queue: Callable[[], Queue]) -> None:
-        self._queue = queue
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
         self._waits: dict[Place, dict[Wait, None]] = {}
         self._expectations: dict[Expectation, None] = {}
         self._count = 0
@@ -92,7 +92,7 @@ class Outcomes:
     def begin(self, wish: Wish, expectation: Expectation | None = None) -> Wait:
         """Look at tasks as they are, and wait for those that have not ended; then ``finish``."""
         wait = Wait(wish, asyncio.get_running_loop().create_future())
-        queue = self._queue()
+        queue = self._contents.of(wish.tube)
         number = queue.tube_number(wish.tube)
         early = expectation.ended if expectation is not None else {}
         views = queue.get_tasks(wish.tube, wish.ids)
@@ -132,17 +132,17 @@ class Outcomes:
     @contextmanager
     def expecting(self, tube: str) -> Iterator[Expectation | None]:
         """Remember what becomes of tasks that are put into a tube meanwhile, for a ``begin``."""
-        place = self._queue().next_place(tube)
+        place = self._contents.of(tube).next_place(tube)
         if place is None:
             yield None
             return
         expectation = Expectation(place)
         self._expectations[expectation] = None
-        self._queue().watch.add_floor(*place)
+        self._watch(place).add_floor(*place)
         try:
             yield expectation
         finally:
-            self._queue().watch.discard_floor(*place)
+            self._watch(place).discard_floor(*place)
             del self._expectations[expectation]
 
     def end(self) -> None:
@@ -154,13 +154,17 @@ class Outcomes:
 
     # ------------------------------------------------------------------------------ waits
 
+    def _watch(self, place: Place) -> Watch:
+        """Return who notes what becomes of the tasks of a tube."""
+        return self._contents.of_number(place[0]).watch
+
     def _attach(self, wait: Wait, place: Place, task_id: int) -> None:
         if place in wait.open:
             return
         wait.open[place] = task_id
         self._waits.setdefault(place, {})[wait] = None
         self._count += 1
-        self._queue().watch.add(*place)
+        self._watch(place).add(*place)
 
     def _detach(self, wait: Wait, place: Place) -> None:
         self._count -= 1
@@ -168,13 +172,13 @@ class Outcomes:
         del waits[wait]
         if not waits:
             del self._waits[place]
-            self._queue().watch.discard(*place)
+            self._watch(place).discard(*place)
 
     def _answer(self, wait: Wait, late: Outcome) -> list[TaskView | None]:
         """Return the tasks in order of the wish; the open ones as they are now."""
-        queue = self._queue()
         now: dict[int, TaskView] = {}
         for (number, current_id), task_id in wait.open.items():
+            queue = self._contents.of_number(number)
             tube = queue.tube_name(number)
             view = queue.get_tasks(tube, [current_id])[0] if tube is not None else None
             if view is not None:
@@ -186,13 +190,17 @@ class Outcomes:
 
     def applied(self, _now_ms: int) -> None:
         """Tell callers what happened; called after each slice of applied entries."""
-        for note in self._queue().watch.fetch():
-            place = (note.tube, note.task.id)
-            for expectation in self._expectations:
-                if note.outcome is not Outcome.NONE and note.tube == expectation.place[0]:
-                    expectation.ended[note.task.id] = note.task
-            for wait in list(self._waits.get(place, ())):
-                self._tell(wait, place, note)
+        for queue in self._contents.all:
+            for note in queue.watch.fetch():
+                self._note(note)
+
+    def _note(self, note: Note) -> None:
+        place = (note.tube, note.task.id)
+        for expectation in self._expectations:
+            if note.outcome is not Outcome.NONE and note.tube == expectation.place[0]:
+                expectation.ended[note.task.id] = note.task
+        for wait in list(self._waits.get(place, ())):
+            self._tell(wait, place, note)
 
     def _tell(self, wait: Wait, place: Place, note: Note) -> None:
         if note.moved_to is None and note.outcome is Outcome.NONE and not wait.wish.progress:
@@ -208,7 +216,7 @@ class Outcomes:
 
     def _follow(self, wait: Wait, task_id: int, tube: str, moved_id: int) -> None:
         """Wait for the task that a task has become."""
-        queue = self._queue()
+        queue = self._contents.of(tube)
         number = queue.tube_number(tube)
         (view,) = queue.get_tasks(tube, [moved_id])
         ended = _as_ended(view) if view is not None else None

@@ -24,8 +24,8 @@ log: Final = structlog.get_logger(__name__)
 class Lead(Protocol):
     """What a leadership begins and ends with."""
 
-    async def begin(self) -> None:
-        """Commit and apply the Startup command.
+    async def begin(self, term: Term) -> None:
+        """Commit and apply the Startup command, and make what only a leader has.
 
         Raises:
             NotProposed: leadership was lost before.
@@ -135,7 +135,7 @@ class Leadership:
 
     async def _start(self, term: Term) -> None:
         try:
-            await self._lead.begin()
+            await self._lead.begin(term)
         except (NotProposed, OutcomeUnknown) as error:
             # Raft tells the rest: it deposes this node, which is the reason for this error.
             log.info("leadership ended before it began", term=term, reason=str(error))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
+from service.codec import Recorded
 from service.queue.commands import Result
 
 
@@ -31,3 +33,26 @@ class OutcomeUnknown(Exception):
 
 Failure: TypeAlias = NotProposed | OutcomeUnknown | Overloaded
 """What can prevent an outcome from being known."""
+
+
+class Submitter(Protocol):
+    """Does commands, wherever their tasks are."""
+
+    def submit(self, recorded: Recorded, deadline: float | None = None) -> asyncio.Future[Outcome]:
+        """Do a command.
+
+        Args:
+            recorded: the command.
+            deadline: time of the event loop from which on nobody waits for the outcome; a command
+                that is not done by then never is.
+
+        Returns:
+            The outcome; fails with NotProposed or OutcomeUnknown.
+
+        Raises:
+            Overloaded: too much waits already.
+            NotProposed: this node does not lead.
+        """
+
+    def wake(self) -> None:
+        """Look soon whether those who wait can have something."""

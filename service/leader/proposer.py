@@ -58,6 +58,9 @@ class Core(Protocol):
     def next_deadline_ms(self) -> int | None:
         """Return when the clock must move next; None: nothing is due ever."""
 
+    def is_logged(self, tube: str) -> bool:
+        """Tell whether takes from a tube go into the log."""
+
     def feeds(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
         """Return how many tasks an entry of this time may make ready, by tube; an estimate."""
 
@@ -215,7 +218,7 @@ class Proposer:
             due = self._due(stamp_ms)
             pending = self._gather()
             fed = self._feed(pending, stamp_ms) if pending or due else {}
-            claims = self._waiters.claims()
+            claims = self._waiters.claims(self._core.is_logged)
             if not pending and not claims and not due:
                 break
             self._propose(stamp_ms, pending, claims, fed)

@@ -8,13 +8,13 @@ replicated: when this node leads no more, those who wait go to the next leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from service.contents import Contents
 from service.leader.proposal import NotProposed, Overloaded
-from service.queue.queue import Queue
 
 ROOM_WAITS_MAX: Final = 10_000
 """Puts of this node that wait for room."""
@@ -50,11 +50,11 @@ class Rooms:
     """The puts that wait for room, in line per tube.
 
     Args:
-        queue: returns the queue; it is replaced when a snapshot is installed.
+        contents: the queues of this node.
     """
 
-    def __init__(self, queue: Callable[[], Queue]) -> None:
-        self._queue = queue
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
         self._lines: dict[str, dict[Place, None]] = {}
         self._count = 0
 
@@ -95,7 +95,7 @@ class Rooms:
 
     def _call_up(self, tube: str, line: dict[Place, None]) -> None:
         """Let the first ones try, as many as there is room for together."""
-        queue = self._queue()
+        queue = self._contents.of(tube)
         tasks = payload_bytes = 0
         for place in line:
             tasks += place.tasks

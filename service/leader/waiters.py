@@ -1,14 +1,15 @@
 """Match consumers that wait with tasks that can be taken, on the leader only.
 
 Nothing of this is replicated. When the proposer builds an entry it asks for claims: the takes of
-those consumers that the entry (or what is ready already) can feed. Tasks are estimated, not
-reserved: a take that finds nothing changes nothing, and the consumer goes on waiting.
+those consumers that the entry (or what is ready already) can feed. The temporary tubes ask for
+theirs. Tasks are estimated, not reserved: a take that finds nothing changes nothing, and the
+consumer goes on waiting.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -61,6 +62,11 @@ class Claim:
     shares: Mapping[str, int]
     serials: Mapping[str, int]
     """The tubes' serials when it was made."""
+
+
+def anywhere(_tube: str) -> bool:
+    """Tell that takes from any tube can be done."""
+    return True
 
 
 def is_pattern(source: str) -> bool:
@@ -194,19 +200,22 @@ class Waiters:
 
     # --------------------------------------------------------------------------- takes go
 
-    def claims(self) -> list[Claim]:
-        """Return the takes that belong into the entry being built."""
+    def claims(self, among: Callable[[str], bool] = anywhere) -> list[Claim]:
+        """Return the takes that can be done now, from tubes ``among`` those that are served."""
         claims: list[Claim] = []
         for name in list(self._hot):
+            if not among(name):
+                continue
             known = self._tubes.get(name)
-            if known is None or not known.line or not self._claim_from(name, known, claims):
+            if known is None or not known.line or not self._claim_from(name, claims, among):
                 self._hot.pop(name, None)
             if len(claims) >= CLAIMS_PER_ENTRY_MAX:
                 break
         return claims
 
-    def _claim_from(self, name: str, known: _Tube, claims: list[Claim]) -> bool:
+    def _claim_from(self, name: str, claims: list[Claim], among: Callable[[str], bool]) -> bool:
         """Add claims on one tube; tell whether it has to be looked at again for the next entry."""
+        known = self._tubes[name]
         served: list[Consumer] = []
         free = self._free(name, known)
         for consumer in known.line:
@@ -216,7 +225,7 @@ class Waiters:
                 continue
             wanted = min(consumer.wants(), TAKE_TASKS_MAX)
             if wanted > 0:
-                claim = self._claim(consumer, name, wanted)
+                claim = self._claim(consumer, name, wanted, among)
                 claims.append(claim)
                 free -= claim.shares[name]
             served.append(consumer)
@@ -227,8 +236,10 @@ class Waiters:
     def _free(self, name: str, known: _Tube) -> int:
         return self._board.ready(name) + known.coming - known.promised
 
-    def _claim(self, consumer: Consumer, first: str, wanted: int) -> Claim:
-        """Return a claim on ``first`` and on all other tubes of the consumer that have something.
+    def _claim(
+        self, consumer: Consumer, first: str, wanted: int, among: Callable[[str], bool]
+    ) -> Claim:
+        """Return a claim on ``first`` and on all served tubes of the consumer that have something.
 
         From which of them the tasks come is decided when the entry is applied, by their order or by
         weights; the shares are a guess.
@@ -239,7 +250,9 @@ class Waiters:
         hoped = 0
         for name in names if len(names) > 1 else (first,):
             known = self._tubes[name]
-            if name != first and self._dry.get((consumer, name)) == known.serial:
+            if name != first and (
+                not among(name) or self._dry.get((consumer, name)) == known.serial
+            ):
                 continue
             free = self._free(name, known)
             if free > 0 or name == first:

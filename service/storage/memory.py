@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from sortedcontainers import SortedDict
 
 from service.queue.store import RangeDeletion, Write
+
+PAIR_BYTES: Final = 192
+"""What a pair costs beside its bytes: two objects, a place in a list and one in a table."""
 
 
 class MemoryStore:
@@ -15,9 +19,15 @@ class MemoryStore:
     def __init__(self) -> None:
         """Begin with nothing."""
         self._pairs: SortedDict[bytes, bytes] = SortedDict()
+        self._content_bytes = 0
 
     def __len__(self) -> int:
         return len(self._pairs)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory the pairs take."""
+        return self._content_bytes + PAIR_BYTES * len(self._pairs)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -44,8 +54,20 @@ class MemoryStore:
             if isinstance(write, RangeDeletion):
                 keys = self._pairs.irange(write.start, write.stop, inclusive=(True, False))
                 for key in list(keys):
-                    del self._pairs[key]
-            elif write[1] is None:
-                self._pairs.pop(write[0], None)
+                    self._remove(key)
+                continue
+            key, value = write
+            if value is None:
+                self._remove(key)
             else:
-                self._pairs[write[0]] = write[1]
+                self._set(key, value)
+
+    def _set(self, key: bytes, value: bytes) -> None:
+        before = self._pairs.get(key)
+        self._content_bytes += len(value) + (len(key) if before is None else -len(before))
+        self._pairs[key] = value
+
+    def _remove(self, key: bytes) -> None:
+        value = self._pairs.pop(key, None)
+        if value is not None:
+            self._content_bytes -= len(key) + len(value)

@@ -14,9 +14,6 @@ ROOT = Path(__file__).parents[2]
 RECORDED = ROOT.parent / "shared" / "oracle"
 OWN = Path(__file__).parent / "traces"
 
-NOT_YET = ("temporary",)
-"""Parts of the names of traces that need what is being built."""
-
 
 def paths_of(directory):
     paths = traces_below(directory)
@@ -27,10 +24,7 @@ def paths_of(directory):
 
 
 def param_of(path):
-    marks = ()
-    if any(part in path.stem for part in NOT_YET):
-        marks = pytest.mark.xfail(reason="not built yet", strict=False)
-    return pytest.param(path, id=f"{path.parent.name}/{path.stem}", marks=marks)
+    return pytest.param(path, id=f"{path.parent.name}/{path.stem}")
 
 
 @pytest.fixture(scope="module")

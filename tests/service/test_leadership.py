@@ -19,7 +19,7 @@ class Lead:
         self.begun = []
         self.ended = 0
 
-    async def begin(self):
+    async def begin(self, term):
         future = asyncio.get_running_loop().create_future()
         self.begun.append(future)
         await future

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from service.contents import Contents
 from service.leader.outcomes import WAITED_TASKS_MAX, Outcomes, Wish
 from service.leader.proposal import NotProposed, Overloaded
 from service.queue.commands import (
@@ -27,7 +28,7 @@ from service.storage.memory import MemoryStore
 class Stage:
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
-        self.outcomes = Outcomes(lambda: self.queue)
+        self.outcomes = Outcomes(Contents(lambda: self.queue))
         self.index = 0
         create = [CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("t", "other")]
         self.do(Startup(1, 0, "f", 1), *create)

@@ -92,7 +92,7 @@ def _refusal(ledger: Ledger, command: CreateTube) -> Refusal | None:
             Reason.INVALID_FIELD,
             f"{field} {text}",
             {"field": field, "kind": command.kind.name},
-            tuple(wrong),
+            tuple((f"tube.options.{path}", text) for path, text in wrong),
         )
     if len(ledger.tubes) >= ledger.limits.tubes_max:
         return Refusal(
@@ -121,9 +121,7 @@ def refusal_to_drop(tube: Tube) -> Refusal | None:
     taken = tube.counters.states[TAKEN]
     if not taken:
         return None
-    return Refusal(
-        Reason.TUBE_BUSY, f"{taken} tasks of the tube are taken", {"taken": str(taken)}
-    )
+    return Refusal(Reason.TUBE_BUSY, f"{taken} tasks of the tube are taken", {"taken": str(taken)})
 
 
 def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusal:

@@ -285,7 +285,7 @@ CASES = [
     ),
     ("CreateTube", tube(priority_min=3), INVALID),
     ("CreateTube", tube(kind=tube_service_pb2.Tube.FIFO, ttr_ms=5), INVALID),
-    ("CreateTube", tube(durability=tube_service_pb2.TubeOptions.TEMPORARY), NOT_IMPLEMENTED),
+    ("CreateTube", tube(durability=99), INVALID),
     ("CreateTube", tube(concurrency=-5), INVALID),
     ("CreateTube", tube(rate_per_second=-5), INVALID),
     ("CreateTube", tube(subqueue_weights={"a": 2}), INVALID),

@@ -19,7 +19,7 @@ ME, LEADER = MemberId(1), MemberId(2)
 
 
 class Lead:
-    async def begin(self):
+    async def begin(self, term):
         pass
 
     def end(self):

@@ -21,7 +21,7 @@ class Proposer:
 
 
 class Mutations:
-    proposer = Proposer()
+    submitter = Proposer()
 
 
 class Reading:

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from service.queue.commands import (
     ClusterSettings,
     Configure,
+    Durability,
     OnAck,
     TtlPolicy,
     TtlScope,
@@ -19,7 +20,12 @@ from service.queue.commands import (
     UpdateTube,
 )
 
-CHOICES = {"ttl_scope": TtlScope, "ttl_policy": TtlPolicy, "on_ack": OnAck}
+CHOICES = {
+    "ttl_scope": TtlScope,
+    "ttl_policy": TtlPolicy,
+    "on_ack": OnAck,
+    "durability": Durability,
+}
 FLAGS = ("higher_first", "put_paused", "take_paused", "auto_create_tubes")
 
 

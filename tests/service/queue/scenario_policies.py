@@ -6,6 +6,7 @@ Options of a tube, beside those of ``scenario.py``:
     capacity=3 capacity_bytes=10 buried=2 concurrency=1 rate=10 burst=2 pri=0..255
     attempts=3 backoff=10 factor=300 cap=100 jitter=50 give_up=dead_letter dead=letters again=front
     scope=all policy=keep_deadline   of the time to live
+    durability=temporary
 
 The retry policy is one for tasks too. Changes with a transition: ``new=body new_pri=1 new_ttl=5
 new_ttr=5``.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from service.queue.commands import (
     Ack,
+    Durability,
     Exhausted,
     Keep,
     OnAck,
@@ -76,6 +78,8 @@ def policies(found):
         named["ttl_scope"] = TtlScope[found["scope"].upper()]
     if "policy" in found:
         named["ttl_policy"] = TtlPolicy[found["policy"].upper()]
+    if "durability" in found:
+        named["durability"] = Durability[found["durability"].upper()]
     if "dead" in found:
         named["dead_letter_tube"] = found["dead"]
     if (policy := retry(found)) is not None:

@@ -1,0 +1,66 @@
+"""Part a take or a settle that is about both sides, and join what the sides answer."""
+
+from __future__ import annotations
+
+from service import forms
+from service.codec import Recorded, record_own
+from service.contents import TEMPORARY_TASKS
+from service.leader.temporary.sides import Holds
+from service.queue.commands import ItemRefusal, SettleResult, TouchedLease
+from taskraft.v1 import task_service_pb2 as pb
+
+
+def parted_take(recorded: Recorded, holds: Holds) -> tuple[Recorded, Recorded]:
+    """Return the same take from the tubes of the log, and from the temporary ones."""
+    logged, temporary = pb.TakeTasksRequest(), pb.TakeTasksRequest()
+    logged.ParseFromString(recorded.raw)
+    temporary.CopyFrom(logged)
+    sources = list(logged.sources)
+    for request, wanted in ((logged, False), (temporary, True)):
+        del request.sources[:]
+        request.sources.extend(one for one in sources if holds(one.tube) is wanted)
+    hash_ = getattr(recorded.command, "request_hash", 0)
+    return record_own(forms.TAKE, logged, hash_), record_own(forms.TAKE, temporary, hash_)
+
+
+class PartedSettle:
+    """A settle in two parts; items of the whole are counted over all its tokens."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        """Part the tokens of each settlement."""
+        whole = pb.SettleTasksRequest.FromString(recorded.raw)
+        requests = [pb.SettleTasksRequest(request_id=whole.request_id) for _ in range(2)]
+        self._places: tuple[list[int], list[int]] = ([], [])
+        item = 0
+        for settlement in whole.settlements:
+            for is_temporary, request in enumerate(requests):
+                places = [
+                    place
+                    for place, token in enumerate(settlement.tokens)
+                    if (token >= TEMPORARY_TASKS) is bool(is_temporary)
+                ]
+                if not places:
+                    continue
+                part = request.settlements.add()
+                part.CopyFrom(settlement)
+                del part.tokens[:]
+                part.tokens.extend(settlement.tokens[place] for place in places)
+                self._places[is_temporary].extend(item + place for place in places)
+            item += len(settlement.tokens)
+        self._tokens = [token for one in whole.settlements for token in one.tokens]
+        hash_ = getattr(recorded.command, "request_hash", 0)
+        self.logged, self.temporary = (
+            record_own(forms.SETTLE, request, hash_) for request in requests
+        )
+
+    def joined(self, logged: SettleResult, temporary: SettleResult) -> SettleResult:
+        """Return the answer to the whole, in order of its items."""
+        refused: list[ItemRefusal] = []
+        touched: list[TouchedLease] = []
+        for places, result in zip(self._places, (logged, temporary), strict=True):
+            refused += [ItemRefusal(places[one.item], one.refusal) for one in result.refused]
+            touched += result.touched
+        refused.sort(key=lambda one: one.item)
+        places_of = {token: place for place, token in enumerate(self._tokens)}
+        touched.sort(key=lambda lease: places_of[lease.token])
+        return SettleResult(refused, touched)

@@ -1,0 +1,147 @@
+"""Tell where a command belongs: into the log, or to the temporary tubes in memory.
+
+Nothing goes over the border: what would bring a task from one side to the other, or make changes on
+both together, is refused with the fields at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Flag
+from functools import reduce
+from operator import or_
+from typing import Final, TypeAlias
+
+from service.contents import TEMPORARY_TASKS
+from service.queue.commands import (
+    Batch,
+    BatchOperation,
+    Bury,
+    Cancel,
+    Command,
+    Delete,
+    Kick,
+    Put,
+    Reason,
+    Refusal,
+    Release,
+    ReleaseAll,
+    Restart,
+    Settle,
+    Snatch,
+    Switch,
+    Take,
+    TruncateTube,
+    UpdateTasks,
+)
+
+Holds: TypeAlias = Callable[[str], bool]
+"""Tells whether a tube is temporary."""
+
+
+class Side(Flag):
+    """Where the tasks are that a command is about."""
+
+    LOG = 1
+    MEMORY = 2
+    BOTH = 3
+
+
+_NOWHERE: Final = Side(0)
+_BRANCHES: Final[Mapping[type[BatchOperation], str]] = {
+    Put: "put",
+    Settle: "settle",
+    Kick: "kick",
+    Bury: "bury",
+    Delete: "delete",
+    UpdateTasks: "update",
+}
+"""What the operations of a batch are called in the contract."""
+
+
+def side_of(command: Command, holds: Holds) -> Side:
+    """Return where a command belongs; what is about no task belongs into the log."""
+    match command:
+        case (
+            Put(name)
+            | Kick(name)
+            | Bury(name)
+            | Delete(name)
+            | UpdateTasks(name)
+            | Snatch(name)
+            | Restart(name)
+            | Switch(name)
+            | Cancel(name)
+            | TruncateTube(name)
+            | ReleaseAll(name)
+        ):
+            return _side(holds(name))
+        case Take(tubes):
+            return _together(_side(holds(tube)) for tube in tubes)
+        case Settle(settlements):
+            return _together(_side_of_tokens(one.tokens) for one in settlements)
+        case Batch(operations):
+            return _together(side_of(operation, holds) for operation in operations)
+        case _:
+            return Side.LOG
+
+
+def _side(is_temporary: bool) -> Side:  # noqa: FBT001 - it is the only thing that is said
+    return Side.MEMORY if is_temporary else Side.LOG
+
+
+def _side_of_tokens(tokens: Iterable[int]) -> Side:
+    """Return where leases are; tokens are told apart by their size."""
+    low, high = min(tokens, default=0), max(tokens, default=0)
+    return _side(low >= TEMPORARY_TASKS) | _side(high >= TEMPORARY_TASKS)
+
+
+def _together(sides: Iterable[Side]) -> Side:
+    return reduce(or_, sides, _NOWHERE) or Side.LOG
+
+
+def refusal_across(command: Command, side: Side, holds: Holds) -> Refusal | None:
+    """Return why a command cannot be done on its side, or on both, or None."""
+    wrong = [*_across(command, side, holds, "")]
+    if not wrong:
+        return None
+    field, text = wrong[0]
+    return Refusal(Reason.INVALID_FIELD, f"{field} {text}", {"field": field}, tuple(wrong))
+
+
+def _across(command: Command, side: Side, holds: Holds, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields that go over the border, each with what is wrong with it."""
+    match command:
+        case Put(_, tasks) if side is Side.MEMORY:
+            for place, task in enumerate(tasks):
+                if task.group:
+                    yield f"{path}tasks[{place}].group", "means nothing in a temporary tube"
+        case Settle():
+            yield from _across_settle(command, side, holds, path)
+        case Batch():
+            yield from _across_batch(command, side, holds)
+        case _:
+            pass
+
+
+def _across_settle(
+    command: Settle, side: Side, holds: Holds, path: str
+) -> Iterator[tuple[str, str]]:
+    if command.atomic and side is Side.BOTH:
+        yield f"{path}settlements", "are about temporary tubes and others, so not all or none"
+    for place, one in enumerate(command.settlements):
+        if not isinstance(one, Release) or not one.move_to:
+            continue
+        if _side_of_tokens(one.tokens) is not _side(holds(one.move_to)):
+            field = f"{path}settlements[{place}].release.move_to"
+            yield field, "is temporary and the tasks are not, or the other way round"
+
+
+def _across_batch(command: Batch, side: Side, holds: Holds) -> Iterator[tuple[str, str]]:
+    for place, operation in enumerate(command.operations):
+        there = side_of(operation, holds)
+        within = f"operations[{place}]"
+        if side is Side.BOTH and Side.MEMORY in there:
+            yield within, "is about a temporary tube, and other operations are not"
+        else:
+            yield from _across(operation, there, holds, f"{within}.{_BRANCHES[type(operation)]}.")

@@ -1,0 +1,110 @@
+"""Temporary tubes in a cluster: equal answers from every node, and empty tubes after a change."""
+
+import grpc
+import pytest
+
+from service.contents import TEMPORARY_TASKS
+from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.conftest import ack, put, reason_of, turns_until
+from tests.service.temporary_tubes import (
+    Options,
+    acked,
+    chosen,
+    counts,
+    listed,
+    payloads,
+    settle,
+    take_from,
+    temporary,
+)
+from tests.service.test_three_nodes import cluster_in
+
+LOCAL = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
+
+
+@pytest.fixture
+async def three(tmp_path):
+    async with cluster_in(tmp_path) as one:
+        yield one
+
+
+async def defined_everywhere(three, name="scratch"):
+    await turns_until(lambda: all(node.queue.tube(name) for node in three.nodes))
+
+
+async def test_every_node_answers_alike(three):
+    await temporary(three.followers[0])
+    await defined_everywhere(three)
+    for node in three.nodes:
+        await put(node, b"a", tube="scratch")
+        assert payloads(await listed(node, consistency=LOCAL)) == [b"a"]
+        assert (await counts(node, consistency=LOCAL)).ready == 1
+        taken = await take_from(node, "scratch")
+        assert not (await ack(node, taken)).errors
+    digests = {node.queue.digest() for node in three.nodes}
+    assert len(digests) == 1
+
+
+async def test_the_contents_go_with_the_leader_and_the_tube_stays(three):
+    await temporary(three.leader)
+    ids = list((await put(three.leader, b"a", b"b", b"c", tube="scratch")).task_ids)
+    taken = await take_from(three.leader, "scratch", tasks_max=1)
+    await defined_everywhere(three)
+    survivor = three.followers[0]
+    await three.stop(three.leader)
+    await three.settled()
+    (tube,) = (await survivor.tubes.ListTubes(tube_service_pb2.ListTubesRequest())).tubes
+    assert tube.options.durability == Options.TEMPORARY
+    assert (await counts(survivor)).total == 0
+    (refused,) = (await settle(survivor, acked(taken[0].token))).errors
+    assert refused.error.reason == error_pb2.Error.LEASE_STALE
+    get = pb.GetTasksRequest(tube="scratch", selector=chosen(ids[0]))
+    (missing,) = (await survivor.tasks.GetTasks(get)).errors
+    assert missing.error.reason == error_pb2.Error.TASK_NOT_FOUND
+    # Ids and tokens of the leadership before do not come back.
+    again = list((await put(survivor, b"d", tube="scratch")).task_ids)
+    (leased,) = await take_from(survivor, "scratch")
+    assert again[0] > max(ids)
+    assert leased.token > taken[0].token > TEMPORARY_TASKS
+    wait = pb.WaitTasksRequest(tube="scratch", selector=chosen(ids[1]), wait_ms=5_000)
+    answer = await survivor.tasks.WaitTasks(wait)
+    assert [one.error.reason for one in answer.errors] == [error_pb2.Error.TASK_NOT_FOUND]
+
+
+async def test_leadership_that_was_not_handed_over_keeps_its_tubes(three):
+    await temporary(three.leader)
+    await put(three.leader, b"a", tube="scratch")
+    leader = three.leader
+
+    async def fail():
+        raise RuntimeError("nobody takes it")
+
+    with pytest.raises(RuntimeError):
+        await leader.server.leadership.hand_over(fail)
+    assert payloads(await take_from(leader, "scratch")) == [b"a"]
+
+
+async def test_a_waiting_take_goes_to_the_next_leader(three):
+    await temporary(three.leader)
+    await defined_everywhere(three)
+    follower, other = three.followers
+    request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="scratch")], wait_ms=9_000)
+    waiting = follower.tasks.TakeTasks(request, timeout=10)
+    await three.leader.waiting(1, "scratch")
+    await three.stop(three.leader)
+    await three.settled()
+    await put(other, b"x", tube="scratch")
+    assert payloads((await waiting).tasks) == [b"x"]
+
+
+async def test_a_follower_without_a_leader_does_not_pretend_that_tubes_are_empty(three):
+    await temporary(three.leader)
+    await defined_everywhere(three)
+    survivor = three.followers[0]
+    for node in [node for node in three.nodes if node is not survivor]:
+        await three.stop(node)
+    await turns_until(lambda: survivor.server.leadership.leader is None)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await listed(survivor, consistency=LOCAL)
+    assert reason_of(caught.value) == "NO_LEADER"
