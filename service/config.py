@@ -164,7 +164,7 @@ class Config(BaseSettings):
     collect_ms: int = Field(default=100, ge=1)
     block_cache_bytes: int = Field(default=64 * MIB, ge=MIB)
     write_buffer_bytes: int = Field(default=32 * MIB, ge=MIB)
-    temporary_bytes_max: int = Field(default=256 * MIB, ge=0)
+    temporary_bytes_max: int = Field(default=64 * MIB, ge=0)
     """What the contents of temporary tubes may take of a leader's memory."""
     disk_low_bytes: int = Field(default=256 * MIB, ge=0)
     """Puts are refused when less is free on the disk."""

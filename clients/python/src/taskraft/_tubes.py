@@ -64,6 +64,8 @@ class TubeSettings(TypedDict, total=False):
     """How failed tasks are tried again."""
     dead_letter_tube: str
     """Where exhausted and rejected tasks go."""
+    durability: Literal["replicated", "temporary"]
+    """Where the content lives; temporary: in the leader's memory only. Fixed at creation."""
 
 
 _PLAIN: Final = (
@@ -93,6 +95,7 @@ _CHOICES: Final = (
     ("on_ack", tube_service_pb2.TubeOptions.OnAck),
     ("ttl_scope", tube_service_pb2.TubeOptions.TtlScope),
     ("ttl_policy", tube_service_pb2.TubeOptions.TtlPolicy),
+    ("durability", tube_service_pb2.TubeOptions.Durability),
 )
 
 

@@ -83,7 +83,9 @@ class Error(_message.Message):
         RATE_LIMITED: Error._Reason.ValueType  # 31
         """A rate limit was reached. RESOURCE_EXHAUSTED, with RetryInfo."""
         LIMIT_REACHED: Error._Reason.ValueType  # 32
-        """The cluster holds as many tubes, sessions, groups or schedules as it may. RESOURCE_EXHAUSTED."""
+        """The cluster holds as many tubes, sessions, groups or schedules as it may, or the leader as much
+        in temporary tubes. RESOURCE_EXHAUSTED.
+        """
         OVERLOADED: Error._Reason.ValueType  # 33
         """The node has more requests in hand than it may. RESOURCE_EXHAUSTED, with RetryInfo."""
         DISK_LOW: Error._Reason.ValueType  # 34
@@ -179,7 +181,9 @@ class Error(_message.Message):
     RATE_LIMITED: Error.Reason.ValueType  # 31
     """A rate limit was reached. RESOURCE_EXHAUSTED, with RetryInfo."""
     LIMIT_REACHED: Error.Reason.ValueType  # 32
-    """The cluster holds as many tubes, sessions, groups or schedules as it may. RESOURCE_EXHAUSTED."""
+    """The cluster holds as many tubes, sessions, groups or schedules as it may, or the leader as much
+    in temporary tubes. RESOURCE_EXHAUSTED.
+    """
     OVERLOADED: Error.Reason.ValueType  # 33
     """The node has more requests in hand than it may. RESOURCE_EXHAUSTED, with RetryInfo."""
     DISK_LOW: Error.Reason.ValueType  # 34

@@ -31,7 +31,7 @@ class FeedServiceStub(object):
     The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
     tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
     that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them.
+    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
     """
 
     def __init__(self, channel):
@@ -73,7 +73,7 @@ class FeedServiceServicer(object):
     The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
     tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
     that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them.
+    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
     """
 
     def DescribeFeed(self, request, context):
@@ -153,7 +153,7 @@ class FeedService(object):
     The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
     tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
     that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them.
+    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
     """
 
     @staticmethod

@@ -32,7 +32,7 @@ class FeedServiceStub:
     The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
     tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
     that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them.
+    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
     """
 
     @_typing.overload
@@ -57,7 +57,7 @@ class FeedServiceAsyncStub(FeedServiceStub):
     The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
     tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
     that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them.
+    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -78,7 +78,7 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
     The feed has a fixed number of partitions. A task's events are all in one of them, chosen by its
     tube and id, in order. Within a partition the sequence numbers are dense: from 0, without holes, so
     that a reader can prove by arithmetic that it has everything exactly once. Every node serves every
-    partition; a position is valid on all of them.
+    partition; a position is valid on all of them. Tasks of temporary tubes have no events.
     """
 
     @_abc_1.abstractmethod

@@ -459,7 +459,7 @@ class Task(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     id: _builtins.int
-    """Never reused within the tube; grows in order of the puts; from 1."""
+    """Never reused within the tube; grows in order of the puts; from 1 (in temporary tubes: above 2^62)."""
     state: Global___Task.State.ValueType
     """Where in its life it is."""
     token: _builtins.int
@@ -727,7 +727,7 @@ class Consistency(_message.Message):
         LINEARIZABLE: Consistency._Level.ValueType  # 1
         """Shows every change that was acknowledged before the call."""
         LOCAL: Consistency._Level.ValueType  # 2
-        """What the asked node has applied."""
+        """What the asked node has applied. The contents of temporary tubes are asked of the leader."""
 
     class Level(_Level, metaclass=_LevelEnumTypeWrapper):
         """Kinds of reads."""
@@ -737,7 +737,7 @@ class Consistency(_message.Message):
     LINEARIZABLE: Consistency.Level.ValueType  # 1
     """Shows every change that was acknowledged before the call."""
     LOCAL: Consistency.Level.ValueType  # 2
-    """What the asked node has applied."""
+    """What the asked node has applied. The contents of temporary tubes are asked of the leader."""
 
     LEVEL_FIELD_NUMBER: _builtins.int
     STALENESS_MS_MAX_FIELD_NUMBER: _builtins.int

@@ -130,7 +130,8 @@ class TaskServiceServicer(object):
     """
 
     def PutTasks(self, request, context):
-        """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes.
+        """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes, in temporary
+        tubes on none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,7 +39,9 @@ class TaskServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TaskServiceAsyncStub: ...
     PutTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.PutTasksRequest, _task_service_pb2.PutTasksResponse]
-    """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes."""
+    """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes, in temporary
+    tubes on none.
+    """
     TakeTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.TakeTasksRequest, _task_service_pb2.TakeTasksResponse]
     """Takes ready tasks; waits for one if there is none. An empty answer is not an error."""
     SettleTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SettleTasksRequest, _task_service_pb2.SettleTasksResponse]
@@ -84,7 +86,9 @@ class TaskServiceAsyncStub(TaskServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.PutTasksRequest, _task_service_pb2.PutTasksResponse]  # type: ignore[assignment]
-    """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes."""
+    """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes, in temporary
+    tubes on none.
+    """
     TakeTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.TakeTasksRequest, _task_service_pb2.TakeTasksResponse]  # type: ignore[assignment]
     """Takes ready tasks; waits for one if there is none. An empty answer is not an error."""
     SettleTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SettleTasksRequest, _task_service_pb2.SettleTasksResponse]  # type: ignore[assignment]
@@ -132,7 +136,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.PutTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.PutTasksResponse, _abc.Awaitable[_task_service_pb2.PutTasksResponse]]:
-        """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes."""
+        """Puts tasks into a tube. Acknowledged tasks are synced on a majority of the nodes, in temporary
+        tubes on none.
+        """
 
     @_abc_1.abstractmethod
     def TakeTasks(

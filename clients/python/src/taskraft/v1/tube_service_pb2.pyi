@@ -142,7 +142,7 @@ class TubeOptions(_message.Message):
         REPLICATED: TubeOptions._Durability.ValueType  # 1
         """On a majority of the disks."""
         TEMPORARY: TubeOptions._Durability.ValueType  # 2
-        """In the leader's memory only; gone with the leader."""
+        """In the leader's memory only, outside the log; gone with the leader. See CreateTube."""
 
     class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
         """Where the content lives."""
@@ -152,7 +152,7 @@ class TubeOptions(_message.Message):
     REPLICATED: TubeOptions.Durability.ValueType  # 1
     """On a majority of the disks."""
     TEMPORARY: TubeOptions.Durability.ValueType  # 2
-    """In the leader's memory only; gone with the leader."""
+    """In the leader's memory only, outside the log; gone with the leader. See CreateTube."""
 
     @_typing.final
     class SubqueueWeightsEntry(_message.Message):

@@ -78,6 +78,21 @@ class TubeServiceServicer(object):
 
     def CreateTube(self, request, context):
         """Creates a tube.
+
+        The definition of a tube with durability TEMPORARY is replicated as any other, but its contents
+        are in the memory of the leader only. They cost no entry of the log and no disk, and when
+        leadership goes to another node, for whatever reason, the tube is empty there: its tasks are gone,
+        and leases of before answer LEASE_STALE. All calls work on it, with these differences:
+        - Its events are not in the change feed, and a request_id is remembered by the leader only.
+        - Its ids and tokens are greater than 2^62, grow from leadership to leadership, and are not reused.
+        - Groups and schedules do not reach it. A move, a dead-letter tube, a batch, and a settle that is
+        atomic stay within temporary tubes, or without them.
+        - A take from tubes of both sorts is served by either in turns; urgency and weights compare tubes of
+        one sort.
+        - Reads of its contents, also LOCAL ones, are answered by the leader.
+        - All temporary tubes together take at most so much memory as the node is configured for; a put
+        beyond that answers LIMIT_REACHED.
+        - The durability, ttl_scope and whether it has subqueue_weights are fixed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,23 @@ class TubeServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TubeServiceAsyncStub: ...
     CreateTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.CreateTubeRequest, _tube_service_pb2.CreateTubeResponse]
-    """Creates a tube."""
+    """Creates a tube.
+
+    The definition of a tube with durability TEMPORARY is replicated as any other, but its contents
+    are in the memory of the leader only. They cost no entry of the log and no disk, and when
+    leadership goes to another node, for whatever reason, the tube is empty there: its tasks are gone,
+    and leases of before answer LEASE_STALE. All calls work on it, with these differences:
+    - Its events are not in the change feed, and a request_id is remembered by the leader only.
+    - Its ids and tokens are greater than 2^62, grow from leadership to leadership, and are not reused.
+    - Groups and schedules do not reach it. A move, a dead-letter tube, a batch, and a settle that is
+      atomic stay within temporary tubes, or without them.
+    - A take from tubes of both sorts is served by either in turns; urgency and weights compare tubes of
+      one sort.
+    - Reads of its contents, also LOCAL ones, are answered by the leader.
+    - All temporary tubes together take at most so much memory as the node is configured for; a put
+      beyond that answers LIMIT_REACHED.
+    - The durability, ttl_scope and whether it has subqueue_weights are fixed.
+    """
     UpdateTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.UpdateTubeRequest, _tube_service_pb2.UpdateTubeResponse]
     """Changes options of a tube where that is safe."""
     DropTube: _grpc.UnaryUnaryMultiCallable[_tube_service_pb2.DropTubeRequest, _tube_service_pb2.DropTubeResponse]
@@ -54,7 +70,23 @@ class TubeServiceAsyncStub(TubeServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.CreateTubeRequest, _tube_service_pb2.CreateTubeResponse]  # type: ignore[assignment]
-    """Creates a tube."""
+    """Creates a tube.
+
+    The definition of a tube with durability TEMPORARY is replicated as any other, but its contents
+    are in the memory of the leader only. They cost no entry of the log and no disk, and when
+    leadership goes to another node, for whatever reason, the tube is empty there: its tasks are gone,
+    and leases of before answer LEASE_STALE. All calls work on it, with these differences:
+    - Its events are not in the change feed, and a request_id is remembered by the leader only.
+    - Its ids and tokens are greater than 2^62, grow from leadership to leadership, and are not reused.
+    - Groups and schedules do not reach it. A move, a dead-letter tube, a batch, and a settle that is
+      atomic stay within temporary tubes, or without them.
+    - A take from tubes of both sorts is served by either in turns; urgency and weights compare tubes of
+      one sort.
+    - Reads of its contents, also LOCAL ones, are answered by the leader.
+    - All temporary tubes together take at most so much memory as the node is configured for; a put
+      beyond that answers LIMIT_REACHED.
+    - The durability, ttl_scope and whether it has subqueue_weights are fixed.
+    """
     UpdateTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.UpdateTubeRequest, _tube_service_pb2.UpdateTubeResponse]  # type: ignore[assignment]
     """Changes options of a tube where that is safe."""
     DropTube: _aio.UnaryUnaryMultiCallable[_tube_service_pb2.DropTubeRequest, _tube_service_pb2.DropTubeResponse]  # type: ignore[assignment]
@@ -77,7 +109,23 @@ class TubeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tube_service_pb2.CreateTubeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tube_service_pb2.CreateTubeResponse, _abc.Awaitable[_tube_service_pb2.CreateTubeResponse]]:
-        """Creates a tube."""
+        """Creates a tube.
+
+        The definition of a tube with durability TEMPORARY is replicated as any other, but its contents
+        are in the memory of the leader only. They cost no entry of the log and no disk, and when
+        leadership goes to another node, for whatever reason, the tube is empty there: its tasks are gone,
+        and leases of before answer LEASE_STALE. All calls work on it, with these differences:
+        - Its events are not in the change feed, and a request_id is remembered by the leader only.
+        - Its ids and tokens are greater than 2^62, grow from leadership to leadership, and are not reused.
+        - Groups and schedules do not reach it. A move, a dead-letter tube, a batch, and a settle that is
+          atomic stay within temporary tubes, or without them.
+        - A take from tubes of both sorts is served by either in turns; urgency and weights compare tubes of
+          one sort.
+        - Reads of its contents, also LOCAL ones, are answered by the leader.
+        - All temporary tubes together take at most so much memory as the node is configured for; a put
+          beyond that answers LIMIT_REACHED.
+        - The durability, ttl_scope and whether it has subqueue_weights are fixed.
+        """
 
     @_abc_1.abstractmethod
     def UpdateTube(
