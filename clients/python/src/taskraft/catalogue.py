@@ -174,8 +174,8 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
         ),
         Refusal(
             LimitReached,
-            "The cluster holds as many tubes, sessions, groups or schedules as it may, or the leader "
-            "as much in temporary tubes.",
+            "The cluster holds as many tubes, sessions, groups or schedules as it may, or the "
+            "leader as much in temporary tubes.",
             "Remove some that are not needed.",
         ),
         Refusal(
