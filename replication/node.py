@@ -9,7 +9,7 @@ from functools import partial
 
 from replication.audience import Audience
 from replication.core.confchange import ConfChange
-from replication.core.types import ConfState, LogIndex, MemberId
+from replication.core.types import ConfState, LogIndex, MemberId, Roster
 from replication.driver import build_driver
 from replication.errors import (
     DirectoryRefused,
@@ -237,6 +237,11 @@ class Node:
     def status(self) -> NodeStatus:
         """Return a copy of this member's state."""
         return status_of(self.config.group_id, self._driver, self._machine)
+
+    @property
+    def roster(self) -> Roster:
+        """Who the members are, as far as their changes are applied here."""
+        return self._driver.membership.roster
 
     @property
     def append_idle(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from replication.core.types import ConfState, MemberId, MemberInfo
+from replication.core.types import MemberId, MemberInfo, Roster
 from service.config import PeerAddress
 
 
@@ -27,31 +27,39 @@ class Members:
     """The members of the cluster, by the membership that is applied here.
 
     Args:
-        membership: returns that membership.
+        roster: returns who the members are.
         configured: members as this node's settings have them; their addresses outweigh those that
             the cluster knows, since an operator may have moved everybody.
     """
 
-    def __init__(
-        self, membership: Callable[[], ConfState], configured: Sequence[PeerAddress]
-    ) -> None:
-        self._membership = membership
+    def __init__(self, roster: Callable[[], Roster], configured: Sequence[PeerAddress]) -> None:
+        self._roster = roster
         self._configured: Mapping[tuple[int, str], PeerAddress] = {
             (member.member_id, member.name): member for member in configured
         }
+        self._shown_roster: Roster | None = None
+        self._shown: Mapping[int, PeerAddress] = {}
 
     def all(self) -> Sequence[PeerAddress]:
         """Return all members, in the order of their numbers."""
-        return [self._shown(info) for info in self._membership().roster.members]
+        return list(self._by_number().values())
 
     def get(self, member_id: int, /) -> PeerAddress | None:
         """Return a member, None if this node has not heard of it."""
-        return next((each for each in self.all() if each.member_id == member_id), None)
+        return self._by_number().get(member_id)
 
     def named(self, name: str) -> PeerAddress | None:
         """Return the member of that name."""
         return next((each for each in self.all() if each.name == name), None)
 
-    def _shown(self, info: MemberInfo) -> PeerAddress:
+    def _by_number(self) -> Mapping[int, PeerAddress]:
+        """Return the members as they are shown; every answer to a client asks for one of them."""
+        roster = self._roster()
+        if roster is not self._shown_roster:
+            self._shown_roster = roster
+            self._shown = {info.member: self._show(info) for info in roster.members}
+        return self._shown
+
+    def _show(self, info: MemberInfo) -> PeerAddress:
         known = PeerAddress(info.member, info.name, info.peer_address, info.client_address)
         return self._configured.get((info.member, info.name), known)

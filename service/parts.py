@@ -66,7 +66,7 @@ class Parts:
         self.config = config
         self.node = node
         self.machine = machine
-        self.members = Members(lambda: node.status().conf_state, place.founders or (place.member,))
+        self.members = Members(lambda: node.roster, place.founders or (place.member,))
         self.registry = CollectorRegistry()
         self.distributions = metrics.Distributions(self.registry)
         self.clock = ClusterClock(wall_ms, monotonic_ms)

@@ -34,6 +34,8 @@ class SettingsInForce:
             feed_retention_ms=config.feed_retention_ms,
             feed_bytes_max=config.feed_bytes_max,
         )
+        self._told: ClusterSettings | None = None
+        self._now = self._own
 
     def merged(self, told: ClusterSettings) -> ClusterSettings:
         """Return settings with this node's own for what they leave open.
@@ -48,8 +50,11 @@ class SettingsInForce:
         return replace(self._own, **named)
 
     def __call__(self) -> ClusterSettings:
-        """Return the settings as they are now."""
-        return self.merged(self._configured())
+        """Return the settings as they are now; every put asks for them."""
+        told = self._configured()
+        if told is not self._told:
+            self._told, self._now = told, self.merged(told)
+        return self._now
 
     @property
     def feed_retention_ms(self) -> int:

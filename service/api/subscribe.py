@@ -258,7 +258,10 @@ class _Link:
         self._waiters = waiters
         self._settles: deque[tuple[str, asyncio.Future[Outcome] | Refused]] = deque()
         self._settles_free = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
         self._beat_asked = False
+        self._beat_timer: asyncio.TimerHandle | None = None
 
     async def run(self, first: bytes, beat: Callable[[], pb.SubscribeResponse]) -> None:
         """Read until the client or the server ends the stream.
@@ -266,20 +269,33 @@ class _Link:
         Raises:
             Refused: a message of the client breaks a limit.
         """
-        loop = asyncio.get_running_loop()
-        reader = loop.create_task(self._read(first))
-        writer = loop.create_task(self._write(beat))
+        reader = self._loop.create_task(self._read(first))
+        writer = self._loop.create_task(self._write(beat))
         try:
-            done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            if reader in done:
-                reader.result()
-                await self._finish(writer)
-            else:
+            await self._until_end(reader, writer)
+            if writer.done() and not reader.done():
                 writer.result()
+                return
+            if reader.done():
+                reader.result()
+            await self._finish(writer)
         finally:
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
+
+    async def _until_end(self, *halves: asyncio.Task[None]) -> None:
+        """Wait until one half of the stream has ended, or the client was silent for too long.
+
+        One timer for a stream, not one for each of its messages.
+        """
+        while (left := self._heard_at + SILENCE_MAX_MS / 1000 - self._loop.time()) > 0:
+            done, _ = await asyncio.wait(halves, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
+            if len(self._settles) >= SETTLES_IN_HAND_MAX:
+                # It may have spoken: it is not listened to.
+                self._heard_at = self._loop.time()
 
     async def _finish(self, writer: asyncio.Task[None]) -> None:
         """Answer the settlements in hand after the client has closed its side."""
@@ -293,19 +309,12 @@ class _Link:
 
     async def _read(self, first: bytes) -> None:
         self._take_in(first, is_first=True)
-        while (raw := await self._next()) is not None:
+        while (raw := await read_message(self._context)) is not None:
+            self._heard_at = self._loop.time()
             self._take_in(raw, is_first=False)
             while len(self._settles) >= SETTLES_IN_HAND_MAX:
                 self._settles_free.clear()
                 await self._settles_free.wait()
-
-    async def _next(self) -> bytes | None:
-        """Return the next message of the client; one that is silent for too long is gone."""
-        try:
-            async with asyncio.timeout(SILENCE_MAX_MS / 1000):
-                return await read_message(self._context)
-        except TimeoutError:
-            return None
 
     def _take_in(self, raw: bytes, *, is_first: bool) -> None:
         message = parse(pb.SubscribeRequest, raw)
@@ -322,8 +331,7 @@ class _Link:
         if message.settlements:
             self._settle(message, raw)
         if message.heartbeat:
-            self._beat_asked = True
-            self._subscription.outbox.stir()
+            self._ask_beat()
 
     def _settle(self, message: pb.SubscribeRequest, raw: bytes) -> None:
         """Propose the settlements of one message; answers are sent in order of the messages."""
@@ -371,15 +379,29 @@ class _Link:
     async def _write(self, beat: Callable[[], pb.SubscribeResponse]) -> None:
         """Send what there is, and a heartbeat when one is due or asked for."""
         outbox = self._subscription.outbox
-        loop = asyncio.get_running_loop()
-        due = loop.time() + HEARTBEAT_MS / 1000
-        while (raw := await outbox.next(due - loop.time())) is not None:
-            if self._beat_asked or loop.time() >= due:
-                self._beat_asked = False
-                due = loop.time() + HEARTBEAT_MS / 1000
-                raw += beat().SerializeToString()
-            if raw:
-                await self._context.write(raw)
+        self._arm_beat()
+        try:
+            while (raw := await outbox.next()) is not None:
+                if self._beat_asked:
+                    self._beat_asked = False
+                    self._arm_beat()
+                    raw += beat().SerializeToString()
+                if raw:
+                    await self._context.write(raw)
+        finally:
+            if self._beat_timer is not None:
+                self._beat_timer.cancel()
+
+    def _arm_beat(self) -> None:
+        """Let the next heartbeat follow by itself when its time has come."""
+        if self._beat_timer is not None:
+            self._beat_timer.cancel()
+        self._beat_timer = self._loop.call_later(HEARTBEAT_MS / 1000, self._ask_beat)
+
+    def _ask_beat(self) -> None:
+        """Let the writer send a heartbeat with what it sends next, now at the latest."""
+        self._beat_asked = True
+        self._subscription.outbox.stir()
 
 
 def _settled(answer: asyncio.Future[Outcome] | Refused) -> Outcome | Refused:

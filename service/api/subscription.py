@@ -61,17 +61,10 @@ class Outbox:
         self.ended = True
         self._ready.set()
 
-    async def next(self, patience: float) -> bytes | None:
-        """Return the next message; None at the end.
-
-        It is empty when ``patience`` seconds are over, or when the outbox was stirred.
-        """
+    async def next(self) -> bytes | None:
+        """Return the next message; None at the end; an empty one when the outbox was stirred."""
         if not self._parts and not self.ended:
-            try:
-                async with asyncio.timeout(patience):
-                    await self._ready.wait()
-            except TimeoutError:
-                return b""
+            await self._ready.wait()
         message: list[bytes] = []
         size = 0
         while self._parts and (not message or size + len(self._parts[0][0]) <= MESSAGE_BYTES):
