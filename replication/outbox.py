@@ -18,6 +18,9 @@ QUEUE_BYTES_MAX: Final = 32 << 20
 FRAME_BYTES_MAX: Final = 4 << 20
 """Data of entries in one frame; a single larger message still travels alone."""
 
+PATIENT_BYTES_MAX: Final = 256 << 10
+"""Data of entries that wait for a patient peer's next frame; with more the frame goes at once."""
+
 
 class Outbox:
     """A bounded queue of messages to one peer, in order."""
@@ -33,12 +36,15 @@ class Outbox:
         """Return how many messages wait."""
         return len(self._queue)
 
-    def put(self, message: Message) -> bool:
-        """Take a message; tell whether there was room for it."""
+    def put(self, message: Message, *, is_patient: bool = False) -> bool:
+        """Take a message; tell whether there was room for it.
+
+        A patient peer gets entries in larger frames: they do not hurry either.
+        """
         size = _size(message)
         if len(self._queue) >= QUEUE_MESSAGES_MAX or self._bytes + size > QUEUE_BYTES_MAX:
             return False
-        if not self._is_mere_news(message):
+        if not self._may_wait(message, is_patient=is_patient):
             self.is_urgent = True
         if self._queue and _contains(message, self._queue[-1]):
             self._queue[-1] = message
@@ -69,10 +75,10 @@ class Outbox:
         self._acknowledged = (Term(0), LogIndex(0))
         self.is_urgent = False
 
-    def _is_mere_news(self, message: Message) -> bool:
+    def _may_wait(self, message: Message, *, is_patient: bool) -> bool:
         """Tell whether nobody waits for a message: a commit index, an acknowledgement again."""
         if message.kind is MessageKind.APPEND:
-            return not message.entries
+            return not message.entries or (is_patient and self._bytes < PATIENT_BYTES_MAX)
         if message.kind is not MessageKind.APPEND_REPLY or message.reject:
             return False
         acknowledged = (message.term, message.index)

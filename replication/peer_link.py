@@ -26,8 +26,8 @@ BACK_OFF_MIN_MS: Final = 50
 BACK_OFF_MAX_MS: Final = 1000
 """Longest pause between attempts; a peer that comes back ends the pause by calling us."""
 
-NEWS_DELAY_MS: Final = 5
-"""How long news that nobody waits for may wait for another message to travel with."""
+DELAY_MS: Final = 10
+"""How long a message that nobody waits for may wait for others to travel with."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +63,10 @@ class PeerLink:
         self.channel = channel
         self._own = own
         self._events = events
+        self.is_patient = False
+        """Whether no commit waits for the peer: others are asked first."""
         self._outbox = Outbox()
-        self._news_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._is_paused = False
         self._pause_ms = BACK_OFF_MIN_MS
@@ -76,12 +78,12 @@ class PeerLink:
         """Queue a message, or drop it if the peer is out of reach or too slow."""
         if self._is_paused:
             return
-        if not self._outbox.put(message):
+        if not self._outbox.put(message, is_patient=self.is_patient):
             self._events.unreachable(self.member)
         elif self._outbox.is_urgent:
             self._wake.set()
-        elif self._news_timer is None:
-            self._news_timer = self._loop.call_later(NEWS_DELAY_MS / 1000, self._wake.set)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(DELAY_MS / 1000, self._wake.set)
 
     def nudge(self) -> None:
         """End a pause: there is a sign of life from the peer."""
@@ -115,7 +117,7 @@ class PeerLink:
             if self._is_closed:
                 return
             self._outbox.clear()
-            self._stop_news_timer()
+            self._stop_timer()
             self._events.unreachable(self.member)
             await self._pause()
 
@@ -136,7 +138,7 @@ class PeerLink:
             while not call.done():
                 await self._wake.wait()
                 self._wake.clear()
-                self._stop_news_timer()
+                self._stop_timer()
                 while self._outbox:
                     frame = pb.ExchangeRequest()
                     frame.messages.extend(map(encode_message, self._outbox.take_frame()))
@@ -155,10 +157,10 @@ class PeerLink:
                 if expelled is not None:
                     self._events.refused(expelled)
 
-    def _stop_news_timer(self) -> None:
-        if self._news_timer is not None:
-            self._news_timer.cancel()
-            self._news_timer = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def _pause(self) -> None:
         """Wait before the next attempt, longer each time, or until there is a sign of life."""

@@ -112,6 +112,11 @@ class GrpcPeers:
             _log.warning("snapshot to member %d failed: %s", message.to, error)
         self.receiver.snapshot_sent(message.to, ok=ok)
 
+    def set_vanguard(self, chosen: frozenset[MemberId] | None) -> None:
+        """See ``Peers``."""
+        for member, link in self._links.items():
+            link.is_patient = chosen is not None and member not in chosen
+
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``. Links to those who are not in it yet stay: the roster may be behind."""
         self.roster = roster
