@@ -32,6 +32,7 @@ from replication.node import Node
 from replication.node_config import NodeConfig
 from replication.peers import Membership, Receiver
 from replication.transport import GrpcTransport
+from replication.vanguard import Chosen
 
 
 class NullSnapshot:
@@ -107,6 +108,9 @@ class DirectTransport:
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """See ``Peers``; not needed here."""
         content.close()
+
+    def set_vanguard(self, chosen: Chosen) -> None:
+        """See ``Peers``; a call costs nothing."""
 
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``."""

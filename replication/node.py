@@ -35,6 +35,7 @@ from replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
 from replication.storage_worker import StorageWorker
 from replication.succession import Succession
 from replication.ticker import Ticker
+from replication.vanguard import Vanguard
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Node:
         name = f"raft-{config.group_id}-{config.member_id}"
         self._worker = StorageWorker(self._loop, name, storage.sync_mark, self.fail)
         self._performer = Performer(self, self._worker)
+        self._vanguard = Vanguard(config.member_id, self._performer.set_vanguard)
         self._driver = build_driver(
             config.core,
             self._random.randrange,
@@ -134,11 +136,12 @@ class Node:
             self._storage.directory_id,
             config.members[config.member_id].peer_address,
         )
-        receiver = PeerReceiver(self._driver, self._performer, self)
+        receiver = PeerReceiver(self._driver, self._performer, self._vanguard, self)
         roster = self._driver.membership.roster
         self._performer.peers = self._transport.join(
             membership, with_configured(roster, config.members), receiver
         )
+        self._vanguard.membership_changed(self._driver.membership)
         if not strangers(roster) or not self._storage.is_at_its_beginning:
             self._begin()
         elif self._founding.is_complete:
@@ -304,6 +307,7 @@ class Node:
         """Talk to the members from now on; end if removed, once others had time to hear of it."""
         assert self._performer.peers is not None
         self._performer.peers.set_roster(with_configured(conf_state.roster, self.config.members))
+        self._vanguard.membership_changed(conf_state)
         if was_removed(conf_state.roster, self.config.member_id):
             removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")
             delay_ms = self.config.heartbeat_ticks * self.config.tick_ms

@@ -9,6 +9,7 @@ from typing import Protocol
 from replication.core.types import MemberId, Message, Roster, SnapshotMeta
 from replication.errors import DirectoryRefused
 from replication.machine import SnapshotReader
+from replication.vanguard import Chosen
 
 
 @dataclass(slots=True, frozen=True)
@@ -85,8 +86,8 @@ class Peers(Protocol):
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """Stream a snapshot to a member; reports by ``snapshot_sent``."""
 
-    def set_vanguard(self, chosen: frozenset[MemberId] | None) -> None:
-        """Learn who gets entries at once; the others may get them a little later; None: no others."""
+    def set_vanguard(self, chosen: Chosen) -> None:
+        """Learn who gets entries at once; the others may get them a little later."""
 
     def set_roster(self, roster: Roster) -> None:
         """Learn who the members are and where; links to those that are gone are closed."""

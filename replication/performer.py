@@ -8,13 +8,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
+from replication.core.types import MemberId, Message, MessageKind, Snapshot, SnapshotMeta
 from replication.driver import Driver
 from replication.errors import DirectoryRefused, SnapshotBroken
 from replication.machine import SnapshotReader
 from replication.peers import Peers
 from replication.storage.snapshot_inbox import IncomingSnapshot
 from replication.storage_worker import StorageWorker
+from replication.vanguard import Chosen, Vanguard
 
 T = TypeVar("T")
 
@@ -62,6 +63,11 @@ class Performer:
         """See ``Effects``."""
         if self.peers is not None:
             self.peers.send(messages)
+
+    def set_vanguard(self, chosen: Chosen) -> None:
+        """Let the chosen followers get entries at once."""
+        if self.peers is not None:
+            self.peers.set_vanguard(chosen)
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """See ``Effects``."""
@@ -124,15 +130,26 @@ class Performer:
 class PeerReceiver:
     """The ``Receiver`` of a node."""
 
-    def __init__(self, driver: Driver, performer: Performer, host: Host) -> None:
+    def __init__(
+        self, driver: Driver, performer: Performer, vanguard: Vanguard, host: Host
+    ) -> None:
         self._driver = driver
         self._performer = performer
+        self._vanguard = vanguard
         self._host = host
 
     def receive(self, messages: Sequence[Message]) -> None:
         """See ``Receiver``."""
         if not self._host.is_running:
             return
+        commit = self._driver.core.commit_index
+        for message in messages:
+            if (
+                message.kind is MessageKind.APPEND_REPLY
+                and message.index > commit
+                and not message.reject
+            ):
+                self._vanguard.acknowledged(message.sender)
         try:
             self._driver.receive(messages)
         except Exception as error:  # noqa: BLE001 - a broken invariant: stop, never go on

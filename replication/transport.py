@@ -26,6 +26,7 @@ from replication.peers import Membership, Receiver
 from replication.roster import was_removed
 from replication.snapshot_stream import Transfer, announced_by, header_of, take_chunk
 from replication.storage.record import ENTRY_BYTES_MAX
+from replication.vanguard import Chosen
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import (
     PeerServiceServicer,
@@ -72,6 +73,7 @@ class GrpcPeers:
         self.receiver = receiver
         self._credentials = credentials
         self.roster = Roster()
+        self._chosen: Chosen = None
         self._links: dict[MemberId, PeerLink] = {}
         self._addresses: dict[MemberId, str] = {}
         self._inbound: dict[MemberId, asyncio.Task[object]] = {}
@@ -112,8 +114,9 @@ class GrpcPeers:
             _log.warning("snapshot to member %d failed: %s", message.to, error)
         self.receiver.snapshot_sent(message.to, ok=ok)
 
-    def set_vanguard(self, chosen: frozenset[MemberId] | None) -> None:
+    def set_vanguard(self, chosen: Chosen) -> None:
         """See ``Peers``."""
+        self._chosen = chosen
         for member, link in self._links.items():
             link.is_patient = chosen is not None and member not in chosen
 
@@ -143,7 +146,8 @@ class GrpcPeers:
 
     def _open_link(self, member: MemberId) -> None:
         channel = self._channel(self._addresses[member])
-        self._links[member] = PeerLink(member, channel, self.membership, self)
+        link = self._links[member] = PeerLink(member, channel, self.membership, self)
+        link.is_patient = self._chosen is not None and member not in self._chosen
 
     def greeted(self, hello: pb.Hello) -> None:
         """Note a sign of life from a member; learn where it is if this is the first one ever."""

@@ -21,16 +21,13 @@ class Vanguard:
 
     Args:
         own_id: this member, whose own log counts for a commit like that of any other voter.
-        conf_state: the membership.
         tell: hears of each new choice.
     """
 
-    def __init__(
-        self, own_id: MemberId, conf_state: ConfState, tell: Callable[[Chosen], None]
-    ) -> None:
+    def __init__(self, own_id: MemberId, tell: Callable[[Chosen], None]) -> None:
         self._own_id: Final = own_id
-        self._conf_state = conf_state
         self._tell = tell
+        self._conf_state = ConfState()
         self._ranked: list[MemberId] = []
         """Voters in the order of their last acknowledgement that a commit waited for."""
         self._chosen: Chosen = None

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
-from replication.outbox import FRAME_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Outbox
+from replication.outbox import (
+    FRAME_BYTES_MAX,
+    PATIENT_BYTES_MAX,
+    QUEUE_BYTES_MAX,
+    QUEUE_MESSAGES_MAX,
+    Outbox,
+)
 
 
 def message(kind: MessageKind, index: int = 0, **fields: object) -> Message:
@@ -81,6 +87,23 @@ def test_the_news_of_a_commit_and_an_acknowledgement_again_do_not_hurry():
         assert not outbox.is_urgent
     assert outbox.put(ack(5))
     assert outbox.is_urgent
+
+
+def test_entries_for_a_patient_peer_do_not_hurry_until_there_are_many():
+    outbox = Outbox()
+    assert outbox.put(append(4, PATIENT_BYTES_MAX), is_patient=True)
+    assert not outbox.is_urgent
+    assert outbox.put(append(5, size=1), is_patient=True)
+    assert outbox.is_urgent
+    assert len(outbox.take_frame()) == 2
+
+
+def test_all_else_hurries_to_a_patient_peer_and_takes_its_entries_along():
+    outbox = Outbox()
+    assert outbox.put(append(4, size=1), is_patient=True)
+    assert outbox.put(HEARTBEAT, is_patient=True)
+    assert outbox.is_urgent
+    assert outbox.take_frame() == [append(4, size=1), HEARTBEAT]
 
 
 def test_an_acknowledgement_hurries_again_after_a_break():

@@ -92,6 +92,16 @@ async def test_the_news_of_a_commit_is_sent_though_nothing_follows(pair):
     await two.until(lambda: two.received == [news])
 
 
+async def test_a_member_that_no_commit_waits_for_gets_its_entries_all_the_same(pair):
+    one, two = pair
+    one.peers.set_vanguard(frozenset())
+    entries = (Entry(Term(1), LogIndex(1), b"data"),)
+    append = Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), entries=entries)
+    one.peers.send([append])
+    assert two.received == []
+    await two.until(lambda: two.received == [append])
+
+
 async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
     one, two = pair
     one.peers.send([beat(1)])
