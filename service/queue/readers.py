@@ -338,6 +338,7 @@ class Readers(ShellReaders):
         for _, session in sorted(ledger.sessions.items()):
             yield session.record()
             yield repr(list(session.held)).encode()
+        yield repr(list(ledger.leases)).encode()
         yield from (schedule.record() for schedule in ledger.schedules)
         yield from ledger.groups.digest_parts()
         for place, task_id in ledger.unique_keys.items():
