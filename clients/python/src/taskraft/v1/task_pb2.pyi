@@ -24,7 +24,8 @@ class TaskSpec(_message.Message):
     """What a producer says about a task. It is stored and handed out as it was given.
 
     Durations are milliseconds. Values of 100 years (3 153 600 000 000 ms) and more mean "without
-    limit"; negative ones are refused. What is absent is taken from the tube's options.
+    limit"; negative ones are refused. What is absent is taken from the tube's options. Tubes of the
+    kinds FIFO and UTUBE refuse priority, delay_ms, ttl_ms, ttr_ms and visible_at_ms.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -255,13 +256,15 @@ class RetryPolicy(_message.Message):
     EXHAUSTED_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
-    """How often the task may be taken. 0: without limit."""
+    """How often the task may be taken, at most 1 000 000. 0: without limit."""
     backoff_ms: _builtins.int
     """Delay before the second attempt. 0: none."""
     factor_percent: _builtins.int
-    """What the delay is multiplied by from attempt to attempt, in percent; 200 doubles. 0: 200."""
+    """What the delay is multiplied by from attempt to attempt, in percent: 100 to 100 000; 200 doubles.
+    0: 200.
+    """
     backoff_ms_max: _builtins.int
-    """Upper limit of the delay. 0: one day."""
+    """Upper limit of the delay, not below backoff_ms. 0: one day."""
     jitter_percent: _builtins.int
     """By how much the delay may be shortened, from a hash of the task and the attempt. 0 to 100."""
     exhausted: Global___RetryPolicy.Exhausted.ValueType
@@ -557,20 +560,20 @@ class TaskSelector(_message.Message):
     TASKS_MAX_FIELD_NUMBER: _builtins.int
     AFTER_ID_FIELD_NUMBER: _builtins.int
     filter: _builtins.str
-    """A filter in the language of ListTasks. A call looks at a limited number of tasks, also at those
-    that the filter does not let through; its answer tells where to go on.
+    """A filter in the language of ListTasks, of at most 2 048 characters. A call looks at a limited number
+    of tasks, also at those that the filter does not let through; its answer tells where to go on.
     """
     tasks_max: _builtins.int
-    """With a filter: at most so many tasks, in order of their ids. 0: 1 000."""
+    """With a filter: at most so many tasks, in order of their ids, up to 10 000. 0: 1 000."""
     after_id: _builtins.int
     """With a filter: only tasks with greater ids; continue_after_id of the answer before."""
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Ids."""
+        """Ids, at most 10 000; in GetTasks and WaitTasks 1 000."""
 
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___UniqueKey]:
-        """Unique keys."""
+        """Unique keys, as many."""
 
     def __init__(
         self,
@@ -598,7 +601,7 @@ class UniqueKey(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def parts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The parts in order."""
+        """The parts in order: 1 to 8, none of them empty, 256 bytes together."""
 
     def __init__(
         self,
@@ -615,7 +618,9 @@ Global___UniqueKey: _TypeAlias = UniqueKey  # noqa: Y015
 
 @_typing.final
 class TaskUpdate(_message.Message):
-    """Changes the content of a task that nobody works on, or together with a transition."""
+    """Changes the content of a task that nobody works on, or together with a transition. The limits are
+    those of TaskSpec; what is absent stays.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -654,14 +659,14 @@ class TaskUpdate(_message.Message):
     priority: _builtins.int
     """New priority."""
     delay_ms: _builtins.int
-    """New delay from now."""
+    """New delay from now; 0 ends it. In UpdateTasks only: transitions have a delay of their own."""
     ttl_ms: _builtins.int
     """New time to live from now."""
     ttr_ms: _builtins.int
     """New time to run, for the next take."""
     @_builtins.property
     def headers_set(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
-        """Headers to set."""
+        """Headers to set; the others stay."""
 
     @_builtins.property
     def headers_remove(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

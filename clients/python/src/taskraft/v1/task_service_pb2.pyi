@@ -177,7 +177,9 @@ class TakeTasksRequest(_message.Message):
     ttr_ms: _builtins.int
     """Time to run of these leases instead of the tasks' own."""
     task_id: _builtins.int
-    """Take this task of the (single) tube, if it is ready, delayed or buried."""
+    """Take this task of the (single) tube, if it is ready, delayed or buried. Does not wait; excludes types
+    and priority_bound. An empty answer: the tube hands nothing out at present.
+    """
     payload_omit: _builtins.bool
     """Leave payloads out of the answer."""
     @_builtins.property
@@ -186,7 +188,7 @@ class TakeTasksRequest(_message.Message):
 
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only tasks of these types. Empty: all."""
+        """Only tasks of these types, at most 64. Empty: all."""
 
     def __init__(
         self,
@@ -303,13 +305,13 @@ class Settlement(_message.Message):
         RETAIN_MS_FIELD_NUMBER: _builtins.int
         PAYLOAD_FIELD_NUMBER: _builtins.int
         result: _builtins.bytes
-        """Stored with the task where it is kept, and told to those who wait for the outcome."""
+        """Stored with the task where it is kept, and told to those who wait for the outcome. At most 1 MiB."""
         result_content_type: _builtins.str
-        """Media type of the result."""
+        """Media type of the result. At most 255 bytes."""
         keep: Global___Settlement.Ack.Keep.ValueType
         """What becomes of the task."""
         retain_ms: _builtins.int
-        """How long a kept task stays. Absent: as the tube says."""
+        """How long a kept task stays. Absent: as the tube says. A ZOMBIE needs a period below 100 years."""
         payload: _builtins.bytes
         """Replaces the payload of a kept task."""
         def __init__(
@@ -692,7 +694,7 @@ class SubscribeRequest(_message.Message):
 
         @_builtins.property
         def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-            """Only tasks of these types. Empty: all."""
+            """Only tasks of these types, at most 64. Empty: all."""
 
         def __init__(
             self,
@@ -1134,7 +1136,7 @@ class KickTasksRequest(_message.Message):
     tube: _builtins.str
     """Name of the tube."""
     count: _builtins.int
-    """The first so many buried tasks by priority, then id. 0 without a selector: 1."""
+    """The first so many buried tasks by priority, then id, 10 000 in a call. 0 without a selector: 1."""
     delay_ms: _builtins.int
     """Hidden for so long first."""
     @_builtins.property
@@ -1577,7 +1579,7 @@ class SwitchTasksRequest(_message.Message):
     state: _task_pb2.Task.State.ValueType
     """READY, DELAYED, BURIED, DONE or ZOMBIE."""
     duration_ms: _builtins.int
-    """With DELAYED: hidden for so long. With ZOMBIE: kept for so long."""
+    """With DELAYED: hidden for so long. With ZOMBIE: kept for so long, less than 100 years."""
     @_builtins.property
     def selector(self) -> _task_pb2.TaskSelector:
         """Which tasks: any but taken ones."""

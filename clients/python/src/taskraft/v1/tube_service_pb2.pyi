@@ -23,7 +23,10 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TubeOptions(_message.Message):
-    """How a tube treats its tasks. Absent options have the default of the tube's kind."""
+    """How a tube treats its tasks. Absent options have the default of the tube's kind and profile. Tubes of
+    the kinds FIFO and UTUBE refuse those of priorities and times (1 to 6 and 22 to 24), tubes without
+    sub-queues those of sub-queues, unless their profile ignores them.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -223,15 +226,15 @@ class TubeOptions(_message.Message):
     absent: no limit.
     """
     dead_letter_tube: _builtins.str
-    """Where exhausted and rejected tasks go."""
+    """Where exhausted and rejected tasks go; where it does not exist or has no room, they are buried."""
     concurrency: _builtins.int
     """At most so many tasks taken at once. 0 or absent: no limit."""
     subqueue_concurrency: _builtins.int
-    """At most so many tasks of one sub-queue taken at once. Absent: 1."""
+    """At most so many tasks of one sub-queue taken at once, from 1. Absent: 1."""
     rate_per_second: _builtins.int
     """At most so many takes a second, averaged. 0 or absent: no limit."""
     rate_burst: _builtins.int
-    """So many takes may be made at once after a pause."""
+    """So many takes may be made at once after a pause. 0 or absent: as many as in a second."""
     put_paused: _builtins.bool
     """Puts are refused with TUBE_PAUSED."""
     take_paused: _builtins.bool
@@ -250,7 +253,9 @@ class TubeOptions(_message.Message):
 
     @_builtins.property
     def subqueue_weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Weights of sub-queues; others have 1. Absent: sub-queues go in order of their first tasks."""
+        """Weights of sub-queues from 1, at most 1 000 of them; others have 1. Absent: sub-queues go in order of
+        their first tasks.
+        """
 
     def __init__(
         self,
@@ -752,7 +757,7 @@ class ListTubesRequest(_message.Message):
     """From the page before."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names, or patterns in which "*" stands for any characters. Empty: all."""
+        """Names, or patterns in which "*" stands for any characters, at most 1 000. Empty: all."""
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
@@ -815,7 +820,7 @@ class GetStatisticsRequest(_message.Message):
     """With transitions."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names, or patterns. Empty: all."""
+        """Names, or patterns, at most 1 000; what nothing is called is left out. Empty: all."""
 
     @_builtins.property
     def consistency(self) -> _task_pb2.Consistency:
