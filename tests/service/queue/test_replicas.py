@@ -2,7 +2,8 @@
 
 Three replicas of one queue get the same entries. The first keeps everything in memory and never
 writes; the second has hardly any memory and writes when it pleases; the third moreover crashes
-between writes and is opened again. No model is needed to see that they differ, so every command takes part.
+between writes and is opened again. No model is needed to see that they differ, so every command
+takes part.
 """
 
 from __future__ import annotations
