@@ -9,12 +9,13 @@ from tests.oracle.clusters import Host
 from tests.oracle.comparison import event_differences, outcome_differences
 from tests.oracle.player import Player, TooSlow
 from tests.oracle.renaming import renamed
+from tests.oracle.stretching import stretched
 from tests.oracle.trace import Outcome, Trace, TraceUnreadable, read_trace
 
 RUNS_MAX: Final = 3
 """A timed trace that differs is played again twice: a busy machine may have missed a deadline."""
-VOID_RUNS_MAX: Final = 5
-"""Runs that could not keep the beat mean nothing, and are played again."""
+PACES: Final = (1, 1, 2, 4, 8)
+"""Runs that could not keep the beat mean nothing, and are played again, at last more slowly."""
 SHOWN_MAX: Final = 5
 
 DIVERGES: Final = frozenset(
@@ -47,17 +48,20 @@ def replay(path: Path, host: Host) -> list[str]:
     except TraceUnreadable as error:
         return [str(error)]
     runs_left = RUNS_MAX if trace.timed else 1
-    void_runs_left = VOID_RUNS_MAX
+    paces = iter(PACES)
+    pace = next(paces)
     while True:
         try:
-            found = _differences(trace, host)
+            found = _differences(stretched(trace, pace), host)
         except TooSlow as error:
-            found = [f"too slow, {VOID_RUNS_MAX} times: {error}"]
-            void_runs_left -= 1
+            slower = next(paces, None)
+            if slower is None:
+                return [f"too slow at every pace: {error}"]
+            pace = slower
         else:
             runs_left -= 1
-        if not found or not runs_left or not void_runs_left:
-            return found
+            if not found or not runs_left:
+                return found
 
 
 def _differences(trace: Trace, host: Host) -> list[str]:

@@ -1,12 +1,14 @@
 """Files that are no traces are refused with the place where they are wrong."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.oracle.__main__ import main
 from tests.oracle.renaming import renamed
-from tests.oracle.trace import TraceUnreadable, read_trace, traces_below
+from tests.oracle.stretching import stretched
+from tests.oracle.trace import Outcome, Step, Trace, TraceUnreadable, read_trace, traces_below
 
 PUT = {"i": 0, "session": "A", "op": "put", "args": {"tube": "q", "data": 1}, "result": None}
 
@@ -90,3 +92,18 @@ def test_the_command_says_when_the_folder_is_absent(tmp_path, capsys, monkeypatc
 def test_the_command_fails_where_there_is_nothing_to_play(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["oracle", str(tmp_path)])
     assert main() == 2
+
+
+def test_a_stretched_trace_differs_in_its_durations_only():
+    arguments = {"tube": "q", "options": {"ttl": 1.5, "pri": 3}, "timeout": 2}
+    task = {"task": "t1", "id": 0, "ttl": 1.5, "ttr": None, "pri": 3}
+    calls = {"statistics": {"calls": {"ttl": 7}}}
+    snapshot = {"tubes": {"q": {**calls, "tasks": [task]}}, "sessions": []}
+    steps = (
+        Step(0, "A", "put", arguments, Outcome({"id": 0})),
+        Step(1, "ctl", "snapshot", {"tubes": ["q"]}, Outcome(snapshot)),
+    )
+    put, seen = stretched(Trace(Path("x"), "x", {"ttr": 1}, True, steps), 4).steps
+    assert put.arguments == {"tube": "q", "options": {"ttl": 6.0, "pri": 3}, "timeout": 8}
+    tube = seen.outcome.result["tubes"]["q"]
+    assert tube == {**calls, "tasks": [{**task, "ttl": 6.0}]}
