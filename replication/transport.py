@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import grpc
 from grpc import aio
@@ -22,8 +22,9 @@ from replication.handshake import EXPELLED_KEY, Expulsion, Lives, PeerExpelled, 
 from replication.machine import SnapshotReader
 from replication.outbox import FRAME_BYTES_MAX
 from replication.peer_link import PeerLink
+from replication.peer_security import PeerSecurity, check_node
 from replication.peers import Membership, Receiver
-from replication.roster import was_removed
+from replication.roster import find, was_removed
 from replication.snapshot_stream import Transfer, announced_by, header_of, take_chunk
 from replication.storage.record import ENTRY_BYTES_MAX
 from replication.vanguard import Chosen
@@ -57,6 +58,9 @@ _CHANNEL_OPTIONS: Final = (
 )
 _STOP_SECONDS: Final = 0.2
 
+Frame = TypeVar("Frame")
+Answer = TypeVar("Answer")
+
 _log = logging.getLogger(__name__)
 
 
@@ -67,15 +71,17 @@ class GrpcPeers:
         self,
         membership: Membership,
         receiver: Receiver,
-        credentials: grpc.ChannelCredentials | None,
+        security: PeerSecurity | None,
     ) -> None:
         self.membership = membership
         self.receiver = receiver
-        self._credentials = credentials
+        self._security = security
         self.roster = Roster()
         self._chosen: Chosen = None
         self._links: dict[MemberId, PeerLink] = {}
         self._addresses: dict[MemberId, str] = {}
+        self._nodes: dict[MemberId, str] = {}
+        """Names of those who called before the roster has told of them."""
         self._inbound: dict[MemberId, asyncio.Task[object]] = {}
         """Who serves the stream of each peer."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,13 +150,22 @@ class GrpcPeers:
         for member in wanted.keys() - self._links.keys():
             self._open_link(member)
 
+    def renew(self) -> None:
+        """Open all links anew, with the credentials in force; what was on its way is lost."""
+        for member in [*self._links]:
+            self._start(self._links.pop(member).close())
+            self._open_link(member)
+
     def _open_link(self, member: MemberId) -> None:
-        channel = self._channel(self._addresses[member])
+        channel = self._channel(member)
         link = self._links[member] = PeerLink(member, channel, self.membership, self)
         link.is_patient = self._chosen is not None and member not in self._chosen
 
-    def greeted(self, hello: pb.Hello) -> None:
-        """Note a sign of life from a member; learn where it is if this is the first one ever."""
+    def greeted(self, hello: pb.Hello, node: str) -> None:
+        """Note a sign of life from a member; learn where it is if this is the first one ever.
+
+        ``node`` is its name by its certificate, empty without one.
+        """
         member = MemberId(hello.sender)
         link = self._links.get(member)
         if link is not None:
@@ -158,6 +173,7 @@ class GrpcPeers:
         elif hello.peer_address:
             # A leader that was elected while we were away, or we are new ourselves.
             self._addresses[member] = hello.peer_address
+            self._nodes[member] = node
             self._open_link(member)
 
     def serve(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
@@ -192,10 +208,13 @@ class GrpcPeers:
         self._links.clear()
         await asyncio.gather(*closing, *self._tasks, return_exceptions=True)
 
-    def _channel(self, address: str) -> aio.Channel:
-        if self._credentials is None:
+    def _channel(self, member: MemberId) -> aio.Channel:
+        address = self._addresses[member]
+        if self._security is None:
             return aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
-        return aio.secure_channel(address, self._credentials, options=_CHANNEL_OPTIONS)
+        known = find(self.roster, member)
+        node = self._nodes.get(member, "") if known is None else known.name
+        return self._security.channel(address, node, _CHANNEL_OPTIONS)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -204,15 +223,20 @@ class GrpcPeers:
 
 
 class GrpcTransport(PeerServiceServicer):
-    """The peer port of a process; satisfies ``Transport``."""
+    """The peer port of a process; satisfies ``Transport``.
+
+    Args:
+        security: certificates of the nodes; None: whoever reaches the port is believed.
+        beside: what else is served on the port, to nodes only.
+    """
 
     def __init__(
         self,
-        server_credentials: grpc.ServerCredentials | None = None,
-        channel_credentials: grpc.ChannelCredentials | None = None,
+        security: PeerSecurity | None = None,
+        beside: Sequence[grpc.GenericRpcHandler] = (),
     ) -> None:
-        self._server_credentials = server_credentials
-        self._channel_credentials = channel_credentials
+        self._security = security
+        self._beside = beside
         self._groups: dict[int, GrpcPeers] = {}
         self._lives = Lives()
         self._server: aio.Server | None = None
@@ -225,11 +249,12 @@ class GrpcTransport(PeerServiceServicer):
         """
         server = aio.server(options=_OPTIONS)
         add_PeerServiceServicer_to_server(self, server)
+        server.add_generic_rpc_handlers(tuple(self._beside))
         try:
-            if self._server_credentials is None:
+            if self._security is None:
                 port = server.add_insecure_port(address)
             else:
-                port = server.add_secure_port(address, self._server_credentials)
+                port = server.add_secure_port(address, self._security.server_credentials())
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}") from error
         await server.start()
@@ -244,10 +269,15 @@ class GrpcTransport(PeerServiceServicer):
 
     def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> GrpcPeers:
         """See ``Transport``. A group may be joined again after its ``Peers`` were closed."""
-        peers = GrpcPeers(membership, receiver, self._channel_credentials)
+        peers = GrpcPeers(membership, receiver, self._security)
         peers.set_roster(roster)
         self._groups[membership.group_id] = peers
         return peers
+
+    def renew(self) -> None:
+        """Speak to all peers with the credentials in force now."""
+        for peers in self._groups.values():
+            peers.renew()
 
     async def Exchange(
         self,
@@ -262,7 +292,7 @@ class GrpcTransport(PeerServiceServicer):
                     self._take_frame(frame, hello)
                 else:
                     hello = frame.hello
-                    peers = self._admit(hello)
+                    peers = self._admit(hello, self._node_of(context))
                     peers.serve(MemberId(hello.sender), asyncio.current_task())
                     own = peers.membership
                     yield pb.ExchangeResponse(
@@ -298,7 +328,7 @@ class GrpcTransport(PeerServiceServicer):
     ) -> AsyncIterator[pb.SendSnapshotResponse]:
         """Take one snapshot, or the rest of one."""
         try:
-            async for answer in self._take_snapshot(request_iterator):
+            async for answer in self._take_snapshot(request_iterator, self._node_of(context)):
                 yield answer
         except GroupAbsent as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -313,12 +343,18 @@ class GrpcTransport(PeerServiceServicer):
         except MessageMalformed as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
-    def _admit(self, hello: pb.Hello) -> GrpcPeers:
+    def _node_of(self, context: aio.ServicerContext[Frame, Answer]) -> str:
+        """Return which node has called; empty where nodes have no certificates."""
+        return "" if self._security is None else self._security.node_of(context.auth_context())
+
+    def _admit(self, hello: pb.Hello, node: str) -> GrpcPeers:
         peers = self._groups.get(hello.group_id)
         if peers is None:
             raise GroupAbsent(f"group {hello.group_id} is not here, or not yet")
+        if self._security is not None:
+            check_node(node, MemberId(hello.sender), peers.roster)
         self._lives.admit(hello, peers.membership, peers.roster)
-        peers.greeted(hello)
+        peers.greeted(hello, node)
         return peers
 
     def _is_removed(self, hello: pb.Hello) -> bool:
@@ -340,13 +376,13 @@ class GrpcTransport(PeerServiceServicer):
         peers.receiver.receive(messages)
 
     async def _take_snapshot(
-        self, chunks: AsyncIterator[pb.SendSnapshotRequest]
+        self, chunks: AsyncIterator[pb.SendSnapshotRequest], node: str
     ) -> AsyncIterator[pb.SendSnapshotResponse]:
         sink = None
         try:
             async for chunk in chunks:
                 if sink is None:
-                    receiver = self._admit(chunk.header.hello).receiver
+                    receiver = self._admit(chunk.header.hello, node).receiver
                     message = announced_by(chunk.header)
                     sink = receiver.begin_snapshot(message, chunk.header.transfer_id)
                     yield pb.SendSnapshotResponse(content_bytes=sink.size)

@@ -25,6 +25,7 @@ from service.leader.roles import Phase
 from service.opening import open_machine, raft_config
 from service.parts import Parts
 from service.readiness import Readiness, probe_server
+from service.security import Security
 from service.state_machine import QueueMachine
 from service.storage.rocks import StateDamaged
 from taskraft.v1 import error_pb2
@@ -46,13 +47,15 @@ class Server:
         machine: QueueMachine,
         transport: GrpcTransport,
         directory: DataDirectory,
+        security: Security,
     ) -> None:
         """Use ``Server.open``."""
         self.config = config
         self.place = place
         self.node = node
         self.machine = machine
-        self.parts = Parts(config, place, node, machine, self._defect_met)
+        self.security = security
+        self.parts = Parts(config, place, node, machine, security, self._defect_met)
         self._transport = transport
         self._directory = directory
         self._tasks: list[asyncio.Task[None]] = []
@@ -68,22 +71,24 @@ class Server:
         Raises:
             ReplicationError: the log or the directory cannot be used; one line says why.
             StateDamaged, StateForeign, StateMissing: the queue's state cannot be used.
+            TlsUnusable, AccessInvalid: a certificate, or the file of rights, cannot be used.
             OSError: a port or a directory cannot be had.
         """
+        security = Security(config)
         async with AsyncExitStack() as undo:
             directory = DataDirectory(config.data_dir)
             undo.callback(directory.release)
             failpoints = config.armed_failpoints()
-            place = await find_place(config)
+            place = await find_place(config, security.peer)
             machine = open_machine(config, place, failpoints)
             undo.callback(machine.abandon)
-            transport = GrpcTransport()
+            transport = GrpcTransport(security.peer, (security.door,))
             undo.push_async_callback(transport.stop)
             await transport.start(config.peer_listen)
             node = await Node.open(
                 raft_config(config, place, failpoints), machine, transport, directory
             )
-            server = cls(config, place, node, machine, transport, directory)
+            server = cls(config, place, node, machine, transport, directory, security)
             undo.pop_all()
         return server
 
@@ -96,7 +101,9 @@ class Server:
         config, parts = self.config, self.parts
         http = config.http_listen
         try:
-            self.client_port = listen(self._grpc, config.listen)
+            client = self.security.client
+            credentials = None if client is None else client.server_credentials()
+            self.client_port = listen(self._grpc, config.listen, credentials)
             self.http_port = await self._probes.start(host_of(http), port_of(http))
         except BaseException:
             await self._end()
@@ -106,6 +113,7 @@ class Server:
         await self.node.start()
         loop = asyncio.get_running_loop()
         self._tasks.append(loop.create_task(parts.housekeeping.keep(parts.leadership)))
+        self._tasks.append(loop.create_task(self.security.keep(self._peers_renewed)))
         log.info(
             "serves",
             client=f"{host_of(config.listen)}:{self.client_port}",
@@ -149,6 +157,15 @@ class Server:
             await self.parts.leadership.hand_over(self.node.transfer_leadership)
         except ReplicationError as error:
             log.warning("leadership was not handed over", reason=str(error))
+
+    def reload(self) -> None:
+        """Read certificates and rights again, as SIGHUP asks for."""
+        if self.security.refresh(always=True):
+            self._peers_renewed()
+
+    def _peers_renewed(self) -> None:
+        self._transport.renew()
+        self.parts.forwarder.renew()
 
     def _defect_met(self, error: Exception) -> None:
         """Stop the node if a call met damage: what this node says of its state is worth nothing."""

@@ -23,6 +23,7 @@ from pydantic_settings import (
 
 from replication.storage.failpoints import Failpoints, parse_rules
 from service.limits import PAYLOAD_BYTES_MAX, SESSION_TTR_DEFAULT_MS
+from service.security_settings import SecuritySettings
 
 CONFIG_VARIABLE: Final = "TASKRAFT_CONFIG"
 MIB: Final = 1024 * 1024
@@ -98,7 +99,7 @@ def parse_peers(text: str, client_port: int) -> tuple[PeerAddress, ...]:
     return tuple(peers)
 
 
-class Config(BaseSettings):
+class Config(SecuritySettings):
     """All settings of a node. Names in the environment have the prefix TASKRAFT_."""
 
     model_config = SettingsConfigDict(env_prefix="TASKRAFT_", frozen=True, extra="forbid")
@@ -210,6 +211,9 @@ class Config(BaseSettings):
             self._check_address("join", address)
         if self.join:
             self._check_reachable()
+        names = [member.name for member in members] + [self.node_name]
+        is_alone = len(members) == 1 and not self.join
+        self.check_security(self.cluster_id, names, is_alone=is_alone)
         if not self.join and self.node_name not in {member.name for member in members}:
             raise ValueError(f'peers does not name this node, "{self.node_name}"')
         return self

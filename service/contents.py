@@ -91,6 +91,15 @@ class Contents:
         """Return the leases of a session whose holder is asked to stop."""
         return [token for queue in self.all for token in queue.cancelled(session_id)]
 
+    def strange_leases(
+        self, tokens: Iterable[int], may_take: Callable[[str], bool], owns: Callable[[str], bool]
+    ) -> frozenset[int]:
+        """Return the tokens that are no leases, or leases of others; see ``Queue``."""
+        strange = frozenset(tokens)
+        for queue in self.all:
+            strange = queue.strange_leases(strange, may_take, owns)
+        return strange
+
     def sessions(self) -> list[SessionView]:
         """Return all sessions in order of their ids, with what each holds anywhere."""
         sessions = self._replicated().sessions()

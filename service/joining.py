@@ -15,6 +15,7 @@ import structlog
 
 from replication.errors import DirectoryForeign
 from replication.joining import stored_member
+from replication.peer_security import PeerSecurity
 from service.config import Config, PeerAddress
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import cluster_service_pb2_grpc
@@ -49,10 +50,11 @@ class Place:
         return not self.founders
 
 
-async def find_place(config: Config) -> Place:
+async def find_place(config: Config, security: PeerSecurity | None = None) -> Place:
     """Return what this node is: by its data, else by its settings, else by asking the cluster.
 
-    The data directory must be claimed.
+    The data directory must be claimed. With certificates a node asks at the port for peers, where
+    its own says that it speaks for itself.
 
     Raises:
         JoinRefused: the cluster does not take this node.
@@ -68,12 +70,14 @@ async def find_place(config: Config) -> Place:
             )
         return Place(replace(own, member_id=stored.identity.member_id), ())
     if stored.identity is None and config.join:
-        member_id = await _ask(config, own, stored.directory_id)
+        member_id = await _ask(config, own, stored.directory_id, security)
         return Place(replace(own, member_id=member_id), ())
     return Place(own, config.members)
 
 
-async def _ask(config: Config, own: PeerAddress, directory_id: str) -> int:
+async def _ask(
+    config: Config, own: PeerAddress, directory_id: str, security: PeerSecurity | None
+) -> int:
     """Ask one node of the cluster after the other for a number, until the time is over."""
     request = pb.AddMemberRequest(
         name=own.name,
@@ -86,7 +90,7 @@ async def _ask(config: Config, own: PeerAddress, directory_id: str) -> int:
     until = asyncio.get_running_loop().time() + config.join_wait_ms / 1000
     for address in cycle(config.join_addresses):
         try:
-            return await _ask_one(address, request)
+            return await _ask_one(address, request, security)
         except grpc.aio.AioRpcError as error:
             reason = f"{address}: {error.details()}"
             if error.code() not in _RETRYABLE or asyncio.get_running_loop().time() > until:
@@ -96,8 +100,15 @@ async def _ask(config: Config, own: PeerAddress, directory_id: str) -> int:
     raise AssertionError("there is always another address")
 
 
-async def _ask_one(address: str, request: pb.AddMemberRequest) -> int:
-    async with grpc.aio.insecure_channel(address) as channel:
+async def _ask_one(
+    address: str, request: pb.AddMemberRequest, security: PeerSecurity | None
+) -> int:
+    channel = (
+        grpc.aio.insecure_channel(address)
+        if security is None
+        else security.channel(address, "", ())
+    )
+    async with channel:
         stub = cluster_service_pb2_grpc.ClusterServiceStub(channel)
         answer: pb.AddMemberResponse = await stub.AddMember(request, timeout=ASK_SECONDS)
     log.info("joins", member=answer.member.id, name=request.name)

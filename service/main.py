@@ -15,6 +15,7 @@ import structlog
 
 from replication.errors import DirectoryRefused, ReplicationError
 from replication.node import Node
+from service.access.book import AccessInvalid
 from service.api.server import PortTaken
 from service.assembly import Server
 from service.config import Config, ConfigInvalid, read_config
@@ -44,6 +45,7 @@ _REFUSALS: Final = (
     StateMissing,
     StateDamaged,
     PortTaken,
+    AccessInvalid,
     DriverMissing,
     DriverUnusable,
     OSError,
@@ -85,6 +87,7 @@ async def serve_until_told(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, tell, number)
     server = await Server.open(config)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
     asyncio.get_running_loop().set_exception_handler(partial(stop_on_defect, server.node))
     await server.start()
     spare_the_collector()

@@ -35,6 +35,7 @@ from service.leader.temporary.tubes import TemporaryTubes
 from service.leader.waiters import Waiters
 from service.members import Members
 from service.opening import monotonic_ms
+from service.security import Security
 from service.settings import SettingsInForce
 from service.state_machine import QueueMachine
 
@@ -52,6 +53,7 @@ class Parts:
         place: where this node stands in its cluster.
         node: the Raft driver.
         machine: the queue's state.
+        security: certificates and rights.
         defect_met: hears of each exception that is no answer to a caller.
     """
 
@@ -61,12 +63,14 @@ class Parts:
         place: Place,
         node: Node,
         machine: QueueMachine,
+        security: Security,
         defect_met: Callable[[Exception], None],
     ) -> None:
         self.config = config
         self.node = node
         self.machine = machine
         self.members = Members(lambda: node.roster, place.founders or (place.member,))
+        self.security = security
         self.registry = CollectorRegistry()
         self.distributions = metrics.Distributions(self.registry)
         self.clock = ClusterClock(wall_ms, monotonic_ms)
@@ -124,7 +128,9 @@ class Parts:
         self.notes = CallNotes(lambda: self.leadership.serves)
         self.housekeeping = Housekeeping(self.router, self.machine, self.notes, self.settings)
         # A timeout is drawn up to double the shortest.
-        self.forwarder = Forwarder(self.leadership, 2 * config.election_timeout_ms)
+        self.forwarder = Forwarder(
+            self.leadership, 2 * config.election_timeout_ms, self.security.peer
+        )
 
     def _listen(self) -> None:
         """Let the parts hear of each entry that is applied, and of each change of the phase."""

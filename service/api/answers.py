@@ -135,6 +135,7 @@ def session_message(view: SessionView, *, secret: bool = False) -> session_servi
         expires_ms=view.expires_ms,
         taken=view.taken,
         created_ms=view.created_ms,
+        owner=view.owner,
     )
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from service import forms, limits
+from service.access.leases import own_batch
 from service.api import selection_checks as checks
 from service.api.endpoint import Call, Route, Unary
 from service.api.mutations import Mutations, result_of
+from service.api.reading import Reading
 from service.api.settle_checks import check_settle
 from service.api.status import Refused, item_errors
 from service.api.task_checks import check_put
@@ -25,11 +27,13 @@ class BatchApi:
 
     Args:
         mutations: proposes.
+        reading: has the queue.
         payload_bytes_max: the configured limit.
     """
 
-    def __init__(self, mutations: Mutations, payload_bytes_max: int) -> None:
+    def __init__(self, mutations: Mutations, reading: Reading, payload_bytes_max: int) -> None:
         self._mutations = mutations
+        self._reading = reading
         self._payload_bytes_max = payload_bytes_max
 
     def method(self) -> Unary[pb.ExecuteBatchRequest]:
@@ -39,7 +43,8 @@ class BatchApi:
     async def execute(self, call: Call[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
         """Do all operations or none."""
         check_batch(call.request, self._payload_bytes_max)
-        outcome = await self._mutations.apply(forms.BATCH, call)
+        own = own_batch(self._reading.contents, call.request, call.caller)
+        outcome = await self._mutations.apply_as(forms.BATCH, call, own)
         results = result_of(outcome, BatchResult).results
         kinds = [operation.WhichOneof("operation") for operation in call.request.operations]
         answer = pb.ExecuteBatchResponse(revision=outcome.index)

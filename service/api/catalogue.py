@@ -12,7 +12,7 @@ from service.api.mutations import Mutations
 from service.api.outcomes import OutcomeApi
 from service.api.reading import Reading
 from service.api.schedules import ScheduleApi
-from service.api.server import build_server
+from service.api.server import build_server, reflect
 from service.api.sessions import SessionApi
 from service.api.settings import SettingsApi
 from service.api.subscribe import SubscribeApi
@@ -22,8 +22,21 @@ from service.parts import Parts
 
 
 def client_server(parts: Parts) -> grpc.aio.Server:
-    """Return the server for clients; it does not listen yet."""
-    return build_server(parts.surface, servicers(parts), parts.health, parts.config.calls_max)
+    """Return the server for clients; it does not listen yet.
+
+    With certificates of the nodes, the same services are served to them on their own port: there a
+    node that passes a call on is believed when it says for whom.
+    """
+    offered, security = servicers(parts), parts.security
+    gate = security.client_gate
+    handlers = [parts.surface.handler(one, gate) for one in offered]
+    server = build_server(handlers, parts.health, parts.config.calls_max)
+    if security.reflects:
+        reflect(server, [one.service.full_name for one in offered])
+    gate_of_peers = security.peer_gate(lambda node: parts.members.named(node) is not None)
+    if gate_of_peers is not None:
+        security.door.handlers = [parts.surface.handler(one, gate_of_peers) for one in offered]
+    return server
 
 
 def servicers(parts: Parts) -> tuple[Servicer, ...]:

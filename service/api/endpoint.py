@@ -19,6 +19,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from replication.errors import NotLeader, ReadUnconfirmed, Stopped
+from service.access.caller import ANYBODY, Caller
+from service.access.denial import NotAllowed, NotKnown
+from service.access.gate import OPEN_GATE, Gate
 from service.api.forward import Forwarder, ServeHere, hops_of
 from service.api.status import (
     CODES,
@@ -61,6 +64,7 @@ class Call(Generic[M]):
     request: M
     raw: bytes
     deadline: float | None
+    caller: Caller = ANYBODY
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,13 +80,16 @@ class Unary(Generic[M]):
     reads: bool = False
     """With LEADER: changes nothing, so that a second try has no effect."""
 
-    async def serve(self, raw: bytes, deadline: float | None) -> bytes:
-        """Parse the request, answer it, and write the answer.
+    async def serve(self, raw: bytes, deadline: float | None, caller: Caller = ANYBODY) -> bytes:
+        """Parse the request, see to the caller's rights, answer it, and write the answer.
 
         Raises:
             Refused: the call is answered with an error.
+            NotAllowed: the caller may not make it.
         """
-        answer = await self.answer(Call(parse(self.request, raw), raw, deadline))
+        request = parse(self.request, raw)
+        caller.check(request)
+        answer = await self.answer(Call(request, raw, deadline, caller))
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
     def is_local(self, raw: bytes) -> bool:
@@ -106,7 +113,7 @@ class AnyUnary(Protocol):
     def name(self) -> str:
         """The name of the method, without its service."""
 
-    async def serve(self, raw: bytes, deadline: float | None) -> bytes:
+    async def serve(self, raw: bytes, deadline: float | None, caller: Caller = ANYBODY) -> bytes:
         """See ``Unary``."""
 
     def is_local(self, raw: bytes) -> bool:
@@ -116,9 +123,9 @@ class AnyUnary(Protocol):
         """See ``Unary``."""
 
 
-StreamMethod: TypeAlias = Callable[[ServicerContext], Awaitable[None]]
+StreamMethod: TypeAlias = Callable[[ServicerContext, Caller], Awaitable[None]]
 """Reads raw requests from the context and writes raw answers to it."""
-ReadingMethod: TypeAlias = Callable[[bytes, ServicerContext], Awaitable[None]]
+ReadingMethod: TypeAlias = Callable[[bytes, ServicerContext, Caller], Awaitable[None]]
 """Gets one raw request and writes raw answers to the context."""
 
 
@@ -154,6 +161,11 @@ def refusal_of(error: Exception) -> Refused | None:
     match error:
         case Refused():
             return error
+        case NotKnown():
+            return Refused(error_pb2.Error.NO_CREDENTIALS, str(error))
+        case NotAllowed():
+            missing = {"principal": error.principal, "verb": error.verb, "tube": error.name}
+            return Refused(error_pb2.Error.NOT_ALLOWED, str(error), missing)
         case Overloaded():
             return Refused(error_pb2.Error.OVERLOADED, str(error))
         case OutcomeUnknown():
@@ -216,26 +228,28 @@ class Surface:
         self.draining = False
         self.counts = CallCounts({})
 
-    def handler(self, servicer: Servicer) -> grpc.GenericRpcHandler:
-        """Return the handlers of all methods of a service."""
+    def handler(self, servicer: Servicer, gate: Gate = OPEN_GATE) -> grpc.GenericRpcHandler:
+        """Return the handlers of all methods of a service, behind a gate."""
         unary = {rpc.name: rpc for rpc in servicer.unary}
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         for method in servicer.service.methods:
             path = f"/{servicer.service.full_name}/{method.name}"
             if method.name in servicer.streams:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(
-                    self._streaming(path, servicer.streams[method.name])
+                    self._streaming(path, servicer.streams[method.name], gate)
                 )
             elif method.name in servicer.readings:
                 handlers[method.name] = grpc.unary_stream_rpc_method_handler(
-                    self._reading(path, servicer.readings[method.name])
+                    self._reading(path, servicer.readings[method.name], gate)
                 )
             elif method.name in unary:
                 handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(path, unary[method.name])
+                    self._unary(path, unary[method.name], gate)
                 )
             else:
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._missing(path))
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+                    self._missing(path, gate)
+                )
         return grpc.method_handlers_generic_handler(servicer.service.full_name, handlers)
 
     # ------------------------------------------------------------------------------ calls in hand
@@ -264,12 +278,13 @@ class Surface:
     # ------------------------------------------------------------------------------ kinds of calls
 
     def _unary(
-        self, path: str, rpc: AnyUnary
+        self, path: str, rpc: AnyUnary, gate: Gate
     ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
         async def handle(raw: bytes, context: ServicerContext) -> bytes:
             self._take_up()
             try:
-                answer = await self._answer(path, rpc, raw, context)
+                caller = gate.admit(context)
+                answer = await self._answer(path, rpc, raw, context, caller)
             except Exception as error:
                 await self._abort(path, context, error)
                 raise
@@ -282,7 +297,7 @@ class Surface:
         return handle
 
     async def _answer(
-        self, path: str, rpc: AnyUnary, raw: bytes, context: ServicerContext
+        self, path: str, rpc: AnyUnary, raw: bytes, context: ServicerContext, caller: Caller
     ) -> bytes:
         """Answer here or let the leader answer, following it while leadership moves."""
         deadline = deadline_of(context)
@@ -291,7 +306,7 @@ class Surface:
                 raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
             if self._leadership.serves or rpc.is_local(raw):
                 try:
-                    return await rpc.serve(raw, deadline)
+                    return await rpc.serve(raw, deadline, caller)
                 except (NotProposed, NotLeader):
                     # Leadership moved before anything was written: the new leader answers.
                     pass
@@ -301,33 +316,37 @@ class Surface:
                 break
             try:
                 repeatable = rpc.is_repeatable(raw)
-                return await self._forwarder.unary(path, raw, deadline, repeatable=repeatable)
+                return await self._forwarder.unary(
+                    path, raw, deadline, repeatable=repeatable, principal=caller.name
+                )
             except ServeHere:
                 pass
         address = self._leadership.address
         raise Refused(error_pb2.Error.NOT_LEADER, "this node does not lead", {"leader": address})
 
     def _streaming(
-        self, path: str, method: StreamMethod
+        self, path: str, method: StreamMethod, gate: Gate
     ) -> Callable[[object, ServicerContext], Awaitable[None]]:
         async def handle(_requests: object, context: ServicerContext) -> None:
-            await self._run(path, context, method(context))
+            await self._run(path, context, lambda: method(context, gate.admit(context)))
 
         return handle
 
     def _reading(
-        self, path: str, method: ReadingMethod
+        self, path: str, method: ReadingMethod, gate: Gate
     ) -> Callable[[bytes, ServicerContext], Awaitable[None]]:
         async def handle(raw: bytes, context: ServicerContext) -> None:
-            await self._run(path, context, method(raw, context))
+            await self._run(path, context, lambda: method(raw, context, gate.admit(context)))
 
         return handle
 
-    async def _run(self, path: str, context: ServicerContext, work: Awaitable[None]) -> None:
+    async def _run(
+        self, path: str, context: ServicerContext, work: Callable[[], Awaitable[None]]
+    ) -> None:
         self._take_up()
         try:
             context.set_trailing_metadata(((LEADER_KEY, self._leadership.address),))
-            await work
+            await work()
         except Exception as error:  # noqa: BLE001 - every error gets a status
             await self._abort(path, context, error)
         else:
@@ -335,11 +354,18 @@ class Surface:
         finally:
             self._put_down()
 
-    def _missing(self, path: str) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
+    def _missing(
+        self, path: str, gate: Gate
+    ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
         async def handle(_raw: bytes, context: ServicerContext) -> bytes:
             method = path.rpartition("/")[2]
             text = f"{method} is not implemented yet"
+            error: Exception
             error = Refused(error_pb2.Error.NOT_IMPLEMENTED, text, {"method": method})
+            try:
+                gate.admit(context)
+            except NotKnown as unknown:
+                error = unknown
             await self._abort(path, context, error)
             raise error
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from service import limits
+from service.access.caller import Caller
 from service.api.endpoint import Call, Route, Servicer, ServicerContext, Unary, parse
 from service.api.reading import Reading
 from service.api.status import Refused
@@ -120,9 +121,10 @@ class FeedApi:
 
     # ------------------------------------------------------------------------------ reading
 
-    async def read_changes(self, raw: bytes, context: ServicerContext) -> None:
+    async def read_changes(self, raw: bytes, context: ServicerContext, caller: Caller) -> None:
         """Stream a range of one partition, or follow it for ever."""
         request = parse(pb.ReadChangesRequest, raw)
+        caller.check(request)
         self._check(request)
         rows_max = _rows_max(request)
         at = request.from_seq
@@ -131,6 +133,9 @@ class FeedApi:
         while at < stop:
             if self._applications.ended:
                 raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
+            if caller.is_limited:
+                caller.confirm()
+                caller.check(request)
             chunk = self._next_chunk(request, at, stop, rows_max)
             if chunk is None:
                 following = at

@@ -15,13 +15,18 @@ import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
+from replication.peer_security import PeerSecurity
+from service.access.gate import PRINCIPAL_KEY
 from service.api.status import DOMAIN, RETRY_MS, STATUS_KEY, Refused, reason_name
+from service.config import PeerAddress
 from service.leader.phases import Leadership
 from service.limits import MESSAGE_BYTES_MAX
 from taskraft.v1 import error_pb2
 
 HOPS_KEY: Final = "x-taskraft-hops"
 """How often a call has been passed on; a second time is refused, so that calls cannot go round."""
+_CLOSING_SECONDS: Final = 60.0
+"""How long calls may go on over a channel whose credentials were renewed."""
 _RECONNECT_MS: Final = 100
 _RECONNECT_MAX_MS: Final = 1_000
 _OPTIONS: Final = (
@@ -68,10 +73,15 @@ class Forwarder:
     Args:
         leadership: who leads.
         election_ms: the longest election timeout; calls wait twice as long for a leader.
+        security: certificates of the nodes: with them, calls go to the leader's port for peers.
     """
 
-    def __init__(self, leadership: Leadership, election_ms: int) -> None:
+    def __init__(
+        self, leadership: Leadership, election_ms: int, security: PeerSecurity | None = None
+    ) -> None:
         self.leadership = leadership
+        self._security = security
+        self._closing: set[asyncio.Task[None]] = set()
         self._patience = 2 * election_ms / 1000
         self._channels: dict[str, grpc.aio.Channel] = {}
         self.calls = 0
@@ -79,14 +89,30 @@ class Forwarder:
 
     async def close(self) -> None:
         """Close all channels."""
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         for channel in self._channels.values():
             await channel.close()
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
+    def renew(self) -> None:
+        """Use new channels, with the credentials in force; calls on the old ones may end there."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            closing = asyncio.get_running_loop().create_task(channel.close(_CLOSING_SECONDS))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def _channel(self, leader: PeerAddress) -> grpc.aio.Channel:
+        security = self._security
+        address = leader.client_address if security is None else leader.peer_address
         channel = self._channels.get(address)
         if channel is None:
-            channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
-            self._channels[address] = channel
+            channel = self._channels[address] = (
+                grpc.aio.insecure_channel(address, options=_OPTIONS)
+                if security is None
+                else security.channel(address, leader.name, _OPTIONS)
+            )
         return channel
 
     async def serves_soon(self, deadline: float | None) -> bool:
@@ -113,7 +139,9 @@ class Forwarder:
         while await self.leadership.settled(limit):
             if self.leadership.leads_here:
                 raise ServeHere
-            channel = self._channel(self.leadership.address)
+            leader = self.leadership.leader
+            assert leader is not None, "settled, and not led from here"
+            channel = self._channel(leader)
             if await self._reach(channel, limit):
                 return channel
         raise Refused(error_pb2.Error.NO_LEADER, "there is no leader at present", retry_ms=RETRY_MS)
@@ -136,7 +164,13 @@ class Forwarder:
             change.cancel()
 
     async def unary(
-        self, method: str, raw: bytes, deadline: float | None, *, repeatable: bool
+        self,
+        method: str,
+        raw: bytes,
+        deadline: float | None,
+        *,
+        repeatable: bool,
+        principal: str = "",
     ) -> bytes:
         """Pass a call on to the leader and return its answer.
 
@@ -145,6 +179,7 @@ class Forwarder:
             raw: the request.
             deadline: of the call, as a time of the loop.
             repeatable: a second try has no second effect (a read, or a request_id was given).
+            principal: who made the call; empty where nobody is told apart.
 
         Raises:
             ServeHere: this node has become the leader.
@@ -157,7 +192,7 @@ class Forwarder:
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - asyncio.get_running_loop().time()
             try:
-                answer = await call(raw, timeout=left, metadata=((HOPS_KEY, "1"),))
+                answer = await call(raw, timeout=left, metadata=_passed_on(principal))
             except grpc.aio.AioRpcError as error:
                 if not await self._may_repeat(error, repeatable=repeatable):
                     raise
@@ -181,7 +216,11 @@ class Forwarder:
         ) from error
 
     async def stream(
-        self, method: str, requests: AsyncIterator[bytes], deadline: float | None
+        self,
+        method: str,
+        requests: AsyncIterator[bytes],
+        deadline: float | None,
+        principal: str = "",
     ) -> grpc.aio.StreamStreamCall[bytes, bytes]:
         """Open the same stream on the leader.
 
@@ -191,7 +230,13 @@ class Forwarder:
         """
         channel = await self.leader_channel(deadline)
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(method)
-        return call(requests, metadata=((HOPS_KEY, "1"),))
+        return call(requests, metadata=_passed_on(principal))
+
+
+def _passed_on(principal: str) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a call that is passed on: that it is, and for whom."""
+    hops = (HOPS_KEY, "1")
+    return (hops, (PRINCIPAL_KEY, principal)) if principal else (hops,)
 
 
 def hops_of(metadata: Mapping[str, str | bytes]) -> int:

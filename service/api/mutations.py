@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from service.api.endpoint import Call
 from service.api.status import refused
-from service.codec import Recorded, record, request_hash
+from service.codec import Recorded, record, record_own, request_hash
 from service.forms import Form
 from service.leader.proposal import Outcome, Submitter
 from service.queue.commands import Refusal, Result
@@ -51,6 +51,17 @@ class Mutations:
             self.submitter.submit(recorded, call.deadline).add_done_callback(_look_away)
         recorded = record(form, call.request, call.raw, hash_of_request)
         return await self.propose(recorded, call.deadline)
+
+    async def apply_as(self, form: Form[M], call: Call[M], request: M) -> Outcome:
+        """Propose another request in place of the one that came, known under that one's hash.
+
+        The one that came is proposed as its own bytes. Raises what ``apply`` does.
+        """
+        if request is call.request:
+            return await self.apply(form, call)
+        request_id = getattr(call.request, "request_id", "")
+        hash_of_request = hash_if_named(call.request, call.raw, request_id)
+        return await self.propose(record_own(form, request, hash_of_request), call.deadline)
 
     async def propose(self, recorded: Recorded, deadline: float | None) -> Outcome:
         """Propose a command; see ``apply``."""

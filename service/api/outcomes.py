@@ -9,6 +9,7 @@ from typing import Final
 import grpc.aio
 
 from service import wire
+from service.access.caller import Caller
 from service.api.answers import encode_tasks
 from service.api.endpoint import Call, Route, Unary
 from service.api.forward import Forwarder, ServeHere
@@ -105,7 +106,7 @@ class OutcomeApi:
         except NotProposed:
             if request.request_id:
                 raise
-            encoded = await self._finish_elsewhere(request.tube, ids, until)
+            encoded = await self._finish_elsewhere(call, ids, until)
         parts = iter(encoded)
         unknown = element(_OUTCOMES, task_pb2.Task(tube=request.tube))
         outcomes = [next(parts) if task_id else unknown for task_id in answer.task_ids]
@@ -122,13 +123,16 @@ class OutcomeApi:
             for task_id, view in zip(wait.wish.ids, views, strict=True)
         ]
 
-    async def _finish_elsewhere(self, tube: str, ids: Sequence[int], until: float) -> list[bytes]:
+    async def _finish_elsewhere(
+        self, call: Call[pb.PutTasksRequest], ids: Sequence[int], until: float
+    ) -> list[bytes]:
         """Ask the next leader; what it does not know, or if there is none in time, stays open.
 
         The put is done: an error would make the caller put a second time.
         """
+        tube = call.request.tube
         try:
-            answer = await self._ask_leader(tube, ids, until)
+            answer = await self._ask_leader(tube, ids, until, call.caller)
         except (Refused, grpc.aio.AioRpcError):
             answer = pb.WaitTasksResponse()
             answer.errors.extend(task_not_found(item, ids[item]) for item in range(len(ids)))
@@ -143,7 +147,7 @@ class OutcomeApi:
         ]
 
     async def _ask_leader(
-        self, tube: str, ids: Sequence[int], until: float
+        self, tube: str, ids: Sequence[int], until: float, caller: Caller
     ) -> pb.WaitTasksResponse:
         """Wait at the next leader, which may be this node again.
 
@@ -157,10 +161,12 @@ class OutcomeApi:
             request = pb.WaitTasksRequest(tube=tube, selector=selector, wait_ms=int(left * 1000))
             raw = request.SerializeToString()
             try:
-                found = await self._forwarder.unary(_WAIT_METHOD, raw, None, repeatable=True)
+                found = await self._forwarder.unary(
+                    _WAIT_METHOD, raw, None, repeatable=True, principal=caller.name
+                )
             except ServeHere:
                 try:
-                    found = await self.wait_tasks(Call(request, raw, None))
+                    found = await self.wait_tasks(Call(request, raw, None, caller))
                 except NotProposed:
                     continue
             return pb.WaitTasksResponse.FromString(found)

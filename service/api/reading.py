@@ -8,7 +8,7 @@ from typing import Final
 from service.api.status import Refused
 from service.api.violations import Violations
 from service.contents import Contents
-from service.leader.waiters import matcher
+from service.patterns import matcher
 from service.queue.commands import Durability
 from service.queue.queue import Queue
 from service.state_machine import QueueMachine

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from service import forms
+from service.access.rights import Verb
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import page_of
@@ -105,7 +106,7 @@ class ScheduleApi:
         check_page(request.page_size)
         queue = await self._reading.queue(request.consistency)
         page, next_token = page_of(
-            queue.schedules(),
+            [view for view in queue.schedules() if call.caller.may(Verb.READ, view.name)],
             lambda view: view.name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,

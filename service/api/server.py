@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from service.api.endpoint import Servicer, Surface
 from service.leader.roles import Phase
 from service.limits import MESSAGE_BYTES_MAX
 
@@ -65,26 +65,38 @@ class Health:
 
 
 def build_server(
-    surface: Surface, servicers: Sequence[Servicer], health_says: Health, calls_max: int
+    handlers: Sequence[grpc.GenericRpcHandler], health_says: Health, calls_max: int
 ) -> grpc.aio.Server:
-    """Return a server with all services of the contract; it does not listen yet."""
+    """Return a server with some services, and with the health of this node; it does not listen yet.
+
+    The health says nothing of tasks and is for balancers, so nobody needs credentials for it.
+    """
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=calls_max)
-    server.add_generic_rpc_handlers(tuple(surface.handler(one) for one in servicers))
+    server.add_generic_rpc_handlers(tuple(handlers))
     health_pb2_grpc.add_HealthServicer_to_server(health_says.servicer, server)
-    names = [one.service.full_name for one in servicers]
-    names += [health.SERVICE_NAME, reflection.SERVICE_NAME]
-    reflection.enable_server_reflection(names, server)
     return server
 
 
-def listen(server: grpc.aio.Server, address: str) -> int:
+def reflect(server: grpc.aio.Server, services: Sequence[str]) -> None:
+    """Let callers ask for the contract of some services."""
+    names = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    reflection.enable_server_reflection(names, server)
+
+
+def listen(
+    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None
+) -> int:
     """Bind the server to an address; return the port.
 
     Raises:
         PortTaken: that is not possible.
     """
     try:
-        port: int = server.add_insecure_port(address)
+        port: int = (
+            server.add_insecure_port(address)
+            if credentials is None
+            else server.add_secure_port(address, credentials)
+        )
     except RuntimeError as error:
         raise PortTaken(f"cannot listen on {address}") from error
     if port == 0:

@@ -6,6 +6,9 @@ import uuid
 from typing import Final
 
 from service import forms
+from service.access.caller import Caller
+from service.access.leases import own_session, own_sessions
+from service.access.rights import EVERYWHERE, Verb
 from service.api.answers import session_message
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
@@ -20,7 +23,7 @@ from service.api.tube_checks import (
 )
 from service.codec import record_own
 from service.limits import PAGE_SIZE_MAX
-from service.queue.commands import CountResult, KeepResult, SessionResult
+from service.queue.commands import CountResult, KeepResult, SessionResult, SessionView
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import session_service_pb2 as pb
 
@@ -61,6 +64,7 @@ class SessionApi:
             request=call.request,
             session_id=str(uuid.uuid4()),
             as_settings=not call.request.ttr_ms,
+            owner=call.caller.name,
         )
         hash_of_request = hash_if_named(call.request, call.raw, call.request.request_id)
         recorded = record_own(forms.OPEN_SESSION, drawn, hash_of_request)
@@ -72,7 +76,8 @@ class SessionApi:
     async def keep_sessions(self, call: Call[pb.KeepSessionsRequest]) -> pb.KeepSessionsResponse:
         """Prolong sessions."""
         check_keep_sessions(call.request)
-        outcome = await self._mutations.apply(forms.KEEP_SESSIONS, call)
+        own = own_sessions(self._reading.applied, call.request, call.caller)
+        outcome = await self._mutations.apply_as(forms.KEEP_SESSIONS, call, own)
         kept = result_of(outcome, KeepResult)
         contents = self._reading.contents
         return pb.KeepSessionsResponse(
@@ -86,7 +91,8 @@ class SessionApi:
     async def close_session(self, call: Call[pb.CloseSessionRequest]) -> pb.CloseSessionResponse:
         """Close a session."""
         check_close_session(call.request)
-        outcome = await self._mutations.apply(forms.CLOSE_SESSION, call)
+        own = own_session(self._reading.applied, call.request, call.caller)
+        outcome = await self._mutations.apply_as(forms.CLOSE_SESSION, call, own)
         released = result_of(outcome, CountResult).count
         return pb.CloseSessionResponse(released=released, revision=outcome.index)
 
@@ -95,7 +101,11 @@ class SessionApi:
         check_page(call.request.page_size)
         await self._reading.queue(call.request.consistency)
         page, next_token = page_of(
-            self._reading.contents.sessions(),
+            [
+                view
+                for view in self._reading.contents.sessions()
+                if self._may_see(view, call.caller)
+            ],
             lambda view: view.session_id,
             call.request.page_size or PAGE_SIZE_MAX,
             call.request.page_token,
@@ -104,3 +114,8 @@ class SessionApi:
             sessions=[session_message(view, secret=True) for view in page],
             next_page_token=next_token,
         )
+
+    @staticmethod
+    def _may_see(view: SessionView, caller: Caller) -> bool:
+        """Tell whether a session is the caller's, or the caller looks after the whole cluster."""
+        return caller.owns(view.owner) or caller.may(Verb.MANAGE, EVERYWHERE)

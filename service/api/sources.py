@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from service.leader.waiters import is_pattern, matcher
+from service.access.caller import ANYBODY, Caller
+from service.access.rights import Verb
+from service.patterns import is_pattern, matcher
 from taskraft.v1 import task_service_pb2 as pb
 
 
 class Sources:
-    """The sources of one consumer, in the order in which it gave them."""
+    """The sources of one consumer, in the order in which it gave them.
 
-    def __init__(self, sources: Sequence[pb.TakeSource]) -> None:
+    A pattern stands for those of its tubes from which ``caller`` may take.
+    """
+
+    def __init__(self, sources: Sequence[pb.TakeSource], caller: Caller = ANYBODY) -> None:
+        self._caller = caller
         self.names: Final = tuple(source.tube for source in sources)
         self.has_patterns: Final = any(is_pattern(name) for name in self.names)
         self._exact = {source.tube: source.weight for source in reversed(sources)}
@@ -29,6 +35,15 @@ class Sources:
             return self._exact[tube]
         return next((weight for pattern, weight in self._patterns if pattern.fullmatch(tube)), 0)
 
+    def allows(self, tube: str) -> bool:
+        """Tell whether the caller may take from a tube, now."""
+        return self._caller.may(Verb.TAKE, tube)
+
     def narrowed(self, tubes: Sequence[str]) -> list[pb.TakeSource]:
-        """Return sources for some existing tubes, with the weights that were asked for."""
+        """Return sources for some existing tubes, with the weights that were asked for.
+
+        A tube is left out if the right to it was withdrawn while the consumer waited.
+        """
+        if self._caller.is_limited:
+            tubes = [tube for tube in tubes if self.allows(tube)]
         return [pb.TakeSource(tube=tube, weight=self.weight_of(tube)) for tube in tubes]

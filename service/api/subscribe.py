@@ -13,6 +13,9 @@ import grpc
 import grpc.aio
 
 from service import forms, wire
+from service.access.caller import Caller
+from service.access.denial import NotKnown
+from service.access.leases import own_settlements
 from service.api import task_checks
 from service.api.endpoint import (
     LEADER_KEY,
@@ -111,7 +114,7 @@ class SubscribeApi:
         self._forwarder = forwarder
         self._give_back = GivingBack(mutations.submitter)
 
-    async def subscribe(self, context: ServicerContext) -> None:
+    async def subscribe(self, context: ServicerContext, caller: Caller) -> None:
         """Serve one stream here, or let the leader serve it."""
         await context.send_initial_metadata(((LEADER_KEY, self._leadership.address),))
         first = await read_message(context)
@@ -124,16 +127,17 @@ class SubscribeApi:
             if passed_on:
                 raise NotProposed("this node does not lead")
             try:
-                await self._pass_on(first, context)
+                await self._pass_on(first, context, caller)
             except ServeHere:
                 continue
             return
-        await self._serve(first, context)
+        await self._serve(first, context, caller)
 
     # ------------------------------------------------------------------------------ a leader's
 
-    async def _serve(self, first: bytes, context: ServicerContext) -> None:
+    async def _serve(self, first: bytes, context: ServicerContext, caller: Caller) -> None:
         message = parse(pb.SubscribeRequest, first)
+        caller.check(message)
         if not message.HasField("open"):
             text = "missing in the first message"
             raise Refused(
@@ -142,15 +146,15 @@ class SubscribeApi:
         opened = message.open
         task_checks.check_open(opened)
         await self._known.tubes([source.tube for source in opened.sources])
-        await self._known.session(opened.session_id)
+        await self._known.session(opened.session_id, caller)
         session_id = opened.session_id or str(uuid.uuid4())
-        subscription = Subscription(opened, session_id, self._give_back.tokens)
+        subscription = Subscription(opened, session_id, self._give_back.tokens, caller)
         self._streams.add(subscription)
         try:
             held = await self._begin(subscription, opened)
             subscription.outbox.add(opened_message(session_id, held))
             self._waiters.add(subscription)
-            link = _Link(subscription, context, self._submitter, self._waiters)
+            link = _Link(subscription, context, self._submitter, self._waiters, self._reading)
             await link.run(first, partial(self._beat, subscription))
         finally:
             self._close(subscription)
@@ -169,6 +173,7 @@ class SubscribeApi:
                 session_id=session_id,
                 ends_with_stream=not opened.session_ttr_ms,
                 as_settings=not opened.HasField("session_ttr_ms"),
+                owner=subscription.caller.name,
             )
             await self._mutations.propose(record_own(forms.OPEN_SESSION, drawn), None)
         outcome = await self._mutations.propose(_attachment(session_id, attached=True), None)
@@ -207,23 +212,32 @@ class SubscribeApi:
 
     # ------------------------------------------------------------------------------ a follower's
 
-    async def _pass_on(self, first: bytes, context: ServicerContext) -> None:
+    async def _pass_on(self, first: bytes, context: ServicerContext, caller: Caller) -> None:
         """Open the same stream on the leader and carry messages both ways.
 
         Raises:
             ServeHere: this node has become the leader.
             Refused: NO_LEADER.
+            NotKnown: the caller's credentials were withdrawn.
         """
+        withdrawn: list[NotKnown] = []
 
         async def requests() -> AsyncIterator[bytes]:
             yield first
             while (raw := await read_message(context)) is not None:
+                try:
+                    caller.confirm()
+                except NotKnown as error:
+                    withdrawn.append(error)
+                    return
                 yield raw
 
-        upstream = await self._forwarder.stream(PATH, requests(), deadline_of(context))
+        upstream = await self._forwarder.stream(PATH, requests(), deadline_of(context), caller.name)
         try:
             async for raw in upstream:
                 await context.write(raw)
+            if withdrawn:
+                raise withdrawn[0]
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise
@@ -251,7 +265,10 @@ class _Link:
         context: ServicerContext,
         submitter: Submitter,
         waiters: Waiters,
+        reading: Reading,
     ) -> None:
+        self._reading = reading
+        self._caller = subscription.caller
         self._subscription = subscription
         self._context = context
         self._submitter = submitter
@@ -318,6 +335,9 @@ class _Link:
 
     def _take_in(self, raw: bytes, *, is_first: bool) -> None:
         message = parse(pb.SubscribeRequest, raw)
+        if self._caller.is_limited:
+            self._caller.confirm()
+            self._caller.check(message)
         if message.HasField("open") and not is_first:
             text = "only the first message opens"
             raise Refused(
@@ -361,6 +381,9 @@ class _Link:
         settle_raw = b"".join(parts)
         request = pb.SettleTasksRequest.FromString(settle_raw)
         hash_of_request = request_hash(request, settle_raw) if message.request_id else 0
+        own = own_settlements(self._reading.contents, request, self._caller)
+        if own is not request:
+            return self._submitter.submit(record_own(forms.SETTLE, own, hash_of_request))
         return self._submitter.submit(record(forms.SETTLE, request, settle_raw, hash_of_request))
 
     def _answer_settles(self, _done: object = None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from service import forms, wire
+from service.access.caller import ANYBODY, Caller
 from service.api.answers import encode_tasks
 from service.api.sources import Sources
 from service.api.status import Refused, error_message, item_errors
@@ -89,6 +90,7 @@ class Subscription:
         opened: what the client asked for, checked.
         session_id: holds the leases.
         give_back: releases leases whose tasks cannot be sent any more.
+        caller: whose stream it is.
     """
 
     one_shot = False
@@ -98,9 +100,11 @@ class Subscription:
         opened: pb.SubscribeRequest.Open,
         session_id: str,
         give_back: Callable[[list[int]], None],
+        caller: Caller = ANYBODY,
     ) -> None:
         self.session_id = session_id
-        self._sources = Sources(opened.sources)
+        self.caller = caller
+        self._sources = Sources(opened.sources, caller)
         self.sources = self._sources.names
         self.is_new = not opened.session_id
         self.outbox = Outbox()
@@ -118,6 +122,10 @@ class Subscription:
         self.idle = asyncio.Event()
         """Set while no claim is without answer."""
         self.idle.set()
+
+    def allows(self, tube: str) -> bool:
+        """See ``Consumer``."""
+        return self._sources.allows(tube)
 
     # ------------------------------------------------------------------------------ credit
 

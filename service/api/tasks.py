@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from service import forms, wire
+from service.access.caller import Caller
+from service.access.leases import own_settlements, owns_session
 from service.api import task_checks
 from service.api.answers import encode_tasks
 from service.api.batch import BatchApi
@@ -28,7 +30,8 @@ from service.disk import DiskWatch
 from service.forms.selection import selector_of
 from service.leader.call_notes import CallNotes
 from service.leader.proposal import Outcome
-from service.leader.waiters import Waiters, is_pattern, matcher
+from service.leader.waiters import Waiters
+from service.patterns import is_pattern, matcher
 from service.queue.commands import (
     ByFilter,
     PutResult,
@@ -63,8 +66,8 @@ class Known(Protocol):
     async def tubes(self, sources: Sequence[str]) -> None:
         """Refuse with TUBE_NOT_FOUND if a source names a tube that does not exist."""
 
-    async def session(self, session_id: str) -> None:
-        """Refuse with SESSION_NOT_FOUND if there is no such session."""
+    async def session(self, session_id: str, caller: Caller) -> None:
+        """Refuse with SESSION_NOT_FOUND if there is no such session, or it is another's."""
 
 
 class KnownOnLeader:
@@ -86,11 +89,11 @@ class KnownOnLeader:
                 if self._reading.applied.tube(source) is None:
                     raise tube_not_found(source)
 
-    async def session(self, session_id: str) -> None:
+    async def session(self, session_id: str, caller: Caller) -> None:
         """See ``Known``."""
-        if session_id and self._reading.applied.session(session_id) is None:
+        if session_id and not owns_session(self._reading.applied, session_id, caller):
             await self._reading.barrier()
-            if self._reading.applied.session(session_id) is None:
+            if not owns_session(self._reading.applied, session_id, caller):
                 raise Refused(error_pb2.Error.SESSION_NOT_FOUND, "there is no such session", {})
 
 
@@ -126,6 +129,7 @@ class TaskApi:
         self._outcomes = outcomes
         self._settings = settings
         self._give_back = GivingBack(mutations.submitter)
+        self._batches = BatchApi(mutations, reading, settings.payload_bytes_max)
 
     def servicer(self, subscribe: StreamMethod) -> Servicer:
         """Return the methods of the service; ``subscribe`` serves the streaming one."""
@@ -134,7 +138,7 @@ class TaskApi:
             (
                 Unary("PutTasks", pb.PutTasksRequest, Route.LEADER, self.put_tasks),
                 self._outcomes.wait_tasks_method(),
-                BatchApi(self._mutations, self._settings.payload_bytes_max).method(),
+                self._batches.method(),
                 Unary("TakeTasks", pb.TakeTasksRequest, Route.LEADER, self.take_tasks),
                 Unary("SettleTasks", pb.SettleTasksRequest, Route.LEADER, self.settle_tasks),
                 *chosen_tasks(self._mutations, self._settings.payload_bytes_max),
@@ -218,9 +222,9 @@ class TaskApi:
         task_checks.check_take(request)
         sources = [source.tube for source in request.sources]
         await self._known.tubes(sources)
-        await self._known.session(request.session_id)
+        await self._known.session(request.session_id, call.caller)
         hash_of_request = hash_if_named(request, call.raw, request.request_id)
-        taker = WaitingTake(request, hash_of_request, self._give_back)
+        taker = WaitingTake(request, hash_of_request, self._give_back, call.caller)
         wait_ms = request.wait_ms if request.HasField("wait_ms") else None
         wait = wait_seconds(wait_ms, call.deadline)
         outcome = await self._take_at_once(call, taker, wait)
@@ -241,22 +245,22 @@ class TaskApi:
         chosen = call.request.HasField("task_id")
         if wait > 0 and not chosen and not call.request.request_id:
             return None
-        names = self._existing(taker.sources)
+        names = self._existing(taker)
         recorded = taker.narrowed(names, call.request.tasks_max or 1)
         outcome = await self._mutations.propose(recorded, call.deadline)
         if wait <= 0 or chosen or result_of(outcome, TakeResult).tasks:
             return outcome
         return None
 
-    def _existing(self, sources: Sequence[str]) -> list[str]:
-        """Return the tubes that sources name, in order of the sources, each once."""
+    def _existing(self, taker: WaitingTake) -> list[str]:
+        """Return the tubes that a call's sources name, in order of the sources, each once."""
         queue = self._reading.applied
         found: dict[str, None] = {}
-        for source in sources:
+        for source in taker.sources:
             if is_pattern(source):
                 pattern = matcher(source)
                 for tube in queue.tubes():
-                    if pattern.fullmatch(tube.name):
+                    if pattern.fullmatch(tube.name) and taker.allows(tube.name):
                         found[tube.name] = None
             elif queue.tube(source) is not None:
                 found[source] = None
@@ -288,7 +292,8 @@ class TaskApi:
     async def settle_tasks(self, call: Call[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle leases."""
         check_settle(call.request, self._settings.payload_bytes_max)
-        outcome = await self._mutations.apply(forms.SETTLE, call)
+        own = own_settlements(self._reading.contents, call.request, call.caller)
+        outcome = await self._mutations.apply_as(forms.SETTLE, call, own)
         settled = result_of(outcome, SettleResult)
         return pb.SettleTasksResponse(
             errors=item_errors(settled.refused),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from service import forms
+from service.access.rights import Verb
 from service.api.answers import statistics_message, sum_of
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
@@ -23,8 +24,9 @@ from service.api.tube_checks import (
 from service.codec import record_own
 from service.leader.call_notes import CallNotes
 from service.leader.proposal import Outcome
-from service.leader.waiters import Waiters, matcher
+from service.leader.waiters import Waiters
 from service.limits import PAGE_SIZE_MAX
+from service.patterns import matcher
 from service.queue.commands import CountResult, TubeResult
 from taskraft.v1 import error_pb2
 from taskraft.v1 import tube_service_pb2 as pb
@@ -155,7 +157,7 @@ class TubeApi:
         request = call.request
         check_names("names", request.names, request.page_size)
         queue = await self._reading.queue(request.consistency)
-        tubes = {tube.name: tube for tube in queue.tubes()}
+        tubes = {tube.name: tube for tube in queue.tubes() if call.caller.may(Verb.READ, tube.name)}
         page, next_token = page_of(
             _chosen(list(tubes), request.names),
             lambda name: name,
@@ -171,7 +173,8 @@ class TubeApi:
         request = call.request
         check_names("tubes", request.tubes)
         queue = await self._reading.queue(request.consistency)
-        names = _chosen([tube.name for tube in queue.tubes()], request.tubes)
+        named = _chosen([tube.name for tube in queue.tubes()], request.tubes)
+        names = [name for name in named if call.caller.may(Verb.READ, name)]
         shown = [
             statistics_message(
                 counts, self._waiters.waiting(counts.tube), transitions=request.transitions

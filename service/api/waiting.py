@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from service import forms
+from service.access.caller import ANYBODY, Caller
 from service.api.sources import Sources
 from service.api.status import refused
 from service.codec import Recorded, record_own
@@ -37,6 +38,7 @@ class WaitingTake:
         request: the call's request, checked.
         hash_of_request: its hash, 0 without a request_id.
         give_back: releases tasks that arrive when the caller has gone.
+        caller: whose call it is.
     """
 
     one_shot = True
@@ -46,18 +48,23 @@ class WaitingTake:
         request: pb.TakeTasksRequest,
         hash_of_request: int,
         give_back: Callable[[Sequence[TaskView]], None],
+        caller: Caller = ANYBODY,
     ) -> None:
         self._request = request
         self._hash = hash_of_request
         self._give_back = give_back
         self._claimed = False
         self._abandoned = False
-        self._sources = Sources(request.sources)
+        self._sources = Sources(request.sources, caller)
         self.sources = self._sources.names
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.idle = asyncio.Event()
         """Set while no claim is without answer."""
         self.idle.set()
+
+    def allows(self, tube: str) -> bool:
+        """See ``Consumer``."""
+        return self._sources.allows(tube)
 
     def wants(self) -> int:
         """Return how many tasks the call may take now."""

@@ -15,7 +15,13 @@ def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> core.O
     request = drawn.request
     ttr_ms = 0 if drawn.ends_with_stream else request.ttr_ms or SESSION_TTR_DEFAULT_MS
     return core.OpenSession(
-        drawn.session_id, request.name, ttr_ms, request.request_id, hash_, drawn.as_settings
+        drawn.session_id,
+        request.name,
+        ttr_ms,
+        request.request_id,
+        hash_,
+        drawn.as_settings,
+        drawn.owner,
     )
 
 

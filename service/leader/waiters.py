@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from service.codec import Recorded
 from service.leader.proposal import Failure, Outcome
 from service.limits import TAKE_TASKS_MAX
+from service.patterns import is_pattern, matcher
 
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
 """Takes appended to one entry; the rest comes with the next."""
@@ -41,6 +42,9 @@ class Consumer(Protocol):
     @property
     def one_shot(self) -> bool:
         """Tell whether it leaves after its first tasks; until then it keeps its place in line."""
+
+    def allows(self, tube: str) -> bool:
+        """Tell whether a tube that a pattern matches may be taken from."""
 
     def wants(self) -> int:
         """Return how many tasks it could take now, beyond those of claims not answered yet."""
@@ -69,16 +73,6 @@ def anywhere(_tube: str) -> bool:
     return True
 
 
-def is_pattern(source: str) -> bool:
-    """Tell whether a source names tubes by a pattern."""
-    return "*" in source
-
-
-def matcher(pattern: str) -> re.Pattern[str]:
-    """Return the expression for a pattern in which "*" stands for any characters."""
-    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")))
-
-
 @dataclass(slots=True)
 class _Tube:
     """What is known of one tube that consumers wait on.
@@ -95,6 +89,11 @@ class _Tube:
     coming: int = 0
     serial: int = 0
     """Grows whenever tasks may have become ready."""
+
+
+def _suits(consumer: Consumer, patterns: Sequence[re.Pattern[str]], name: str) -> bool:
+    """Tell whether a tube is one of those that a consumer means by its patterns."""
+    return any(pattern.fullmatch(name) for pattern in patterns) and consumer.allows(name)
 
 
 class Waiters:
@@ -134,7 +133,7 @@ class Waiters:
         if patterns:
             self._patterns[consumer] = patterns
             for name in self._board.names():
-                if name not in exact and any(pattern.fullmatch(name) for pattern in patterns):
+                if name not in exact and _suits(consumer, patterns, name):
                     self._join(consumer, name)
 
     def _join(self, consumer: Consumer, name: str) -> None:
@@ -154,7 +153,7 @@ class Waiters:
         if known is None:
             known = self._tubes[name] = _Tube({})
             for consumer, patterns in self._patterns.items():
-                if any(pattern.fullmatch(name) for pattern in patterns):
+                if _suits(consumer, patterns, name):
                     self._enlist(consumer, name, known)
         return known
 

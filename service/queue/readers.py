@@ -38,7 +38,7 @@ from service.queue.tasks.task_codec import write_task
 from service.queue.tubes.statistics import statistics_of, total_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from service.queue.commands import (
         ByIds,
@@ -130,6 +130,34 @@ class Readers(ShellReaders):
         """Return the task of a valid lease, or None."""
         task = self._ledger.leases.get(token)
         return self._view(task) if task is not None else None
+
+    def strange_leases(
+        self,
+        tokens: Iterable[int],
+        may_take: Callable[[str], bool],
+        owns: Callable[[str], bool],
+    ) -> frozenset[int]:
+        """Return the tokens that are no valid leases, or leases of others.
+
+        ``may_take`` is asked once for each tube, ``owns`` for each owner of a session.
+        """
+        leases = self._ledger.leases
+        known: dict[tuple[Tube, str | None], bool] = {}
+        strange: list[int] = []
+        for token in tokens:
+            task = leases.get(token)
+            if task is None:
+                strange.append(token)
+                continue
+            session = task.session
+            key = (task.tube, None if session is None else session.owner)
+            is_own = known.get(key)
+            if is_own is None:
+                is_own = may_take(task.tube.name) and (session is None or owns(session.owner))
+                known[key] = is_own
+            if not is_own:
+                strange.append(token)
+        return frozenset(strange)
 
     def _view(self, task: Task) -> TaskView:
         return task.view(self._ledger.body(task))

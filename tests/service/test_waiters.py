@@ -26,6 +26,9 @@ class Consumer:
     def wants(self):
         return self.credit - self.claimed
 
+    def allows(self, tube):
+        return True
+
     def take(self, tubes, tasks_max):
         self.claimed += tasks_max
         return Recorded(core.Take(tubes, tasks_max=tasks_max), b"", b"")

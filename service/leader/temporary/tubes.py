@@ -215,7 +215,7 @@ class TemporaryTubes:
         if view is None:
             return Refusal(Reason.SESSION_NOT_FOUND, "no such session, or not any more")
         replicated.watch.add_session(session_id)
-        self._apply((OpenSession(session_id, view.name, 0),))
+        self._apply((OpenSession(session_id, view.name, 0, owner=view.owner),))
         return None
 
     def _apply(self, commands: Sequence[Command]) -> Sequence[Result]:

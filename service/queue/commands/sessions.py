@@ -19,6 +19,8 @@ class OpenSession:
     request_hash: int = 0
     as_settings: bool = False
     """The time is a default, which the settings of the cluster outweigh."""
+    owner: str = ""
+    """Whose session it is: the principal that opens it; empty where nobody is told apart."""
 
 
 @value
@@ -59,6 +61,7 @@ class SessionView:
     expires_ms: int
     taken: int
     created_ms: int
+    owner: str = ""
 
 
 @value

@@ -53,6 +53,7 @@ def open_session(ledger: Ledger, command: OpenSession) -> SessionResult | Refusa
     session = Session(
         ledger.session_number, command.session_id, command.name, ttr_ms, ledger.now_ms
     )
+    session.owner = command.owner
     session.default_ttr_ms = default_ttr_ms if command.as_settings else None
     ledger.sessions[session.id] = session
     ledger.sessions_by_number[session.number] = session

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LABEL_CHARACTERS: Final = 8
 """So much of a session's id is shown in events; the whole is a secret."""
 
-_record = Struct(">Q??qqqqHH")
+_record = Struct(">Q??qqqqHHH")
 _OWN_TTR = -1
 
 
@@ -38,6 +38,7 @@ class Session:
         "name",
         "number",
         "orphaned",
+        "owner",
         "timer",
         "ttr_ms",
         "written",
@@ -51,6 +52,8 @@ class Session:
         self.label = name or session_id[:LABEL_CHARACTERS]
         self.ttr_ms = ttr_ms
         self.created_ms = now_ms
+        self.owner = ""
+        """The principal that opened it; empty where nobody is told apart."""
         self.attached = True
         self.orphaned = False
         """The leader has changed, and nobody has been heard of since."""
@@ -81,12 +84,14 @@ class Session:
             shown(self.expires_ms),
             len(self.held),
             self.created_ms,
+            self.owner,
         )
 
     def record(self) -> bytes:
         """Return the session as it is written under its key."""
         session_id = self.id.encode()
         name = self.name.encode()
+        owner = self.owner.encode()
         head = _record.pack(
             self.number,
             self.attached,
@@ -97,8 +102,9 @@ class Session:
             self.created_ms,
             len(session_id),
             len(name),
+            len(owner),
         )
-        return b"".join((head, session_id, name))
+        return b"".join((head, session_id, name, owner))
 
 
 def read_session(record: bytes) -> Session:
@@ -113,11 +119,14 @@ def read_session(record: bytes) -> Session:
         created_ms,
         id_bytes,
         name_bytes,
+        owner_bytes,
     ) = _record.unpack_from(record)
     id_end = _record.size + id_bytes
     session_id = record[_record.size : id_end].decode()
-    name = record[id_end : id_end + name_bytes].decode()
+    name_end = id_end + name_bytes
+    name = record[id_end:name_end].decode()
     session = Session(number, session_id, name, ttr_ms, created_ms)
+    session.owner = record[name_end : name_end + owner_bytes].decode()
     session.attached = attached
     session.orphaned = orphaned
     session.default_ttr_ms = None if default_ttr_ms == _OWN_TTR else default_ttr_ms

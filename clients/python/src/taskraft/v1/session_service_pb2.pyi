@@ -32,6 +32,7 @@ class Session(_message.Message):
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
     TAKEN_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """A UUID with 122 random bits. Who knows it may act for the session."""
     name: _builtins.str
@@ -44,6 +45,8 @@ class Session(_message.Message):
     """How many tasks it holds."""
     created_ms: _builtins.int
     """When it was opened."""
+    owner: _builtins.str
+    """The principal that opened it; nobody else can use it. Empty: the cluster tells nobody apart."""
     def __init__(
         self,
         *,
@@ -53,10 +56,11 @@ class Session(_message.Message):
         expires_ms: _builtins.int = ...,
         taken: _builtins.int = ...,
         created_ms: _builtins.int = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "expires_ms", b"expires_ms", "name", b"name", "session_id", b"session_id", "taken", b"taken", "ttr_ms", b"ttr_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "expires_ms", b"expires_ms", "name", b"name", "owner", b"owner", "session_id", b"session_id", "taken", b"taken", "ttr_ms", b"ttr_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -282,12 +282,15 @@ class OpenSession(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     ENDS_WITH_STREAM_FIELD_NUMBER: _builtins.int
     AS_SETTINGS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The id."""
     ends_with_stream: _builtins.bool
     """Ends with its last stream: ttr_ms 0 is meant."""
     as_settings: _builtins.bool
     """The client has named no time: as the settings of the cluster say, now and later."""
+    owner: _builtins.str
+    """The principal whose session it is. Empty: nobody is told apart."""
     @_builtins.property
     def request(self) -> _session_service_pb2.OpenSessionRequest:
         """What the client asked for."""
@@ -299,10 +302,11 @@ class OpenSession(_message.Message):
         session_id: _builtins.str = ...,
         ends_with_stream: _builtins.bool = ...,
         as_settings: _builtins.bool = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_settings", b"as_settings", "ends_with_stream", b"ends_with_stream", "request", b"request", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_settings", b"as_settings", "ends_with_stream", b"ends_with_stream", "owner", b"owner", "request", b"request", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,47 @@
+"""Hold the book of principals that is in force, and take the next one when its file changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from replication.watched_files import WatchedFiles
+from service.access.book import AccessInvalid, Book, read_book
+
+log: Final = structlog.get_logger(__name__)
+
+
+class CurrentBook:
+    """The book in force.
+
+    Args:
+        path: the file; must be readable and well-formed now.
+
+    Raises:
+        AccessInvalid: it is not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files = WatchedFiles((path,))
+        self.book: Book = read_book(path)
+        self.version = 1
+        """Grows with every new book, so that streams know when to look again."""
+
+    def refresh(self, *, always: bool = False) -> None:
+        """Take over the file if it has changed; one that cannot be used changes nothing.
+
+        Rights that stay although they should go are told of as an error, not repaired: without any
+        book nobody could be let in.
+        """
+        if not self._files.changed() and not always:
+            return
+        try:
+            self.book = read_book(self._path)
+        except AccessInvalid as error:
+            log.error("the rights in force stay: the file cannot be used", reason=str(error))  # noqa: TRY400 - one line, no traceback
+            return
+        self.version += 1
+        log.info("new rights are in force", principals=len(self.book))

@@ -1,0 +1,113 @@
+"""A node with certificates and rights, and callers with and without credentials."""
+
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import grpc
+import grpc.aio
+
+from service.access.book import digest_of
+from service.assembly import Server
+from service.leader.roles import Phase
+from taskraft.v1 import (
+    group_service_pb2_grpc,
+    schedule_service_pb2_grpc,
+)
+from tests.authority import Authority
+from tests.service.conftest import Node, config_in, until_phase
+
+GRANTS = {
+    "root": [("admin", "*")],
+    "billing": [("producer", "billing.*")],
+    "mailer": [("consumer", "billing.mail"), ("reader", "billing.mail")],
+    "rival": [("consumer", "billing.mail")],
+    "auditor": [("reader", "billing.*")],
+    "nobody": [],
+}
+"""Principals of the tests; each has its name, said twice, as its token."""
+
+
+def token_of(principal):
+    return f"{principal}-{principal}"
+
+
+def write_book(path, grants=GRANTS, **certificates):
+    lines = []
+    for name, roles in grants.items():
+        lines += [f"[principals.{name}]", f'tokens = ["{digest_of(token_of(name))}"]']
+        lines.append(f"certificates = {certificates.get(name, [])}")
+        for role, pattern in roles:
+            lines += [f"[[principals.{name}.grants]]", f'role = "{role}"', f'tubes = ["{pattern}"]']
+    path.write_text("\n".join(lines))
+    return path
+
+
+class Secured:
+    """A node behind a gate."""
+
+    def __init__(self, server, authority, stack):
+        self.server = server
+        self.authority = authority
+        self._stack = stack
+        self._channels = {}
+
+    async def channel(self, credentials=None):
+        credentials = credentials or grpc.ssl_channel_credentials(self.authority.path.read_bytes())
+        address = f"127.0.0.1:{self.server.client_port}"
+        options = (
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.ssl_target_name_override", "localhost"),
+        )
+        channel = grpc.aio.secure_channel(address, credentials, options=options)
+        return await self._stack.enter_async_context(channel)
+
+    async def known(self, principal, token=None):
+        """Return the services as a principal calls them."""
+        if principal not in self._channels:
+            self._channels[principal] = await self.channel()
+        bearer = f"Bearer {token or token_of(principal)}"
+        return Stubs(self.server, Bearing(self._channels[principal], bearer))
+
+
+class Stubs(Node):
+    def __init__(self, server, channel):
+        super().__init__(server, channel)
+        self.groups = group_service_pb2_grpc.GroupServiceStub(channel)
+        self.schedules = schedule_service_pb2_grpc.ScheduleServiceStub(channel)
+
+
+class Bearing:
+    """A channel whose calls carry a token."""
+
+    def __init__(self, channel, authorization):
+        self._channel = channel
+        self._metadata = (("authorization", authorization),)
+
+    def __getattr__(self, kind):
+        make = getattr(self._channel, kind)
+
+        def made(*arguments, **options):
+            method = make(*arguments, **options)
+
+            def call(*request, **more):
+                return method(*request, metadata=self._metadata, **more)
+
+            return call
+
+        return made
+
+
+@asynccontextmanager
+async def secured(tmp_path, **settings):
+    """Run a node alone that leads, with a certificate for clients and the rights of the tests."""
+    authority = Authority(tmp_path, "clients")
+    files = authority.server()
+    settings.setdefault("access_file", write_book(tmp_path / "access.toml"))
+    config = config_in(tmp_path, tls_cert=files.certificate, tls_key=files.key, **settings)
+    server = await Server.open(config)
+    await server.start()
+    try:
+        async with AsyncExitStack() as stack:
+            await until_phase(server, Phase.RUNNING)
+            yield Secured(server, authority, stack)
+    finally:
+        await server.stop()

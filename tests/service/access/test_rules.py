@@ -1,0 +1,135 @@
+"""Every request has a rule, and the rules ask for what the requests are about."""
+
+import importlib
+import pkgutil
+
+import pytest
+
+import taskraft.v1
+from service.access.rights import Grant, Rights, Verb
+from service.access.rules import RULES, needs_of
+from taskraft.v1 import feed_service_pb2 as feed
+from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
+
+
+def methods_of_the_contract():
+    for module in pkgutil.iter_modules(taskraft.v1.__path__):
+        if module.name.endswith("_service_pb2"):
+            found = importlib.import_module(f"taskraft.v1.{module.name}").DESCRIPTOR
+            for service in found.services_by_name.values():
+                yield from service.methods
+
+
+def test_every_method_of_the_contract_has_a_rule():
+    ruled = {kind.DESCRIPTOR.full_name for kind in RULES}
+    methods = list(methods_of_the_contract())
+    assert len(methods) > 40
+    assert [each.full_name for each in methods if each.input_type.full_name not in ruled] == []
+
+
+def test_every_rule_belongs_to_a_method():
+    requests = {each.input_type.full_name for each in methods_of_the_contract()}
+    assert {kind.DESCRIPTOR.full_name for kind in RULES} - requests == set()
+
+
+def test_a_request_that_nobody_thought_of_is_for_those_who_may_do_everything():
+    assert list(needs_of(task_pb2.UniqueKey())) == [(MANAGE, "*")]
+
+
+def release(to):
+    return pb.Settlement(tokens=[1], release=pb.Settlement.Release(move_to=to))
+
+
+SPEC = task_pb2.TaskSpec(group="g")
+GROUP_TASK = group_service_pb2.GroupTask(tube="t", spec=SPEC)
+DEAD = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
+
+
+@pytest.mark.parametrize(
+    ("request_", "needs"),
+    [
+        (pb.PutTasksRequest(tube="a"), {(PUT, "a")}),
+        (pb.PutTasksRequest(tube="a", outcome_wait_ms=1), {(PUT, "a"), (READ, "a")}),
+        (pb.PutTasksRequest(tube="a", tasks=[SPEC, SPEC]), {(PUT, "a"), (PUT, "g")}),
+        (
+            pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a"), pb.TakeSource(tube="b.*")]),
+            {(TAKE, "a"), (TAKE, "")},
+        ),
+        (pb.SettleTasksRequest(settlements=[release("b")]), {(TAKE, ""), (PUT, "b")}),
+        (
+            pb.SubscribeRequest(
+                open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="a")]),
+                settlements=[release("b")],
+            ),
+            {(TAKE, ""), (TAKE, "a"), (PUT, "b")},
+        ),
+        (
+            pb.ExecuteBatchRequest(
+                operations=[
+                    pb.BatchOperation(put=pb.PutTasksRequest(tube="a")),
+                    pb.BatchOperation(delete=pb.DeleteTasksRequest(tube="b")),
+                    pb.BatchOperation(settle=pb.SettleTasksRequest(settlements=[release("c")])),
+                    pb.BatchOperation(),
+                ]
+            ),
+            {(PUT, "a"), (MANAGE, "b"), (TAKE, ""), (PUT, "c")},
+        ),
+        (
+            tube_service_pb2.CreateTubeRequest(tube=tube_service_pb2.Tube(name="a", options=DEAD)),
+            {(MANAGE, "a"), (PUT, "dead")},
+        ),
+        (
+            tube_service_pb2.UpdateTubeRequest(name="a", options=DEAD),
+            {(MANAGE, "a"), (PUT, "dead")},
+        ),
+        (
+            group_service_pb2.CreateGroupRequest(
+                group=group_service_pb2.Group(name="a", end_task=GROUP_TASK)
+            ),
+            {(PUT, "a"), (PUT, "t"), (PUT, "g")},
+        ),
+        (
+            schedule_service_pb2.UpdateScheduleRequest(
+                schedule=schedule_service_pb2.Schedule(name="a", tube="t", spec=SPEC)
+            ),
+            {(PUT, "a"), (PUT, "t"), (PUT, "g")},
+        ),
+        (feed.ReadChangesRequest(tubes=["a", "b"]), {(READ, "a"), (READ, "b")}),
+        (feed.ReadChangesRequest(), {(READ, "*")}),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_request_needs_a_right_for_all_that_it_names(request_, needs):
+    assert set(needs_of(request_)) == needs
+
+
+def test_rights_are_those_of_the_roles_on_names_that_match():
+    rights = Rights([Grant("producer", ["mail.*", "sms"]), Grant("reader", ["*"])])
+    allowed = {
+        (verb, name)
+        for verb in Verb
+        for name in ("mail.a", "mail", "sms", "smsx", "*", "")
+        if rights.allow(verb, name)
+    }
+    everywhere = {(READ, name) for name in ("mail.a", "mail", "sms", "smsx", "*", "")}
+    assert allowed == everywhere | {(PUT, "mail.a"), (PUT, "sms"), (PUT, "")}
+
+
+def test_the_dot_of_a_pattern_is_a_dot():
+    assert not Rights([Grant("admin", ["a.b"])]).allow(PUT, "axb")
+
+
+def test_no_answer_is_kept_beyond_what_is_remembered(monkeypatch):
+    monkeypatch.setattr("service.access.rights.ANSWERS_MAX", 2)
+    rights = Rights([Grant("admin", ["a*"])])
+    assert [rights.allow(PUT, name) for name in ("a", "b", "ac", "b", "a")] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert len(rights._answers) <= 2

@@ -1,0 +1,179 @@
+"""Three nodes with certificates and rights: a follower says to the leader for whom a call is."""
+
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import grpc
+import grpc.aio
+import pytest
+
+from replication.peer_security import PeerSecurity
+from service.assembly import Server
+from service.joining import JoinRefused, find_place
+from service.leader.roles import Phase
+from taskraft.v1 import cluster_service_pb2, session_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.authority import Authority
+from tests.service.access.secured import Secured, write_book
+from tests.service.access.test_calls import refused, subscribed, tasks_of
+from tests.service.conftest import ack, config_in, create, put, take, turns_until, until_phase
+from tools.local_cluster import free_addresses
+
+MAIL = "billing.mail"
+
+
+class Three:
+    """A cluster of three, and its authorities."""
+
+    def __init__(self, tmp_path, stack):
+        self.path = tmp_path
+        self.stack = stack
+        self.clients = Authority(tmp_path, "clients")
+        self.peers = Authority(tmp_path, "peers")
+        self.nodes = []
+
+    def config(self, name, **settings):
+        peer = settings.pop("peer", None) or self.peers.node(name)
+        server = self.clients.server(f"server-{name}")
+        return config_in(
+            self.path / name,
+            node_name=name,
+            tls_cert=server.certificate,
+            tls_key=server.key,
+            peer_tls_cert=peer.certificate,
+            peer_tls_key=peer.key,
+            peer_tls_ca=peer.authority,
+            access_file=self.path / "access.toml",
+            **settings,
+        )
+
+    async def start(self, config):
+        server = await Server.open(config)
+        self.stack.push_async_callback(server.stop)
+        await server.start()
+        return Secured(server, self.clients, self.stack)
+
+    @property
+    def leader(self):
+        return next(one for one in self.nodes if one.server.parts.roles.phase is Phase.RUNNING)
+
+    @property
+    def follower(self):
+        return next(one for one in self.nodes if one.server.parts.roles.phase is Phase.WAITING)
+
+
+@asynccontextmanager
+async def three_nodes(tmp_path):
+    peers, clients = free_addresses(3), free_addresses(3)
+    members = ",".join(
+        f"n{place}={peer}/{client}"
+        for place, (peer, client) in enumerate(zip(peers, clients, strict=True))
+    )
+    write_book(tmp_path / "access.toml")
+    async with AsyncExitStack() as stack:
+        three = Three(tmp_path, stack)
+        for place in range(3):
+            config = three.config(
+                f"n{place}", peers=members, listen=clients[place], peer_listen=peers[place]
+            )
+            three.nodes.append(await three.start(config))
+        wanted = sorted([Phase.RUNNING, Phase.WAITING, Phase.WAITING])
+        await turns_until(
+            lambda: sorted(one.server.parts.roles.phase for one in three.nodes) == wanted
+        )
+        yield three
+
+
+@pytest.fixture
+async def three(tmp_path):
+    async with three_nodes(tmp_path) as one:
+        yield one
+
+
+async def test_a_call_over_a_follower_is_made_with_the_rights_of_its_caller(three):
+    root, billing, mailer, rival = [
+        await three.follower.known(one) for one in ("root", "billing", "mailer", "rival")
+    ]
+    await create(root, MAIL)
+    await create(root, "secret")
+    await put(billing, b"x", tube=MAIL)
+    assert await refused(put(billing, b"x", tube="secret")) == "NOT_ALLOWED"
+    assert await refused(take(billing, tube=MAIL)) == "NOT_ALLOWED"
+    opened = await mailer.sessions.OpenSession(session_service_pb2.OpenSessionRequest())
+    session_id = opened.session.session_id
+    assert opened.session.owner == "mailer"
+    at_leader = await three.leader.known("rival")
+    for other in (rival, at_leader):
+        strange = take(other, tube=MAIL, session_id=session_id)
+        assert await refused(strange) == "SESSION_NOT_FOUND"
+    taken = await take(mailer, tube=MAIL, session_id=session_id)
+    assert [one.error.reason for one in (await ack(rival, taken.tasks)).errors] == [20]
+    assert not (await ack(mailer, taken.tasks)).errors
+    assert await refused(put(await three.follower.known("billing", "wrong"), b"x", tube=MAIL)) == (
+        "NO_CREDENTIALS"
+    )
+
+
+async def test_a_stream_over_a_follower_has_the_rights_of_its_caller(three):
+    root, mailer = await three.leader.known("root"), await three.follower.known("mailer")
+    await create(root, MAIL)
+    await create(root, "secret")
+    await put(root, b"x", tube="secret")
+    await put(root, b"y", tube=MAIL)
+    stream = await subscribed(mailer, "*")
+    assert [task.spec.payload for task in await tasks_of(stream)] == [b"y"]
+    stream.cancel()
+
+
+async def test_the_port_of_the_peers_believes_members_only(three):
+    root = await three.leader.known("root")
+    await create(root, MAIL)
+    server = three.leader.server
+    claim = (("x-taskraft-principal", "root"), ("x-taskraft-hops", "1"))
+    request = pb.PutTasksRequest(tube=MAIL).SerializeToString()
+
+    async def call(security, metadata=claim):
+        address = server.config.peer_listen
+        name = server.config.node_name
+        async with security.channel(address, name, ()) as channel:
+            put_tasks = channel.unary_unary("/taskraft.v1.TaskService/PutTasks")
+            return await refused(put_tasks(request, metadata=metadata, timeout=10))
+
+    member = three.follower.server.security.peer
+    stranger = PeerSecurity(three.peers.node("n9"), "taskraft", "n9")
+    unknown = (("x-taskraft-principal", "ghost"), claim[1])
+    nobody = (("x-taskraft-principal", "nobody"), claim[1])
+    assert await call(member) == "INVALID_FIELD"
+    assert await call(member, claim[1:]) == "NOT_ALLOWED"
+    assert await call(member, nobody) == "NOT_ALLOWED"
+    assert await call(member, unknown) == "NO_CREDENTIALS"
+    assert await call(stranger) == "NOT_ALLOWED"
+
+
+async def test_a_certificate_of_a_client_opens_no_port_of_peers(three):
+    server = three.leader.server
+    files = three.clients.sign("n0", "n0.taskraft.taskraft", "taskraft.taskraft")
+    credentials = grpc.ssl_channel_credentials(
+        three.peers.path.read_bytes(), files.key.read_bytes(), files.certificate.read_bytes()
+    )
+    options = (("grpc.ssl_target_name_override", "taskraft.taskraft"),)
+    async with grpc.aio.secure_channel(
+        server.config.peer_listen, credentials, options=options
+    ) as channel:
+        call = channel.unary_unary("/taskraft.v1.TubeService/ListTubes")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"", timeout=10)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_node_joins_by_its_own_certificate_and_under_no_other_name(three):
+    join = three.follower.server.config.peer_listen
+    peer_listen, listen = free_addresses(2)
+    config = three.config("n7", join=join, peer_listen=peer_listen, listen=listen)
+    node = await three.start(config)
+    await until_phase(node.server, Phase.WAITING)
+    root = await node.known("root")
+    state = await root.cluster.GetClusterState(cluster_service_pb2.GetClusterStateRequest())
+    assert [member.name for member in state.members if member.joined] == ["n0", "n1", "n2", "n7"]
+    other = config.model_copy(update={"node_name": "n6", "data_dir": three.path / "n6"})
+    with pytest.raises(JoinRefused, match="may not manage everywhere"):
+        await find_place(other, node.server.security.peer)
