@@ -231,7 +231,7 @@ class TaskApi:
         if outcome is None:
             outcome = await self._wait(taker, wait)
         if not result_of(outcome, TakeResult).tasks:
-            self._notes.took_in_vain(self._existing(taker.sources))
+            self._notes.took_in_vain(self._existing(taker))
         return take_answer(outcome, payload_omit=request.payload_omit)
 
     async def _take_at_once(
