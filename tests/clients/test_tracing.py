@@ -1,11 +1,15 @@
 """Spans as the messaging conventions of OpenTelemetry want them."""
 
+import gzip
 import subprocess
 import sys
 import textwrap
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -216,6 +220,50 @@ def test_a_program_exports_what_the_environment_asks_for():
     assert done.stdout.startswith("True\nFalse\n"), done.stderr
     assert '"send emails"' in done.stdout
     assert '"service.name": "mine"' in done.stdout
+
+
+@pytest.fixture
+def collector():
+    """An OTLP endpoint; ``received`` holds what was exported to it."""
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self):
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                content = gzip.decompress(content)
+            server.received.append((self.path, ExportTraceServiceRequest.FromString(content)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        server.received = []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_spans_reach_a_collector(collector, cluster):
+    code = f"""
+        from taskraft import Client, tracing
+        assert tracing.configure_from_environment("mine")
+        with Client("{cluster.target}") as client:
+            client.tube("emails").put("a")
+    """
+    endpoint = f"http://127.0.0.1:{collector.server_port}"
+    done = run(code, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_SERVICE_NAME="theirs")
+    assert (done.returncode, done.stderr) == (0, "")
+    ((path, request),) = collector.received
+    assert path == "/v1/traces"
+    (resource,) = request.resource_spans
+    assert ("service.name", "theirs") in [
+        (each.key, each.value.string_value) for each in resource.resource.attributes
+    ]
+    assert [span.name for scope in resource.scope_spans for span in scope.spans] == ["send emails"]
 
 
 def test_an_exporter_that_nobody_knows_is_refused():
