@@ -17,7 +17,13 @@ from service.forms import COMMANDS, Form, bodies, plain_payload_bytes
 from service.queue import commands as core
 from service.queue.values import value
 from taskraft.log.v1 import log_pb2
-from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_service_pb2, tube_service_pb2
+from taskraft.v1 import (
+    feed_service_pb2,
+    group_service_pb2,
+    schedule_service_pb2,
+    task_service_pb2,
+    tube_service_pb2,
+)
 
 M = TypeVar("M", bound=Message)
 
@@ -26,6 +32,7 @@ _ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LE
 _HASH: Final = log_pb2.Command.REQUEST_HASH_FIELD_NUMBER
 _HASH_BYTES: Final = 8
 _MAPPED: Final = (
+    feed_service_pb2.CommitCursorRequest,
     tube_service_pb2.CreateTubeRequest,
     schedule_service_pb2.CreateScheduleRequest,
     schedule_service_pb2.UpdateScheduleRequest,

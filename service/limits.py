@@ -65,6 +65,10 @@ WAIT_MAX_MS: Final = 60_000
 DEADLINE_MARGIN_MS: Final = 250
 """A wait ends so long before the caller's deadline, so that the empty answer still arrives."""
 
+CONSUMER_IDLE_TTL_DEFAULT_MS: Final = 7 * 86_400_000
+CONSUMER_IDLE_TTL_MAX_MS: Final = 366 * 86_400_000
+"""Longest time that a consumer of the feed is remembered which is not heard of."""
+
 CHUNK_BYTES_DEFAULT: Final = 1024 * 1024
 CHUNK_BYTES_MIN: Final = 4 * 1024
 CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024

@@ -7,6 +7,7 @@ import grpc.aio
 from service.api.cluster import ClusterApi
 from service.api.endpoint import Servicer
 from service.api.feed import FeedApi
+from service.api.feed_positions import FeedPositions
 from service.api.groups import GroupApi
 from service.api.mutations import Mutations
 from service.api.outcomes import OutcomeApi
@@ -51,7 +52,7 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
         SessionApi(mutations, reading).servicer(),
         GroupApi(mutations, reading).servicer(),
         ScheduleApi(mutations, reading, parts.clock.now_ms).servicer(),
-        _feed(parts, reading),
+        _feed(parts, mutations, reading),
         ClusterApi(
             parts.config,
             parts.node,
@@ -81,9 +82,15 @@ def _tasks(parts: Parts, mutations: Mutations, reading: Reading) -> Servicer:
     ).servicer(subscribe.subscribe)
 
 
-def _feed(parts: Parts, reading: Reading) -> Servicer:
+def _feed(parts: Parts, mutations: Mutations, reading: Reading) -> Servicer:
     def leader_name() -> str:
         leader = parts.leadership.leader
         return leader.name if leader else ""
 
-    return FeedApi(reading, parts.applications, parts.members.all, leader_name).servicer()
+    return FeedApi(
+        FeedPositions(mutations, reading),
+        reading,
+        parts.applications,
+        parts.members.all,
+        leader_name,
+    ).servicer()

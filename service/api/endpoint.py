@@ -131,7 +131,7 @@ ReadingMethod: TypeAlias = Callable[[bytes, ServicerContext, Caller], Awaitable[
 
 @dataclass(slots=True, frozen=True)
 class Servicer:
-    """The methods of one service that exist; the others answer NOT_IMPLEMENTED."""
+    """The methods of one service, all of them."""
 
     service: ServiceDescriptor
     unary: Sequence[AnyUnary]
@@ -242,13 +242,9 @@ class Surface:
                 handlers[method.name] = grpc.unary_stream_rpc_method_handler(
                     self._reading(path, servicer.readings[method.name], gate)
                 )
-            elif method.name in unary:
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(path, unary[method.name], gate)
-                )
             else:
                 handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-                    self._missing(path, gate)
+                    self._unary(path, unary[method.name], gate)
                 )
         return grpc.method_handlers_generic_handler(servicer.service.full_name, handlers)
 
@@ -353,23 +349,6 @@ class Surface:
             self.counts.count(path, "OK")
         finally:
             self._put_down()
-
-    def _missing(
-        self, path: str, gate: Gate
-    ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
-        async def handle(_raw: bytes, context: ServicerContext) -> bytes:
-            method = path.rpartition("/")[2]
-            text = f"{method} is not implemented yet"
-            error: Exception
-            error = Refused(error_pb2.Error.NOT_IMPLEMENTED, text, {"method": method})
-            try:
-                gate.admit(context)
-            except NotKnown as unknown:
-                error = unknown
-            await self._abort(path, context, error)
-            raise error
-
-        return handle
 
     # ------------------------------------------------------------------------------ errors
 

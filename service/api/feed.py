@@ -13,6 +13,7 @@ from typing import Final
 from service import limits
 from service.access.caller import Caller
 from service.api.endpoint import Call, Route, Servicer, ServicerContext, Unary, parse
+from service.api.feed_positions import FeedPositions, consumer_message
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.api.violations import Violations
@@ -47,6 +48,7 @@ class FeedApi:
     """The handlers of FeedService.
 
     Args:
+        positions: serves the calls about positions.
         reading: gives out the queue.
         applications: tells when more has been applied.
         nodes: returns the members, the leader first known by ``leader_name``.
@@ -55,11 +57,13 @@ class FeedApi:
 
     def __init__(
         self,
+        positions: FeedPositions,
         reading: Reading,
         applications: Applications,
         nodes: Callable[[], Sequence[PeerAddress]],
         leader_name: Callable[[], str],
     ) -> None:
+        self._positions = positions
         self._reading = reading
         self._applications = applications
         self._nodes = nodes
@@ -78,6 +82,7 @@ class FeedApi:
                     lambda request: self._reading.is_local(request.consistency),
                 ),
                 Unary("WatchFeed", pb.WatchFeedRequest, Route.HERE, self.watch_feed),
+                *self._positions.methods(),
             ),
             streams={},
             readings={"ReadChanges": self.read_changes},
@@ -96,6 +101,7 @@ class FeedApi:
                 for node in self._nodes()
             ],
             now_ms=queue.now_ms,
+            consumers=[consumer_message(queue, view) for view in queue.consumers()],
         )
 
     async def watch_feed(self, call: Call[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:

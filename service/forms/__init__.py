@@ -11,6 +11,7 @@ from typing import Final
 
 from service.forms.batch import BATCH
 from service.forms.circulation import BURY, DELETE, KICK
+from service.forms.consumers import COMMIT_CURSOR
 from service.forms.form import Form
 from service.forms.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
 from service.forms.intervention import CANCEL, RESTART, SNATCH, SWITCH, UPDATE
@@ -77,6 +78,7 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     STARTUP.number: STARTUP.decode,
     TRIM_FEED.number: TRIM_FEED.decode,
     NOTE_CALLS.number: NOTE_CALLS.decode,
+    COMMIT_CURSOR.number: COMMIT_CURSOR.decode,
 }
 """How to make a command from its bytes and its hash, by number."""
 
@@ -88,6 +90,7 @@ __all__ = [
     "CANCEL_GROUP",
     "CLOSE_SESSION",
     "COMMANDS",
+    "COMMIT_CURSOR",
     "CONFIGURE",
     "CREATE_GROUP",
     "CREATE_SCHEDULE",

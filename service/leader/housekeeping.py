@@ -49,7 +49,10 @@ class Housekeeping:
         """Remove events that are too old or too many."""
         queue = self._machine.queue
         low_seq = queue.feed.retention_due(
-            queue.now_ms, self._in_force.feed_retention_ms, self._in_force.feed_bytes_max
+            queue.now_ms,
+            self._in_force.feed_retention_ms,
+            self._in_force.feed_bytes_max,
+            queue.held_back(),
         )
         if low_seq:
             message = log_pb2.TrimFeed(low_seq=dict(low_seq))

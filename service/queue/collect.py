@@ -46,6 +46,7 @@ def collect(ledger: Ledger) -> list[Write]:
     _collect_tubes(ledger, writes)
     _collect_sessions(ledger, writes)
     ledger.requests.collect(writes)
+    ledger.consumers.collect(writes)
     ledger.schedules.collect(writes)
     ledger.groups.collect(writes)
     ledger.unique_keys.collect(writes)

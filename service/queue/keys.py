@@ -29,6 +29,7 @@ FEED: Final = b"f"
 SCHEDULE: Final = b"c"
 GROUP: Final = b"g"
 MEMBER: Final = b"h"
+CONSUMER: Final = b"o"
 
 DELAY_TIMER: Final = 1
 LEASE_TIMER: Final = 2
@@ -145,6 +146,11 @@ def session_key(number: int) -> bytes:
 def schedule_key(name: str) -> bytes:
     """Return the key of a schedule's record."""
     return SCHEDULE + name.encode()
+
+
+def consumer_key(name: str) -> bytes:
+    """Return the key of the record of a consumer of the feed."""
+    return CONSUMER + name.encode()
 
 
 def group_key(name: str) -> bytes:

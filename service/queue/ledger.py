@@ -20,6 +20,7 @@ from service.queue.driver import (
     arrival_of,
     driver_of,
 )
+from service.queue.feed.consumers import Consumers
 from service.queue.feed.partitions import TUBE_STRIDE, Feed
 from service.queue.groups.group import Groups
 from service.queue.instants import NEVER_MS
@@ -88,6 +89,7 @@ class Ledger:
         self.settings = ClusterSettings()
         self.feed = Feed(store, limits)
         self.requests = Requests(store, limits)
+        self.consumers = Consumers()
         self.schedules = Schedules()
         self.groups = Groups(store)
         self.woken: dict[str, None] = {}

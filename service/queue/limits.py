@@ -24,6 +24,8 @@ class Limits:
     """Least time of a session that is kept by heartbeats."""
     schedules_max: int = 10_000
     groups_max: int = 10_000
+    consumers_max: int = 1_000
+    """Consumers of the feed whose positions are kept."""
     group_tasks_per_entry_max: int = 1_000
     """Tasks that the start or the cancellation of a group deals with in one entry."""
     group_retention_ms: int = 86_400_000

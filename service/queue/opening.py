@@ -88,6 +88,7 @@ def open_ledger(
         session.written = timer_key(session.timer) if session.timer is not None else b""
         ledger.sessions[session.id] = session
         ledger.sessions_by_number[session.number] = session
+    ledger.consumers.restore(store)
     ledger.schedules.restore(store)
     ledger.groups.restore(store)
     ledger.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=True)

@@ -29,6 +29,7 @@ from service.queue.commands import (
     CancelGroup,
     CancelResult,
     CloseSession,
+    CommitCursor,
     Configure,
     CountResult,
     CreateGroup,
@@ -69,6 +70,7 @@ from service.queue.commands import (
 )
 from service.queue.driver import NO_DRIVERS
 from service.queue.editor import unchanged
+from service.queue.feed.consumers import commit_cursor
 from service.queue.groups.operations import (
     cancel_group,
     create_group,
@@ -288,6 +290,8 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return startup(ledger, command)
         case TrimFeed():
             return CountResult(ledger.feed.trim(command.low_seq))
+        case CommitCursor():
+            return commit_cursor(ledger, command)
         case NoteCalls():
             return note_calls(ledger, command)
         case _:

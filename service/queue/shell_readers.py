@@ -9,7 +9,7 @@ from service.queue.tubes.operations import refusal_to_drop
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from service.queue.commands import GroupView, Refusal, ScheduleView
+    from service.queue.commands import ConsumerView, GroupView, Refusal, ScheduleView
     from service.queue.driver import Driver
     from service.queue.ledger import Ledger
     from service.queue.tasks.watch import Watch
@@ -41,6 +41,17 @@ class ShellReaders:
     def drivers(self) -> Mapping[str, Driver]:
         """Return the kinds of tubes that others have written, by name."""
         return self._ledger.drivers
+
+    # ---------------------------------------------------------------------------------- consumers
+
+    def consumers(self) -> list[ConsumerView]:
+        """Return those that were heard of in their time, in order of their names."""
+        ledger = self._ledger
+        return [one.view() for one in ledger.consumers if not one.is_idle(ledger.now_ms)]
+
+    def held_back(self) -> Mapping[int, int]:
+        """Return the first event that a consumer of the feed still needs, by partition."""
+        return self._ledger.consumers.held_back(self._ledger.now_ms)
 
     # -------------------------------------------------------------------------------------- groups
 

@@ -16,6 +16,7 @@ from service.queue.commands.circulation import (
     Delete,
     Kick,
 )
+from service.queue.commands.consumers import CommitCursor, ConsumerView
 from service.queue.commands.filter import (
     Filter,
 )
@@ -176,6 +177,7 @@ Command: TypeAlias = (
     | Startup
     | TrimFeed
     | NoteCalls
+    | CommitCursor
 )
 
 Result: TypeAlias = (
@@ -219,7 +221,9 @@ __all__ = [
     "CloseSession",
     "ClusterSettings",
     "Command",
+    "CommitCursor",
     "Configure",
+    "ConsumerView",
     "CountResult",
     "CreateGroup",
     "CreateSchedule",

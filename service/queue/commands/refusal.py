@@ -34,6 +34,7 @@ class Reason(IntEnum):
     INVALID_FIELD = 41
     TUBE_PAUSED = 50
     CURSOR_TRIMMED = 60
+    FEED_MISMATCH = 61
     NOT_IMPLEMENTED = 70
 
 

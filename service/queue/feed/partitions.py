@@ -171,10 +171,13 @@ class Feed:
                 high = middle
         return low
 
-    def retention_due(self, now_ms: int, age_ms: int, bytes_max: int) -> Mapping[int, int] | None:
+    def retention_due(
+        self, now_ms: int, age_ms: int, bytes_max: int, held_back: Mapping[int, int]
+    ) -> Mapping[int, int] | None:
         """Return what to trim, by partition: chunks that are too old, or too many. None: nothing.
 
-        ``bytes_max`` is for all partitions together. One call looks at a bounded number of chunks.
+        ``bytes_max`` is for all partitions together. What is only too old stays while a consumer
+        needs it: events from ``held_back`` on. One call looks at a bounded number of chunks.
         """
         share = bytes_max // max(len(self.partitions), 1)
         low_seq = {}
@@ -184,9 +187,11 @@ class Feed:
             for key, frame in islice(scan, RETENTION_CHUNKS_MAX):
                 header = read_header(frame)
                 over = part.bytes_written - header.bytes_before > share
-                if not over and header.last_ms >= now_ms - age_ms:
+                end = int.from_bytes(key[-8:], "big")
+                is_needed = end > held_back.get(part.number, end)
+                if not over and (is_needed or header.last_ms >= now_ms - age_ms):
                     break
-                low = int.from_bytes(key[-8:], "big")
+                low = end
             if low > part.low_seq:
                 low_seq[part.number] = low
         return low_seq or None

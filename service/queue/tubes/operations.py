@@ -14,7 +14,6 @@ from service.queue.commands import (
     Reason,
     Refusal,
     TruncateTube,
-    TubeKind,
     TubeResult,
     TubeView,
 )
@@ -27,16 +26,6 @@ from service.queue.tubes.tube import Tube
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
-
-KINDS = (
-    TubeKind.FIFO,
-    TubeKind.FIFOTTL,
-    TubeKind.LIMFIFOTTL,
-    TubeKind.UTUBE,
-    TubeKind.UTUBETTL,
-    TubeKind.CUSTOM,
-)
-"""Kinds that this core has."""
 
 
 def create_tube(ledger: Ledger, command: CreateTube) -> TubeResult | Refusal:
@@ -69,12 +58,6 @@ def create_tube(ledger: Ledger, command: CreateTube) -> TubeResult | Refusal:
 
 def _refusal(ledger: Ledger, command: CreateTube) -> Refusal | None:
     """Return why a tube cannot be created, or None."""
-    if command.kind not in KINDS:
-        return Refusal(
-            Reason.NOT_IMPLEMENTED,
-            f"tubes of kind {command.kind.name} are not implemented yet",
-            {"kind": command.kind.name},
-        )
     profile = PROFILES.get(command.profile)
     if profile is None:
         return Refusal(

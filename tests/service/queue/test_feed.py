@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 
 from service.queue.commands import (
     Ack,
+    CommitCursor,
+    ConsumerView,
     CreateTube,
     NewTask,
     OpenSession,
     Put,
+    Reason,
+    Refusal,
     Settle,
     Startup,
     Take,
@@ -246,16 +250,16 @@ def test_retention_by_age_and_size():
     views = feed.views()
     assert [view.oldest_ms for view in views] == [20, 20]
     now_ms = node.queue.now_ms
-    assert feed.retention_due(now_ms, 10**6, 10**9) is None
-    assert feed.retention_due(now_ms, now_ms - 35, 10**9) == {0: 6, 1: 6}
+    assert feed.retention_due(now_ms, 10**6, 10**9, {}) is None
+    assert feed.retention_due(now_ms, now_ms - 35, 10**9, {}) == {0: 6, 1: 6}
     held = sum(view.bytes for view in views)
-    assert feed.retention_due(now_ms, 10**6, held) is None
-    assert feed.retention_due(now_ms, 10**6, held * 3 // 4) == {0: 3, 1: 3}
+    assert feed.retention_due(now_ms, 10**6, held, {}) is None
+    assert feed.retention_due(now_ms, 10**6, held * 3 // 4, {}) == {0: 3, 1: 3}
     node.do(TrimFeed({0: 3, 1: 3}))
     node.collect()
     assert sum(view.bytes for view in feed.views()) == held * 3 // 4
     assert [view.oldest_ms for view in feed.views()] == [30, 30]
-    assert feed.retention_due(node.queue.now_ms, 0, 10**9) == {0: 12, 1: 12}
+    assert feed.retention_due(node.queue.now_ms, 0, 10**9, {}) == {0: 12, 1: 12}
 
 
 def test_time_is_found_in_the_feed():
@@ -300,3 +304,86 @@ def test_there_is_no_history_before_the_first_startup():
     queue.apply(3, 5, [Startup(1, 0, "feed", 4), Startup(1, 0, "other", 8)])
     assert queue.feed.feed_id == "feed"
     assert [view.high_seq for view in queue.feed.views()] == [0, 0, 0, 0]
+
+
+def commit(next_seq, consumer="reader", feed_id="feed-id", idle_ttl_ms=10**6):
+    return CommitCursor(consumer, feed_id, next_seq, idle_ttl_ms)
+
+
+def test_positions_of_consumers_are_kept_and_never_go_back():
+    node = Node()
+    node.put(10)
+    node.do(commit({0: 3, 1: 4}), commit({0: 1}, "other", feed_id=""))
+    node.do(commit({0: 2, 1: 5}))
+    reader = ConsumerView("reader", {0: 3, 1: 5}, 40, 10**6)
+    other = ConsumerView("other", {0: 1}, 30, 10**6)
+    assert node.queue.consumers() == [other, reader]
+    assert node.queue.held_back() == {0: 1, 1: 5}
+    digest = node.queue.digest()
+    node.reopen()
+    assert node.queue.consumers() == [other, reader]
+    assert node.queue.digest() == digest
+    (first, again) = node.do(commit(None, "other"), commit(None, "other"))
+    assert (first.count, again.count) == (1, 0)
+    node.reopen()
+    assert node.queue.consumers() == [ConsumerView("reader", {0: 3, 1: 5}, 40, 10**6)]
+
+
+def test_a_consumer_that_is_not_heard_of_is_forgotten():
+    node = Node()
+    node.put(10)
+    node.do(commit({0: 1}, idle_ttl_ms=20))
+    node.put()
+    assert node.queue.held_back() == {0: 1}
+    node.put()
+    assert node.queue.held_back() == {}
+    assert node.queue.consumers() == []
+    node.do(commit({0: 2}, "other"))
+    node.reopen()
+    assert not any(b"reader" in key for key in node.store.pairs)
+    node.do(commit({0: 0}))
+    assert node.queue.held_back() == {0: 0}, "it begins anew"
+
+
+def test_positions_that_the_feed_does_not_have_are_refused():
+    node = Node()
+    node.put(10)
+    results = node.do(
+        commit({0: 5}), commit({0: 6, 1: 6, 2: 0}, "x"), commit({0: 0}, "x", feed_id="other")
+    )
+    assert results[0].count == 1
+    assert [result.reason for result in results[1:]] == [
+        Reason.INVALID_FIELD,
+        Reason.FEED_MISMATCH,
+    ]
+    assert [field for field, _ in results[1].violations] == [
+        "cursor.next_seq[0]",
+        "cursor.next_seq[1]",
+        "cursor.next_seq[2]",
+    ]
+
+
+def test_there_are_only_so_many_consumers():
+    queue = Queue(MemoryStore(), Limits(consumers_max=2))
+    queue.apply(1, 0, [Startup(1, 0, "feed-id", 1)])
+    first, second, third, known = queue.apply(
+        2, 0, [commit({0: 0}, name, idle_ttl_ms=5) for name in ("a", "b", "c", "a")]
+    )
+    assert (first.count, second.count, known.count) == (1, 1, 1)
+    assert isinstance(third, Refusal)
+    assert third.reason is Reason.LIMIT_REACHED
+    (third,) = queue.apply(3, 5, [commit({0: 0}, "c")])
+    assert third.count == 1, "the others were not heard of for their time"
+
+
+def test_retention_by_age_waits_for_consumers_but_the_bound_of_bytes_does_not():
+    node = Node()
+    for _ in range(4):
+        node.put(6)
+        node.collect()
+    feed, now_ms = node.queue.feed, node.queue.now_ms
+    held = sum(view.bytes for view in feed.views())
+    assert feed.retention_due(now_ms + 1, 0, 10**9, {}) == {0: 12, 1: 12}
+    assert feed.retention_due(now_ms + 1, 0, 10**9, {0: 5}) == {0: 3, 1: 12}
+    assert feed.retention_due(now_ms + 1, 0, 10**9, {0: 6, 1: 0}) == {0: 6}
+    assert feed.retention_due(now_ms, 10**6, held * 3 // 4, {0: 0, 1: 0}) == {0: 3, 1: 3}

@@ -19,6 +19,7 @@ from service.queue.commands import (
     Bury,
     ByIds,
     CancelGroup,
+    CommitCursor,
     CreateGroup,
     CreateSchedule,
     CreateTube,
@@ -169,6 +170,13 @@ OTHERS = st.one_of(
     ),
     st.builds(StartGroup, GROUPS),
     st.builds(CancelGroup, GROUPS, st.booleans()),
+    st.builds(
+        CommitCursor,
+        st.sampled_from(("a", "b")),
+        st.just("feed"),
+        st.none() | st.dictionaries(st.integers(0, 3), st.integers(0, 9), max_size=3),
+        st.sampled_from((5, 100)),
+    ),
     st.builds(TrimFeed, st.dictionaries(st.integers(0, 2), st.integers(0, 9), max_size=2)),
 )
 OPENING = (

@@ -171,6 +171,7 @@ class DescribeFeedResponse(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
+    CONSUMERS_FIELD_NUMBER: _builtins.int
     feed_id: _builtins.str
     """Identity of the feed."""
     revision: _builtins.int
@@ -185,6 +186,10 @@ class DescribeFeedResponse(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedNode]:
         """The nodes."""
 
+    @_builtins.property
+    def consumers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedConsumer]:
+        """The consumers that have stored positions and were heard of in their time, by name."""
+
     def __init__(
         self,
         *,
@@ -193,14 +198,51 @@ class DescribeFeedResponse(_message.Message):
         partitions: _abc.Iterable[Global___FeedPartition] | None = ...,
         nodes: _abc.Iterable[Global___FeedNode] | None = ...,
         now_ms: _builtins.int = ...,
+        consumers: _abc.Iterable[Global___FeedConsumer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["feed_id", b"feed_id", "nodes", b"nodes", "now_ms", b"now_ms", "partitions", b"partitions", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumers", b"consumers", "feed_id", b"feed_id", "nodes", b"nodes", "now_ms", b"now_ms", "partitions", b"partitions", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeFeedResponse: _TypeAlias = DescribeFeedResponse  # noqa: Y015
+
+@_typing.final
+class FeedConsumer(_message.Message):
+    """Somebody who reads the feed and tells how far it has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    COMMITTED_MS_FIELD_NUMBER: _builtins.int
+    IDLE_TTL_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    committed_ms: _builtins.int
+    """When it was last heard of."""
+    idle_ttl_ms: _builtins.int
+    """It is forgotten after so long without a call."""
+    @_builtins.property
+    def cursor(self) -> Global___FeedCursor:
+        """How far it has come, in the partitions that it has named."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        cursor: Global___FeedCursor | None = ...,
+        committed_ms: _builtins.int = ...,
+        idle_ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_ms", b"committed_ms", "cursor", b"cursor", "idle_ttl_ms", b"idle_ttl_ms", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeedConsumer: _TypeAlias = FeedConsumer  # noqa: Y015
 
 @_typing.final
 class WatchFeedRequest(_message.Message):
@@ -717,7 +759,9 @@ class ResolveTimestampResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
-        """The first events at or after it."""
+        """The first events at or after it: the oldest that is left, where older ones were removed; the end
+        of what the node has applied, where there is none yet.
+        """
 
     def __init__(
         self,
@@ -747,10 +791,12 @@ class CommitCursorRequest(_message.Message):
     consumer: _builtins.str
     """Name of the consumer, 1 to 128 bytes."""
     idle_ttl_ms: _builtins.int
-    """Forget the consumer after so long without a call. 0: 7 days."""
+    """Forget the consumer after so long without a call, 366 days at most. 0: 7 days."""
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
-        """How far it has come. Absent: forget the consumer."""
+        """How far it has come; positions below those that are stored change nothing, partitions that are
+        not named stay as they are. Absent: forget the consumer.
+        """
 
     def __init__(
         self,
@@ -775,16 +821,22 @@ class CommitCursorResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REVISION_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Position in the log."""
+    @_builtins.property
+    def cursor(self) -> Global___FeedCursor:
+        """What is stored now. Absent: nothing, the consumer was forgotten."""
+
     def __init__(
         self,
         *,
         revision: _builtins.int = ...,
+        cursor: Global___FeedCursor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -98,14 +98,15 @@ class FeedServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResolveTimestamp(self, request, context):
-        """Finds the position at a time.
+        """Finds the position at a time, as far as the asked node has applied.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitCursor(self, request, context):
-        """Stores how far a named consumer has come, which holds retention back.
+        """Stores how far a named consumer has come. What it has not read is not removed for its age; but the
+        bound of the feed's bytes holds, and a reader below the rest is told CURSOR_TRIMMED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,9 +46,11 @@ class FeedServiceStub:
     ReadChanges: _grpc.UnaryStreamMultiCallable[_feed_service_pb2.ReadChangesRequest, _feed_service_pb2.ReadChangesResponse]
     """Reads a range of one partition."""
     ResolveTimestamp: _grpc.UnaryUnaryMultiCallable[_feed_service_pb2.ResolveTimestampRequest, _feed_service_pb2.ResolveTimestampResponse]
-    """Finds the position at a time."""
+    """Finds the position at a time, as far as the asked node has applied."""
     CommitCursor: _grpc.UnaryUnaryMultiCallable[_feed_service_pb2.CommitCursorRequest, _feed_service_pb2.CommitCursorResponse]
-    """Stores how far a named consumer has come, which holds retention back."""
+    """Stores how far a named consumer has come. What it has not read is not removed for its age; but the
+    bound of the feed's bytes holds, and a reader below the rest is told CURSOR_TRIMMED.
+    """
 
 @_typing.type_check_only
 class FeedServiceAsyncStub(FeedServiceStub):
@@ -68,9 +70,11 @@ class FeedServiceAsyncStub(FeedServiceStub):
     ReadChanges: _aio.UnaryStreamMultiCallable[_feed_service_pb2.ReadChangesRequest, _feed_service_pb2.ReadChangesResponse]  # type: ignore[assignment]
     """Reads a range of one partition."""
     ResolveTimestamp: _aio.UnaryUnaryMultiCallable[_feed_service_pb2.ResolveTimestampRequest, _feed_service_pb2.ResolveTimestampResponse]  # type: ignore[assignment]
-    """Finds the position at a time."""
+    """Finds the position at a time, as far as the asked node has applied."""
     CommitCursor: _aio.UnaryUnaryMultiCallable[_feed_service_pb2.CommitCursorRequest, _feed_service_pb2.CommitCursorResponse]  # type: ignore[assignment]
-    """Stores how far a named consumer has come, which holds retention back."""
+    """Stores how far a named consumer has come. What it has not read is not removed for its age; but the
+    bound of the feed's bytes holds, and a reader below the rest is told CURSOR_TRIMMED.
+    """
 
 class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the change feed: one event for each transition of each task.
@@ -111,7 +115,7 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _feed_service_pb2.ResolveTimestampRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_feed_service_pb2.ResolveTimestampResponse, _abc.Awaitable[_feed_service_pb2.ResolveTimestampResponse]]:
-        """Finds the position at a time."""
+        """Finds the position at a time, as far as the asked node has applied."""
 
     @_abc_1.abstractmethod
     def CommitCursor(
@@ -119,6 +123,8 @@ class FeedServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _feed_service_pb2.CommitCursorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_feed_service_pb2.CommitCursorResponse, _abc.Awaitable[_feed_service_pb2.CommitCursorResponse]]:
-        """Stores how far a named consumer has come, which holds retention back."""
+        """Stores how far a named consumer has come. What it has not read is not removed for its age; but the
+        bound of the feed's bytes holds, and a reader below the rest is told CURSOR_TRIMMED.
+        """
 
 def add_FeedServiceServicer_to_server(servicer: FeedServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -23,6 +23,7 @@ _sym_db = _symbol_database.Default()
 
 
 from taskraft.v1 import cluster_service_pb2 as taskraft_dot_v1_dot_cluster__service__pb2
+from taskraft.v1 import feed_service_pb2 as taskraft_dot_v1_dot_feed__service__pb2
 from taskraft.v1 import group_service_pb2 as taskraft_dot_v1_dot_group__service__pb2
 from taskraft.v1 import schedule_service_pb2 as taskraft_dot_v1_dot_schedule__service__pb2
 from taskraft.v1 import session_service_pb2 as taskraft_dot_v1_dot_session__service__pb2
@@ -30,7 +31,7 @@ from taskraft.v1 import task_service_pb2 as taskraft_dot_v1_dot_task__service__p
 from taskraft.v1 import tube_service_pb2 as taskraft_dot_v1_dot_tube__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19taskraft/log/v1/log.proto\x12\x0ftaskraft.log.v1\x1a!taskraft/v1/cluster_service.proto\x1a\x1ftaskraft/v1/group_service.proto\x1a\"taskraft/v1/schedule_service.proto\x1a!taskraft/v1/session_service.proto\x1a\x1etaskraft/v1/task_service.proto\x1a\x1etaskraft/v1/tube_service.proto\"F\n\x08LogEntry\x12\x0e\n\x06now_ms\x18\x01 \x01(\x03\x12*\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x18.taskraft.log.v1.Command\"\xcd\r\n\x07\x43ommand\x12\x14\n\x0crequest_hash\x18\x01 \x01(\x06\x12+\n\x03put\x18\x02 \x01(\x0b\x32\x1c.taskraft.v1.PutTasksRequestH\x00\x12-\n\x04take\x18\x03 \x01(\x0b\x32\x1d.taskraft.v1.TakeTasksRequestH\x00\x12\x31\n\x06settle\x18\x04 \x01(\x0b\x32\x1f.taskraft.v1.SettleTasksRequestH\x00\x12-\n\x04kick\x18\x05 \x01(\x0b\x32\x1d.taskraft.v1.KickTasksRequestH\x00\x12-\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x1d.taskraft.v1.BuryTasksRequestH\x00\x12\x31\n\x06\x64\x65lete\x18\x07 \x01(\x0b\x32\x1f.taskraft.v1.DeleteTasksRequestH\x00\x12\x35\n\x0b\x63reate_tube\x18\x08 \x01(\x0b\x32\x1e.taskraft.v1.CreateTubeRequestH\x00\x12\x31\n\tdrop_tube\x18\t \x01(\x0b\x32\x1c.taskraft.v1.DropTubeRequestH\x00\x12\x39\n\rtruncate_tube\x18\n \x01(\x0b\x32 .taskraft.v1.TruncateTubeRequestH\x00\x12\x35\n\x0brelease_all\x18\x0b \x01(\x0b\x32\x1e.taskraft.v1.ReleaseAllRequestH\x00\x12\x34\n\x0copen_session\x18\x0c \x01(\x0b\x32\x1c.taskraft.log.v1.OpenSessionH\x00\x12\x39\n\rkeep_sessions\x18\r \x01(\x0b\x32 .taskraft.v1.KeepSessionsRequestH\x00\x12\x39\n\rclose_session\x18\x0e \x01(\x0b\x32 .taskraft.v1.CloseSessionRequestH\x00\x12\x38\n\x0e\x61ttach_session\x18\x0f \x01(\x0b\x32\x1e.taskraft.log.v1.AttachSessionH\x00\x12+\n\x07startup\x18\x10 \x01(\x0b\x32\x18.taskraft.log.v1.StartupH\x00\x12.\n\ttrim_feed\x18\x11 \x01(\x0b\x32\x19.taskraft.log.v1.TrimFeedH\x00\x12\x30\n\nnote_calls\x18% \x01(\x0b\x32\x1a.taskraft.log.v1.NoteCallsH\x00\x12\x32\n\tconfigure\x18\x12 \x01(\x0b\x32\x1d.taskraft.v1.ConfigureRequestH\x00\x12\x31\n\x06update\x18\x13 \x01(\x0b\x32\x1f.taskraft.v1.UpdateTasksRequestH\x00\x12\x35\n\x0bupdate_tube\x18\x14 \x01(\x0b\x32\x1e.taskraft.v1.UpdateTubeRequestH\x00\x12\x31\n\x05\x62\x61tch\x18\x15 \x01(\x0b\x32 .taskraft.v1.ExecuteBatchRequestH\x00\x12:\n\x0f\x63reate_schedule\x18\x1e \x01(\x0b\x32\x1f.taskraft.log.v1.CreateScheduleH\x00\x12:\n\x0fupdate_schedule\x18\x1f \x01(\x0b\x32\x1f.taskraft.log.v1.UpdateScheduleH\x00\x12=\n\x0f\x64\x65lete_schedule\x18  \x01(\x0b\x32\".taskraft.v1.DeleteScheduleRequestH\x00\x12\x34\n\x0crun_schedule\x18! \x01(\x0b\x32\x1c.taskraft.log.v1.RunScheduleH\x00\x12\x37\n\x0c\x63reate_group\x18\" \x01(\x0b\x32\x1f.taskraft.v1.CreateGroupRequestH\x00\x12\x35\n\x0bstart_group\x18# \x01(\x0b\x32\x1e.taskraft.v1.StartGroupRequestH\x00\x12\x37\n\x0c\x63\x61ncel_group\x18$ \x01(\x0b\x32\x1f.taskraft.v1.CancelGroupRequestH\x00\x12\x31\n\x06snatch\x18\x16 \x01(\x0b\x32\x1f.taskraft.v1.SnatchTasksRequestH\x00\x12\x33\n\x07restart\x18\x17 \x01(\x0b\x32 .taskraft.v1.RestartTasksRequestH\x00\x12\x31\n\x06switch\x18\x18 \x01(\x0b\x32\x1f.taskraft.v1.SwitchTasksRequestH\x00\x12\x31\n\x06\x63\x61ncel\x18\x19 \x01(\x0b\x32\x1f.taskraft.v1.CancelTasksRequestH\x00\x42\x06\n\x04\x62ody\"\x91\x01\n\x0bOpenSession\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.taskraft.v1.OpenSessionRequest\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x18\n\x10\x65nds_with_stream\x18\x03 \x01(\x08\x12\x13\n\x0b\x61s_settings\x18\x04 \x01(\x08\x12\r\n\x05owner\x18\x05 \x01(\t\"5\n\rAttachSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x61ttached\x18\x02 \x01(\x08\"a\n\x07Startup\x12\x11\n\tmember_id\x18\x01 \x01(\x03\x12\x0f\n\x07\x66\x65\x65\x64_id\x18\x02 \x01(\t\x12\x17\n\x0f\x66\x65\x65\x64_partitions\x18\x03 \x01(\x05\x12\x19\n\x11\x66\x61ilover_grace_ms\x18\x04 \x01(\x03\"q\n\x08TrimFeed\x12\x36\n\x07low_seq\x18\x01 \x03(\x0b\x32%.taskraft.log.v1.TrimFeed.LowSeqEntry\x1a-\n\x0bLowSeqEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x86\x01\n\tNoteCalls\x12.\n\x05tubes\x18\x01 \x03(\x0b\x32\x1f.taskraft.log.v1.NoteCalls.Tube\x1aI\n\x04Tube\x12\x0c\n\x04tube\x18\x01 \x01(\t\x12\x15\n\rtake_timeouts\x18\x02 \x01(\x03\x12\r\n\x05peeks\x18\x03 \x01(\x03\x12\r\n\x05metas\x18\x04 \x01(\x03\"V\n\x0e\x43reateSchedule\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.CreateScheduleRequest\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\"V\n\x0eUpdateSchedule\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.UpdateScheduleRequest\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\"a\n\x0bRunSchedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x10\n\x08slots_ms\x18\x03 \x03(\x03\x12\x10\n\x08until_ms\x18\x04 \x01(\x03\x12\x0f\n\x07next_ms\x18\x05 \x01(\x03\x42\x17Z\x15taskraft/log/v1;logv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19taskraft/log/v1/log.proto\x12\x0ftaskraft.log.v1\x1a!taskraft/v1/cluster_service.proto\x1a\x1etaskraft/v1/feed_service.proto\x1a\x1ftaskraft/v1/group_service.proto\x1a\"taskraft/v1/schedule_service.proto\x1a!taskraft/v1/session_service.proto\x1a\x1etaskraft/v1/task_service.proto\x1a\x1etaskraft/v1/tube_service.proto\"F\n\x08LogEntry\x12\x0e\n\x06now_ms\x18\x01 \x01(\x03\x12*\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x18.taskraft.log.v1.Command\"\x88\x0e\n\x07\x43ommand\x12\x14\n\x0crequest_hash\x18\x01 \x01(\x06\x12+\n\x03put\x18\x02 \x01(\x0b\x32\x1c.taskraft.v1.PutTasksRequestH\x00\x12-\n\x04take\x18\x03 \x01(\x0b\x32\x1d.taskraft.v1.TakeTasksRequestH\x00\x12\x31\n\x06settle\x18\x04 \x01(\x0b\x32\x1f.taskraft.v1.SettleTasksRequestH\x00\x12-\n\x04kick\x18\x05 \x01(\x0b\x32\x1d.taskraft.v1.KickTasksRequestH\x00\x12-\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x1d.taskraft.v1.BuryTasksRequestH\x00\x12\x31\n\x06\x64\x65lete\x18\x07 \x01(\x0b\x32\x1f.taskraft.v1.DeleteTasksRequestH\x00\x12\x35\n\x0b\x63reate_tube\x18\x08 \x01(\x0b\x32\x1e.taskraft.v1.CreateTubeRequestH\x00\x12\x31\n\tdrop_tube\x18\t \x01(\x0b\x32\x1c.taskraft.v1.DropTubeRequestH\x00\x12\x39\n\rtruncate_tube\x18\n \x01(\x0b\x32 .taskraft.v1.TruncateTubeRequestH\x00\x12\x35\n\x0brelease_all\x18\x0b \x01(\x0b\x32\x1e.taskraft.v1.ReleaseAllRequestH\x00\x12\x34\n\x0copen_session\x18\x0c \x01(\x0b\x32\x1c.taskraft.log.v1.OpenSessionH\x00\x12\x39\n\rkeep_sessions\x18\r \x01(\x0b\x32 .taskraft.v1.KeepSessionsRequestH\x00\x12\x39\n\rclose_session\x18\x0e \x01(\x0b\x32 .taskraft.v1.CloseSessionRequestH\x00\x12\x38\n\x0e\x61ttach_session\x18\x0f \x01(\x0b\x32\x1e.taskraft.log.v1.AttachSessionH\x00\x12+\n\x07startup\x18\x10 \x01(\x0b\x32\x18.taskraft.log.v1.StartupH\x00\x12.\n\ttrim_feed\x18\x11 \x01(\x0b\x32\x19.taskraft.log.v1.TrimFeedH\x00\x12\x30\n\nnote_calls\x18% \x01(\x0b\x32\x1a.taskraft.log.v1.NoteCallsH\x00\x12\x39\n\rcommit_cursor\x18& \x01(\x0b\x32 .taskraft.v1.CommitCursorRequestH\x00\x12\x32\n\tconfigure\x18\x12 \x01(\x0b\x32\x1d.taskraft.v1.ConfigureRequestH\x00\x12\x31\n\x06update\x18\x13 \x01(\x0b\x32\x1f.taskraft.v1.UpdateTasksRequestH\x00\x12\x35\n\x0bupdate_tube\x18\x14 \x01(\x0b\x32\x1e.taskraft.v1.UpdateTubeRequestH\x00\x12\x31\n\x05\x62\x61tch\x18\x15 \x01(\x0b\x32 .taskraft.v1.ExecuteBatchRequestH\x00\x12:\n\x0f\x63reate_schedule\x18\x1e \x01(\x0b\x32\x1f.taskraft.log.v1.CreateScheduleH\x00\x12:\n\x0fupdate_schedule\x18\x1f \x01(\x0b\x32\x1f.taskraft.log.v1.UpdateScheduleH\x00\x12=\n\x0f\x64\x65lete_schedule\x18  \x01(\x0b\x32\".taskraft.v1.DeleteScheduleRequestH\x00\x12\x34\n\x0crun_schedule\x18! \x01(\x0b\x32\x1c.taskraft.log.v1.RunScheduleH\x00\x12\x37\n\x0c\x63reate_group\x18\" \x01(\x0b\x32\x1f.taskraft.v1.CreateGroupRequestH\x00\x12\x35\n\x0bstart_group\x18# \x01(\x0b\x32\x1e.taskraft.v1.StartGroupRequestH\x00\x12\x37\n\x0c\x63\x61ncel_group\x18$ \x01(\x0b\x32\x1f.taskraft.v1.CancelGroupRequestH\x00\x12\x31\n\x06snatch\x18\x16 \x01(\x0b\x32\x1f.taskraft.v1.SnatchTasksRequestH\x00\x12\x33\n\x07restart\x18\x17 \x01(\x0b\x32 .taskraft.v1.RestartTasksRequestH\x00\x12\x31\n\x06switch\x18\x18 \x01(\x0b\x32\x1f.taskraft.v1.SwitchTasksRequestH\x00\x12\x31\n\x06\x63\x61ncel\x18\x19 \x01(\x0b\x32\x1f.taskraft.v1.CancelTasksRequestH\x00\x42\x06\n\x04\x62ody\"\x91\x01\n\x0bOpenSession\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.taskraft.v1.OpenSessionRequest\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x18\n\x10\x65nds_with_stream\x18\x03 \x01(\x08\x12\x13\n\x0b\x61s_settings\x18\x04 \x01(\x08\x12\r\n\x05owner\x18\x05 \x01(\t\"5\n\rAttachSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x61ttached\x18\x02 \x01(\x08\"a\n\x07Startup\x12\x11\n\tmember_id\x18\x01 \x01(\x03\x12\x0f\n\x07\x66\x65\x65\x64_id\x18\x02 \x01(\t\x12\x17\n\x0f\x66\x65\x65\x64_partitions\x18\x03 \x01(\x05\x12\x19\n\x11\x66\x61ilover_grace_ms\x18\x04 \x01(\x03\"q\n\x08TrimFeed\x12\x36\n\x07low_seq\x18\x01 \x03(\x0b\x32%.taskraft.log.v1.TrimFeed.LowSeqEntry\x1a-\n\x0bLowSeqEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x86\x01\n\tNoteCalls\x12.\n\x05tubes\x18\x01 \x03(\x0b\x32\x1f.taskraft.log.v1.NoteCalls.Tube\x1aI\n\x04Tube\x12\x0c\n\x04tube\x18\x01 \x01(\t\x12\x15\n\rtake_timeouts\x18\x02 \x01(\x03\x12\r\n\x05peeks\x18\x03 \x01(\x03\x12\r\n\x05metas\x18\x04 \x01(\x03\"V\n\x0e\x43reateSchedule\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.CreateScheduleRequest\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\"V\n\x0eUpdateSchedule\x12\x33\n\x07request\x18\x01 \x01(\x0b\x32\".taskraft.v1.UpdateScheduleRequest\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\"a\n\x0bRunSchedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x10\n\x08slots_ms\x18\x03 \x03(\x03\x12\x10\n\x08until_ms\x18\x04 \x01(\x03\x12\x0f\n\x07next_ms\x18\x05 \x01(\x03\x42\x17Z\x15taskraft/log/v1;logv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,28 +41,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'Z\025taskraft/log/v1;logv1'
   _globals['_TRIMFEED_LOWSEQENTRY']._loaded_options = None
   _globals['_TRIMFEED_LOWSEQENTRY']._serialized_options = b'8\001'
-  _globals['_LOGENTRY']._serialized_start=249
-  _globals['_LOGENTRY']._serialized_end=319
-  _globals['_COMMAND']._serialized_start=322
-  _globals['_COMMAND']._serialized_end=2063
-  _globals['_OPENSESSION']._serialized_start=2066
-  _globals['_OPENSESSION']._serialized_end=2211
-  _globals['_ATTACHSESSION']._serialized_start=2213
-  _globals['_ATTACHSESSION']._serialized_end=2266
-  _globals['_STARTUP']._serialized_start=2268
-  _globals['_STARTUP']._serialized_end=2365
-  _globals['_TRIMFEED']._serialized_start=2367
-  _globals['_TRIMFEED']._serialized_end=2480
-  _globals['_TRIMFEED_LOWSEQENTRY']._serialized_start=2435
-  _globals['_TRIMFEED_LOWSEQENTRY']._serialized_end=2480
-  _globals['_NOTECALLS']._serialized_start=2483
-  _globals['_NOTECALLS']._serialized_end=2617
-  _globals['_NOTECALLS_TUBE']._serialized_start=2544
-  _globals['_NOTECALLS_TUBE']._serialized_end=2617
-  _globals['_CREATESCHEDULE']._serialized_start=2619
-  _globals['_CREATESCHEDULE']._serialized_end=2705
-  _globals['_UPDATESCHEDULE']._serialized_start=2707
-  _globals['_UPDATESCHEDULE']._serialized_end=2793
-  _globals['_RUNSCHEDULE']._serialized_start=2795
-  _globals['_RUNSCHEDULE']._serialized_end=2892
+  _globals['_LOGENTRY']._serialized_start=281
+  _globals['_LOGENTRY']._serialized_end=351
+  _globals['_COMMAND']._serialized_start=354
+  _globals['_COMMAND']._serialized_end=2154
+  _globals['_OPENSESSION']._serialized_start=2157
+  _globals['_OPENSESSION']._serialized_end=2302
+  _globals['_ATTACHSESSION']._serialized_start=2304
+  _globals['_ATTACHSESSION']._serialized_end=2357
+  _globals['_STARTUP']._serialized_start=2359
+  _globals['_STARTUP']._serialized_end=2456
+  _globals['_TRIMFEED']._serialized_start=2458
+  _globals['_TRIMFEED']._serialized_end=2571
+  _globals['_TRIMFEED_LOWSEQENTRY']._serialized_start=2526
+  _globals['_TRIMFEED_LOWSEQENTRY']._serialized_end=2571
+  _globals['_NOTECALLS']._serialized_start=2574
+  _globals['_NOTECALLS']._serialized_end=2708
+  _globals['_NOTECALLS_TUBE']._serialized_start=2635
+  _globals['_NOTECALLS_TUBE']._serialized_end=2708
+  _globals['_CREATESCHEDULE']._serialized_start=2710
+  _globals['_CREATESCHEDULE']._serialized_end=2796
+  _globals['_UPDATESCHEDULE']._serialized_start=2798
+  _globals['_UPDATESCHEDULE']._serialized_end=2884
+  _globals['_RUNSCHEDULE']._serialized_start=2886
+  _globals['_RUNSCHEDULE']._serialized_end=2983
 # @@protoc_insertion_point(module_scope)

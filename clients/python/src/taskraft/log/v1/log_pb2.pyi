@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from taskraft.v1 import cluster_service_pb2 as _cluster_service_pb2
+from taskraft.v1 import feed_service_pb2 as _feed_service_pb2
 from taskraft.v1 import group_service_pb2 as _group_service_pb2
 from taskraft.v1 import schedule_service_pb2 as _schedule_service_pb2
 from taskraft.v1 import session_service_pb2 as _session_service_pb2
@@ -80,6 +81,7 @@ class Command(_message.Message):
     STARTUP_FIELD_NUMBER: _builtins.int
     TRIM_FEED_FIELD_NUMBER: _builtins.int
     NOTE_CALLS_FIELD_NUMBER: _builtins.int
+    COMMIT_CURSOR_FIELD_NUMBER: _builtins.int
     CONFIGURE_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
     UPDATE_TUBE_FIELD_NUMBER: _builtins.int
@@ -166,6 +168,10 @@ class Command(_message.Message):
         """Count calls that change nothing."""
 
     @_builtins.property
+    def commit_cursor(self) -> _feed_service_pb2.CommitCursorRequest:
+        """Store how far a consumer of the feed has come."""
+
+    @_builtins.property
     def configure(self) -> _cluster_service_pb2.ConfigureRequest:
         """Change settings."""
 
@@ -246,6 +252,7 @@ class Command(_message.Message):
         startup: Global___Startup | None = ...,
         trim_feed: Global___TrimFeed | None = ...,
         note_calls: Global___NoteCalls | None = ...,
+        commit_cursor: _feed_service_pb2.CommitCursorRequest | None = ...,
         configure: _cluster_service_pb2.ConfigureRequest | None = ...,
         update: _task_service_pb2.UpdateTasksRequest | None = ...,
         update_tube: _tube_service_pb2.UpdateTubeRequest | None = ...,
@@ -262,11 +269,11 @@ class Command(_message.Message):
         switch: _task_service_pb2.SwitchTasksRequest | None = ...,
         cancel: _task_service_pb2.CancelTasksRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "commit_cursor", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
