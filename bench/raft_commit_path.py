@@ -52,7 +52,7 @@ class Cluster:
             for member in MEMBERS
         }
         self._outboxes = {
-            sender: [(to, Outbox()) for to in MEMBERS if to != sender] for sender in MEMBERS
+            sender: {to: Outbox() for to in MEMBERS if to != sender} for sender in MEMBERS
         }
         self.leader = self._cores[MEMBERS[0]]
         self.leader.campaign()
@@ -67,7 +67,7 @@ class Cluster:
             core = self._cores[member]
             while core.has_ready():
                 self._perform(member, core.ready().messages)
-            for to, outbox in self._outboxes[member]:
+            for to, outbox in self._outboxes[member].items():
                 if outbox.is_urgent:
                     step = self._cores[to].step
                     for message in outbox.take_frame():
@@ -76,25 +76,22 @@ class Cluster:
                         stepped.append(to)
 
     def _perform(self, member: MemberId, messages: Sequence[Message]) -> None:
-        local = list(messages)
-        for message in local:
+        step, outboxes = self._cores[member].step, self._outboxes[member]
+        for message in messages:
             to = message.to
-            if to == member:
-                self._cores[member].step(message)
-                continue
             if to > NO_MEMBER:
-                self._outbox(member, to).put(message)
+                outboxes[to].put(message)
                 continue
             if to == APPEND_WORKER:
                 log = self._logs[member]
                 log.store(message.hard_state, message.entries, message.snapshot)
             else:
                 assert to == APPLY_WORKER
-            local += message.replies
-
-    def _outbox(self, sender: MemberId, to: MemberId) -> Outbox:
-        first, second = self._outboxes[sender]
-        return first[1] if first[0] == to else second[1]
+            for reply in message.replies:
+                if reply.to == member:
+                    step(reply)
+                else:
+                    outboxes[reply.to].put(reply)
 
     def compact(self) -> None:
         """Cut the logs to what may still be read."""

@@ -14,7 +14,7 @@ def payload_bytes(entries: Sequence[Entry]) -> int:
     """Return the size of the entries' payloads; no-ops weigh nothing."""
     if len(entries) == 1:
         return len(entries[0].data)
-    return sum([len(entry.data) for entry in entries])
+    return sum([len(entry.data) for entry in entries]) if entries else 0
 
 
 def within(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
@@ -41,6 +41,7 @@ class RaftLog:
         "_applying_bytes",
         "_applying_paused",
         "_committed_bytes_max",
+        "_last_term_from",
         "_storage",
         "applied_index",
         "applying_index",
@@ -65,6 +66,8 @@ class RaftLog:
         self.applied_index = start
         self.last_index = storage.last_index()
         self.last_term = storage.term(self.last_index)
+        self._last_term_from = self.last_index
+        """All entries from here to the last are known to have the last term."""
         self.unstable = Unstable(LogIndex(self.last_index + 1))
         assert start <= self.last_index
 
@@ -79,10 +82,12 @@ class RaftLog:
 
     def term(self, index: LogIndex) -> Term | None:
         """Return the term at ``index``; None where it is compacted away or does not exist yet."""
-        if index == self.last_index:
-            return self.last_term
         if index > self.last_index:
             return None
+        if index >= self._last_term_from and (
+            index >= self.applied_index or index == self.last_index
+        ):
+            return self.last_term  # what is not applied is never compacted
         term = self.unstable.term(index)
         if term is not None:
             return term
@@ -105,17 +110,18 @@ class RaftLog:
         """
         assert lo < hi <= self.last_index + 1
         unstable = self.unstable
-        if lo >= unstable.offset:
-            return within(unstable.slice(lo, hi), bytes_max)
-        if lo < self.first_index():
+        offset = unstable.offset
+        if lo >= offset:
+            return within(unstable.entries[lo - offset : hi - offset], bytes_max)
+        if unstable.snapshot is not None and lo <= unstable.snapshot.meta.index:
             raise Compacted
-        cut = min(hi, unstable.offset)
+        cut = min(hi, offset)
         stored = self._storage.entries(lo, cut, bytes_max)
         assert stored
         assert stored[0].index == lo
         if cut == hi or len(stored) < cut - lo:
             return stored
-        return within([*stored, *unstable.slice(unstable.offset, hi)], bytes_max)
+        return within([*stored, *unstable.entries[: hi - offset]], bytes_max)
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot.
@@ -152,10 +158,12 @@ class RaftLog:
     def append(self, entries: Sequence[Entry]) -> None:
         """Add ``entries``; replace what was there, which must be above the commit index."""
         assert entries
-        assert entries[0].index > self.commit_index, "committed entries are never replaced"
-        last = entries[-1]
-        assert last.index == entries[0].index + len(entries) - 1
+        first, last = entries[0], entries[-1]
+        assert first.index > self.commit_index, "committed entries are never replaced"
+        assert last.index == first.index + len(entries) - 1
         self.unstable.append(entries)
+        if last.term != self.last_term or first.index <= self._last_term_from:
+            self._last_term_from = first.index if first.term == last.term else last.index
         self.last_index = last.index
         self.last_term = last.term
 
@@ -196,6 +204,7 @@ class RaftLog:
         self.commit_index = snapshot.meta.index
         self.last_index = snapshot.meta.index
         self.last_term = snapshot.meta.term
+        self._last_term_from = self.last_index
 
     @property
     def has_unstored(self) -> bool:

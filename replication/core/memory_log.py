@@ -33,11 +33,11 @@ class MemoryLog:
 
     def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
         """Return the entries from ``lo`` up to, not including, ``hi``, within ``bytes_max``."""
-        if lo <= self._compacted.index:
-            raise Compacted
-        if hi > self.last_index() + 1:
-            raise Unavailable
         first = self._compacted.index + 1
+        if lo < first:
+            raise Compacted
+        if hi - first > len(self._entries):
+            raise Unavailable
         return within(self._entries[lo - first : hi - first], bytes_max)
 
     def term(self, index: LogIndex) -> Term:
@@ -92,7 +92,7 @@ class MemoryLog:
         self._compacted = Entry(term, index)
 
     def _append(self, entries: Sequence[Entry]) -> None:
-        first = entries[0].index
-        assert self._compacted.index < first <= self.last_index() + 1, "no holes"
-        del self._entries[first - self._compacted.index - 1 :]
+        position = entries[0].index - self._compacted.index - 1
+        assert 0 <= position <= len(self._entries), "no holes"
+        del self._entries[position:]
         self._entries.extend(entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from replication.core import confchange, membership
 from replication.core.errors import ConfChangeFault, ConfChangeInvalid, DropReason
@@ -20,6 +21,10 @@ from replication.core.types import (
     Term,
 )
 
+_APPEND_REPLY: Final = MessageKind.APPEND_REPLY
+_LEADER: Final = RaftRole.LEADER
+_NORMAL: Final = EntryKind.NORMAL
+
 
 def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChangeFault | None:
     """Append ``entries`` (their terms and indexes are filled in) and send them to everybody.
@@ -29,7 +34,7 @@ def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChange
     fault is returned. With a reason to drop, none of the entries is in the log.
     """
     assert entries
-    if member.role is not RaftRole.LEADER:
+    if member.role is not _LEADER:
         return _forward(member, entries)
     if member.config.member_id not in member.members.progress:
         return DropReason.NOT_A_MEMBER
@@ -42,7 +47,7 @@ def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChange
     if size > room and member.uncommitted_bytes and size:
         return DropReason.TOO_MANY_UNCOMMITTED
     fault = None
-    if any(entry.kind is not EntryKind.NORMAL for entry in entries):
+    if any(entry.kind is not _NORMAL for entry in entries):
         entries, fault = _admit_changes(member, entries)
         size = payload_bytes(entries)
     member.uncommitted_bytes += size
@@ -67,18 +72,15 @@ def leave_joint_if_due(member: Member) -> None:
 
 def append_own(member: Member, entries: Sequence[Entry]) -> None:
     """Append ``entries`` to the leader's log; once synced, it acknowledges them to itself."""
-    assert member.role is RaftRole.LEADER, "a leader alone makes entries"
-    term = member.term
-    index = member.log.last_index
-    own = [
-        Entry(term, LogIndex(index + offset), entry.data, entry.kind)
-        for offset, entry in enumerate(entries, start=1)
-    ]
-    member.log.append(own)
-    own_id = member.config.member_id
-    member.send_after_append(
-        Message(MessageKind.APPEND_REPLY, own_id, own_id, term, index=own[-1].index)
-    )
+    assert member.role is _LEADER, "a leader alone makes entries"
+    log, term, own_id = member.log, member.term, member.config.member_id
+    index = log.last_index
+    own = []
+    for entry in entries:
+        index = LogIndex(index + 1)
+        own.append(Entry(term, index, entry.data, entry.kind))
+    log.append(own)
+    member.after_append.append(Message(_APPEND_REPLY, own_id, own_id, term, index=index))
 
 
 def _forward(member: Member, entries: Sequence[Entry]) -> DropReason | None:

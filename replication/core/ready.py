@@ -47,15 +47,15 @@ class ReadyWriter:
         member = self._member
         if member.messages or member.after_append or member.read_states:
             return True
-        log, before = member.log, self._hard_state
+        log, before, soft_state = member.log, self._hard_state, self._soft_state
         return (
             log.commit_index != before.commit
-            or log.has_committed
             or log.has_unstored
+            or log.has_committed
             or member.term != before.term
             or member.vote != before.vote
-            or member.role is not self._soft_state.role
-            or member.leader != self._soft_state.leader
+            or member.role is not soft_state.role
+            or member.leader != soft_state.leader
         )
 
     def take(self) -> Ready:

@@ -32,8 +32,7 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
     if progress.paused_by_flow or state is _SNAPSHOT:
         return False
     log = member.log
-    lo = progress.next
-    end = log.last_index + 1
+    lo, end = progress.next, LogIndex(log.last_index + 1)
     if lo == end and not if_empty:
         return False
     previous = LogIndex(lo - 1)
@@ -44,14 +43,14 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
     # With a full window only an empty append leaves, after a heartbeat was answered: if all that
     # is on its way was lost, its rejection is what clears the window.
     if lo < end and (state is _PROBE or not progress.inflights.full):
-        entries = log.entries(lo, LogIndex(end), member.config.message_bytes_max)
+        entries = log.entries(lo, end, member.config.message_bytes_max)
     if not entries and not if_empty:
         return False
     own_id, commit = member.config.member_id, log.commit_index
     member.messages.append(
         Message(_APPEND, to, own_id, member.term, term, previous, tuple(entries), commit)
     )
-    progress.sent(len(entries), payload_bytes(entries) if entries else 0, commit)
+    progress.sent(len(entries), payload_bytes(entries), commit)
     return True
 
 

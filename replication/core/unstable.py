@@ -26,13 +26,11 @@ class Unstable:
 
     def take_entries(self) -> tuple[Entry, ...]:
         """Return the entries for the append worker that it has not got yet."""
-        entries = self.entries
-        end = self.offset + len(entries)
-        if self.offset_in_progress == end:
+        entries, begin = self.entries, self.offset_in_progress - self.offset
+        if begin == len(entries):
             return ()
-        taken = tuple(entries[self.offset_in_progress - self.offset :])
-        self.offset_in_progress = LogIndex(end)
-        return taken
+        self.offset_in_progress = LogIndex(self.offset + len(entries))
+        return tuple(entries[begin:])
 
     def take_snapshot(self) -> Snapshot | None:
         """Return the snapshot for the append worker, None if there is none or it has it."""
@@ -49,11 +47,6 @@ class Unstable:
         if self.snapshot is not None and self.snapshot.meta.index == index:
             return self.snapshot.meta.term
         return None
-
-    def slice(self, lo: LogIndex, hi: LogIndex) -> list[Entry]:
-        """Return the entries from ``lo`` up to, not including, ``hi``; all of them must be here."""
-        assert self.offset <= lo <= hi <= self.offset + len(self.entries)
-        return self.entries[lo - self.offset : hi - self.offset]
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add ``entries``; what is stored from their first index on is replaced."""
@@ -77,10 +70,11 @@ class Unstable:
         Between being handed to the worker and being synced, entries may have been replaced by
         those of another leader; their own report will come.
         """
+        entries = self.entries
         position = index - self.offset
-        if not 0 <= position < len(self.entries) or self.entries[position].term != term:
+        if not 0 <= position < len(entries) or entries[position].term != term:
             return
-        del self.entries[: position + 1]
+        del entries[: position + 1]
         self.offset = LogIndex(index + 1)
         self.offset_in_progress = max(self.offset_in_progress, self.offset)
 

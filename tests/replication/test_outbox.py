@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from replication.core.config import MESSAGE_BYTES_MAX
 from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
 from replication.outbox import (
     FRAME_BYTES_MAX,
@@ -19,10 +20,18 @@ def message(kind: MessageKind, index: int = 0, **fields: object) -> Message:
     return Message(kind, MemberId(2), MemberId(1), index=LogIndex(index), **values)
 
 
-def append(index: int, size: int = 0, commit: int = 0, term: int = 2) -> Message:
-    entries = (Entry(Term(term), LogIndex(index + 1), bytes(size)),) if size else ()
+def append(
+    index: int, size: int = 0, commit: int = 0, term: int = 2, count: int = 1, log_term: int = 2
+) -> Message:
+    indexes = range(index + 1, index + 1 + count) if size else ()
+    entries = tuple(Entry(Term(term), LogIndex(each), bytes(size)) for each in indexes)
     return message(
-        MessageKind.APPEND, index, entries=entries, commit=LogIndex(commit), term=Term(term)
+        MessageKind.APPEND,
+        index,
+        entries=entries,
+        commit=LogIndex(commit),
+        term=Term(term),
+        log_term=Term(log_term),
     )
 
 
@@ -55,9 +64,45 @@ def test_what_a_later_message_contains_does_not_travel(first, then):
 
 
 @pytest.mark.parametrize(
+    ("first", "then", "both"),
+    [
+        (
+            append(4, size=1, commit=3, log_term=1),
+            append(5, size=1, commit=4),
+            append(4, size=1, commit=4, count=2, log_term=1),
+        ),
+        (append(4, size=1, commit=3), append(5, commit=5), append(4, size=1, commit=5)),
+        (
+            append(4, size=1, count=2),
+            append(6, size=1, count=3),
+            append(4, size=1, count=5),
+        ),
+    ],
+)
+def test_appends_that_follow_on_each_other_travel_as_one(first, then, both):
+    outbox = outbox_with(first, then)
+    assert len(outbox) == 1
+    assert outbox.take_frame() == [both]
+
+
+def test_joined_appends_keep_to_the_size_of_a_message():
+    third = MESSAGE_BYTES_MAX // 3
+    outbox = outbox_with(*[append(index, size=third) for index in range(7)])
+    assert [len(each.entries) for each in outbox.take_frame()] == [3, 3, 1]
+    # What was taken is not joined to any more.
+    assert outbox.put(append(7, size=1))
+    assert outbox.take_frame() == [append(7, size=1)]
+
+
+@pytest.mark.parametrize(
     ("first", "then"),
     [
-        (append(4, size=1), append(5, size=1)),
+        (append(4, size=1), append(4, size=1)),
+        (append(4, size=1), append(6, size=1)),
+        (append(4, size=1), append(4)),
+        (append(4, size=1, commit=3), append(5, size=1, commit=2)),
+        (append(4, size=1, term=2), append(5, size=1, term=3)),
+        (append(4, size=MESSAGE_BYTES_MAX), append(5, size=1)),
         (append(4, commit=5), append(4, commit=4)),
         (append(5, commit=4), append(4, commit=4)),
         (append(4, term=2), append(4, term=3)),
@@ -95,7 +140,7 @@ def test_entries_for_a_patient_peer_do_not_hurry_until_there_are_many():
     assert not outbox.is_urgent
     assert outbox.put(append(5, size=1), is_patient=True)
     assert outbox.is_urgent
-    assert len(outbox.take_frame()) == 2
+    assert [len(each.entries) for each in outbox.take_frame()] == [2]
 
 
 def test_all_else_hurries_to_a_patient_peer_and_takes_its_entries_along():
