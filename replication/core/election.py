@@ -134,6 +134,8 @@ def on_vote_reply(member: Member, reply: Message) -> None:
         if member.role is RaftRole.PRE_CANDIDATE:
             campaign(member, Campaign.ELECTION)
         elif member.config.member_id in member.members.votes:
+            assert reply.term == member.term, "a vote for another term does not count"
+            assert not _has_unapplied_change(member), "others may count by another configuration"
             become_leader(member)
         # Else the own vote is not synced yet. Leading now would let a member that crashes and
         # forgets this term win it once more, and write other entries under the same number.

@@ -123,6 +123,7 @@ def _restore(member: Member, message: Message, snapshot: Snapshot) -> bool:
     log = member.log
     if meta.index <= log.commit_index:
         return False
+    assert meta.term <= message.term, "a leader has nothing of a later term"
     configuration = membership.restored(meta.conf_state)
     if member.config.member_id not in membership.members(configuration):
         member.refuse(message, Refusal.NOT_FOUND_IN_SNAPSHOT)

@@ -48,6 +48,7 @@ def on_append_reply(member: Member, reply: Message) -> None:
     progress = member.members.progress.get(reply.sender)
     if progress is None:
         return  # removed since
+    assert reply.term == member.term, "what was promised to an earlier leader does not count"
     progress.recent_active = True
     if reply.reject:
         _on_rejected(member, reply, progress)

@@ -7,6 +7,7 @@ tells one part of the protocol. ``RaftCore`` is the only one who owns it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from replication.core.config import Config
 from replication.core.log import RaftLog
@@ -20,10 +21,15 @@ from replication.core.types import (
     LogIndex,
     MemberId,
     Message,
+    MessageKind,
     RaftRole,
     ReadState,
     SoftState,
     Term,
+)
+
+_PROMISES: Final = frozenset(
+    {MessageKind.APPEND_REPLY, MessageKind.VOTE_REPLY, MessageKind.PRE_VOTE_REPLY}
 )
 
 
@@ -148,8 +154,9 @@ class Member:
         self.tell(Reconfigured(configuration))
 
     def send(self, message: Message) -> None:
-        """Let ``message`` leave at once."""
+        """Let ``message`` leave at once: it promises nothing."""
         assert message.to != self.config.member_id
+        assert message.kind not in _PROMISES, "what it promises must be synced first"
         self.messages.append(message)
 
     def send_after_append(self, message: Message) -> None:

@@ -76,6 +76,7 @@ class Members:
 
     def record_vote(self, voter: MemberId, *, granted: bool) -> VoteResult:
         """Count the first answer of ``voter``; return how the election stands."""
+        assert voter in self.progress, "strangers have no vote"
         self.votes.setdefault(voter, granted)
         return joint_vote(self.configuration, self.votes)
 

@@ -62,12 +62,18 @@ def leave_joint_if_due(member: Member) -> None:
     It is empty and so never too large. It is dropped only while leadership is handed over; then the
     next leader tries, or this one when that has failed.
     """
-    if (
-        member.configuration.auto_leave
-        and member.log.applied_index >= member.pending_change_index
-        and member.role is RaftRole.LEADER
-    ):
+    if member.configuration.auto_leave and member.role is RaftRole.LEADER and _may_change(member):
         propose(member, [Entry(Term(0), LogIndex(0), kind=EntryKind.CONF_CHANGE_V2)])
+
+
+def _may_change(leader: Member) -> bool:
+    """Tell whether no membership change can be under way that the leader does not act by yet.
+
+    Its log may end with a change of its predecessor; ``pending_change_index`` covers that
+    (etcd-io/etcd#7625). And before an entry of its own term is committed, it does not know what is.
+    """
+    is_applied = leader.pending_change_index <= leader.log.applied_index
+    return is_applied and leader.has_committed_in_term()
 
 
 def append_own(member: Member, entries: Sequence[Entry]) -> None:
@@ -122,10 +128,9 @@ def _fault_of(member: Member, wanted: confchange.ConfChange) -> ConfChangeFault 
     """Return why ``wanted`` cannot be appended.
 
     At most one change may be in the log unapplied, so the configuration it will meet is the
-    present one. A leader's log may end with a change of its predecessor; ``pending_change_index``
-    covers that (etcd-io/etcd#7625).
+    present one.
     """
-    if member.pending_change_index > member.log.applied_index:
+    if not _may_change(member):
         return ConfChangeFault.UNAPPLIED_CHANGE
     joint = bool(member.configuration.voters_outgoing)
     if joint and wanted.changes:

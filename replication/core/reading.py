@@ -59,6 +59,7 @@ def _pass_on(member: Member, request: Message) -> None:
 
 
 def _begin(member: Member, request: Message) -> None:
+    assert member.has_committed_in_term(), "what is committed is not known yet"
     index = member.log.commit_index
     leases = member.config.read_only is ReadOnly.LEASE_BASED
     if leases and member.transferee == NO_MEMBER:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from replication.core import membership
+from replication.core.confchange import of_entry
 from replication.core.quorum import VoteResult, joint_vote
 from replication.core.types import (
     ConfState,
@@ -18,6 +20,8 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
+from replication.storage.group_storage import BOOTSTRAP_INDEX
+from tests.sim.flow import Flow
 from tests.sim.history import History
 from tests.sim.machine import Applied, Stamped
 from tests.sim.promises import Promises
@@ -42,11 +46,17 @@ class Invariants:
         self._configurations: dict[int, ConfState] = {}
         self._seen: dict[MemberId, _Marks] = {}
         self._acted_by: dict[MemberId, ConfState] = {}
-        self._matches: dict[tuple[MemberId, Term], dict[MemberId, LogIndex]] = {}
+        self._in_force: list[ConfState] = []
+        """The configurations by the committed changes, computed here from their entries."""
+        self._flow = Flow(members)
         self._lasts: dict[tuple[MemberId, Term], LogIndex] = {}
         self.promises = Promises()
         self.history = History()
         self.commit_max = LogIndex(1)
+
+    def found(self, configuration: ConfState) -> None:
+        """Note the configuration that the group begins with."""
+        self._in_force = [configuration]
 
     # What members do
 
@@ -104,10 +114,13 @@ class Invariants:
         self._seen[member.id] = marks
         if applied != before[2] and not member.is_installing:
             self._check_configuration(member, applied)
+        established = (len(self._leaders), self.commit_max)
         if leads:
             self._check_leader(member)
         for index in range(before[1] + 1, core.commit_index + 1):
             self._check_committed(member, LogIndex(index))
+        if leads and established != (len(self._leaders), self.commit_max):
+            self._check_in_force(member)
         self._acted_by[member.id] = member.configuration
 
     def _check_marks(self, member: Member, marks: _Marks, before: _Marks) -> None:
@@ -119,6 +132,10 @@ class Invariants:
         _, commit, applied, first = marks
         last = member.driver.core.last_index
         demand(applied <= commit <= last, f"{member.id}: {applied}, {commit}, {last} in this order")
+        demand(
+            member.driver.core._member.log.last_term <= marks[0],
+            f"{member.id} has entries of a later term than {marks[0]}",
+        )
         demand(first <= applied + 1, f"the log of {member.id} begins behind what is applied")
 
     def _check_configuration(self, member: Member, applied: LogIndex) -> None:
@@ -146,28 +163,7 @@ class Invariants:
                 len(member.uncommitted_changes()) <= 1,
                 f"{member.id} leads with two membership changes that are not committed",
             )
-        if member.machine.applied_index == core.last_index:
-            size = core._member.uncommitted_bytes
-            demand(not size, f"{member.id} counts {size} uncommitted bytes, but there are none")
-        self._check_progress(member)
-
-    def _check_progress(self, member: Member) -> None:
-        """``next`` lies behind ``match``, and ``match`` does not fall in a leadership. [4]"""
-        core = member.driver.core
-        key = (member.id, core.term)
-        before = self._matches.get(key, {})
-        now: dict[MemberId, LogIndex] = {}
-        for peer, progress in core._member.members.progress.items():
-            match = now[peer] = progress.match
-            then = before.get(peer)
-            demand(progress.next > match, f"next <= match for {peer} at {member.id}")
-            if then != match:
-                demand(
-                    then is None or match > then,
-                    f"{member.id} knew {then} of {peer} in term {core.term}, now only {match}",
-                )
-                self._check_match(member, peer, match)
-        self._matches[key] = now
+        self._flow.check(member)
 
     def _check_election(self, member: Member) -> None:
         """Check a new leader's votes [1, 6], and that it has all that is committed [2]."""
@@ -189,17 +185,6 @@ class Invariants:
             f"{member.id} leads term {core.term} without entry {last}, which is committed",
         )
 
-    def _check_match(self, leader: Member, peer_id: MemberId, match: LogIndex) -> None:
-        """What a leader counts as stored somewhere is synced there, itself too. [3]"""
-        peer = self._members[peer_id]
-        if peer.is_damaged or peer.durable_hard_state().term > leader.driver.core.term:
-            return
-        at = leader.term_at(match)
-        demand(
-            at is None or peer.has_synced(match, at),
-            f"{leader.id} counts {match} as stored by {peer_id}, which has not synced it",
-        )
-
     def _check_committed(self, member: Member, index: LogIndex) -> None:
         """What is committed never changes [2] and is synced on a quorum [3]."""
         term = member.term_at(index)
@@ -212,6 +197,7 @@ class Invariants:
                 f"{member.id} commits term {term} at {index}, but term {known} was committed",
             )
             return
+        self._note_change(member, index)
         self._committed[index] = term
         self.commit_max = max(self.commit_max, index)
         holders = {each.id: each.has_synced(index, term) for each in self._members.values()}
@@ -221,6 +207,22 @@ class Invariants:
             any(joint_vote(each, holders) is VoteResult.WON for each in in_force),
             f"{member.id} commits {index}, which only {holders} have synced",
         )
+
+    def _check_in_force(self, member: Member) -> None:
+        """Who wins or commits acts by the last committed configuration or the one before. [6]"""
+        last_two = [_voters(each) for each in self._in_force[-2:]]
+        demand(
+            _voters(member.configuration) in last_two,
+            f"{member.id} acts by {member.configuration}, but {self._in_force[-1]} is in force",
+        )
+
+    def _note_change(self, member: Member, index: LogIndex) -> None:
+        if index == BOOTSTRAP_INDEX:
+            return
+        (entry,) = member.driver.core._member.log.entries(index, LogIndex(index + 1), 1)
+        change = of_entry(entry)
+        if change is not None:
+            self._in_force.append(membership.change(self._in_force[-1], change))
 
     def began(self, member: Member, synced: tuple[LogIndex, Term] | None) -> None:
         """Note a new life: commit and applied index may start lower, the term may not. [5]
@@ -256,3 +258,8 @@ class Invariants:
                 f"{one.id} and {other.id} differ at {index}, below where they agree",
             )
             have_met = have_met or meet
+
+
+def _voters(configuration: ConfState) -> tuple[frozenset[MemberId], frozenset[MemberId]]:
+    """Return what decides who wins and what commits."""
+    return frozenset(configuration.voters), frozenset(configuration.voters_outgoing)

@@ -103,19 +103,23 @@ class World:
         self._newcomers_left = NEWCOMERS_MAX
         ids = tuple(MemberId(number) for number in range(1, founders + 1))
         roster = roster_of(MemberInfo(member) for member in ids)
+        founded = ConfState(voters=ids, roster=roster)
+        self.invariants.found(founded)
         for member in ids:
-            self._add(member, ConfState(voters=ids, roster=roster))
+            self._add(member, founded)
         self._is_scripted = is_scripted
         if not is_scripted:
             self._decide()
 
     def _add(self, member: MemberId, founders: ConfState) -> None:
+        message_bytes_max = self.rng.choice((100, 2000, 1 << 20))
         config = Config(
             member,
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=2,
-            message_bytes_max=self.rng.choice((100, 2000, 1 << 20)),
+            message_bytes_max=message_bytes_max,
             inflight_messages_max=self.rng.choice((2, 16, 256)),
+            inflight_bytes_max=max(message_bytes_max, self.rng.choice((300, 16 << 20))),
             committed_bytes_max=self.rng.choice((200, 1 << 20)),
             uncommitted_bytes_max=self.rng.choice((1000, 1 << 20)),
         )

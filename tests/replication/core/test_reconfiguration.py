@@ -77,6 +77,51 @@ def test_change_in_the_log_of_a_new_leader_holds_back_the_next():
     assert fault is ConfChangeFault.UNAPPLIED_CHANGE
 
 
+def test_committed_change_of_the_leader_before_holds_back_the_next_until_it_is_applied():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r3"))
+    cluster.flush(1)
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.drop()
+    cluster[2].campaign()
+    cluster.flush(2)
+    cluster.deliver(to(3))
+    cluster.flush(3)
+    cluster.deliver(to(2))
+    peer = cluster.peers[2]
+    cluster.network += peer.take_ready()
+    while peer.append_work:
+        cluster.network += peer.sync()
+    for _ in range(3):  # 3 lacks what 1 had sent: its rejection comes first
+        cluster.deliver(to(3))
+        cluster.flush(3)
+        cluster.deliver(to(2))
+        cluster.network += peer.take_ready()
+    assert peer.core.commit_index == peer.core.last_index
+    assert peer.apply_work, "committed, but not applied"
+    assert peer.core.propose_conf_change(change("l1")) is ConfChangeFault.UNAPPLIED_CHANGE
+
+
+def test_change_waits_for_the_first_commit_of_the_leader():
+    """Before that a leader does not know what is committed, though it has applied all it knows."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle()
+    cluster[2].campaign()
+    cluster.flush(2)
+    cluster.deliver(to(3))
+    cluster.flush(3)
+    cluster.deliver(to(2))
+    assert cluster[2].role is RaftRole.LEADER
+    assert cluster[2].applied_index == 2
+    assert cluster[2].propose_conf_change(change("r1")) is ConfChangeFault.UNAPPLIED_CHANGE
+    cluster.settle()
+    assert cluster[2].propose_conf_change(change("r1")) is None
+
+
 def test_refused_change_leaves_an_empty_entry_in_its_place():
     cluster = Cluster(3)
     cluster.elect(1)

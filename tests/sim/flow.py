@@ -1,0 +1,109 @@
+"""Check what a leader believes of the others, and how far it runs ahead of them.
+
+Numbers in brackets are those of the list in docs/raft.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replication.core.log import payload_bytes
+from replication.core.progress import Progress, ProgressState
+from replication.core.types import Entry, LogIndex, MemberId, Term
+from tests.sim.violation import demand
+
+if TYPE_CHECKING:
+    from tests.sim.member import Member
+
+_Place = tuple[LogIndex, LogIndex]
+"""What a leader knows to match, and what it sends next."""
+
+
+class Flow:
+    """The leaders' records of their followers."""
+
+    def __init__(self, members: dict[MemberId, Member]) -> None:
+        self._members = members
+        self._places: dict[tuple[MemberId, Term], dict[MemberId, _Place]] = {}
+
+    def check(self, leader: Member) -> None:
+        """Check the records of ``leader``: each when it has changed, and what nobody has yet."""
+        core = leader.driver.core
+        self._check_uncommitted(leader)
+        key = (leader.id, core.term)
+        before = self._places.get(key, {})
+        now: dict[MemberId, _Place] = {}
+        for peer, progress in core._member.members.progress.items():
+            place = now[peer] = (progress.match, progress.next)
+            if place == before.get(peer):
+                continue
+            self._check_place(leader, peer, place, before.get(peer))
+            if peer != leader.id and progress.state is ProgressState.REPLICATE:
+                self._check_window(leader, peer, progress)
+        self._places[key] = now
+
+    def _check_place(
+        self, leader: Member, peer: MemberId, place: _Place, before: _Place | None
+    ) -> None:
+        """``next`` lies behind ``match``, and ``match`` does not fall in a leadership. [4]"""
+        match, following = place
+        demand(following > match, f"next <= match for {peer} at {leader.id}")
+        if before is None or before[0] != match:
+            demand(
+                before is None or match > before[0],
+                f"{leader.id} knew that {peer} has more than {match} in the same term",
+            )
+            self._check_match(leader, peer, match)
+
+    def _check_match(self, leader: Member, peer_id: MemberId, match: LogIndex) -> None:
+        """What a leader counts as stored somewhere is synced there, itself too. [3]"""
+        peer = self._members[peer_id]
+        if peer.is_damaged or peer.durable_hard_state().term > leader.driver.core.term:
+            return
+        at = leader.term_at(match)
+        demand(
+            at is None or peer.has_synced(match, at),
+            f"{leader.id} counts {match} as stored by {peer_id}, which has not synced it",
+        )
+
+    def _check_window(self, leader: Member, peer: MemberId, progress: Progress) -> None:
+        """What is on its way to a follower keeps to its limits. [8]
+
+        The message that crosses the limit of bytes is still sent. It may be a single large entry.
+        """
+        config, window = leader.config, progress.inflights
+        count = len(window)
+        demand(
+            count <= config.inflight_messages_max,
+            f"{leader.id} has {count} messages on their way to {peer}",
+        )
+        entries = self._between(leader, progress.match, progress.next)
+        size = payload_bytes(entries)
+        demand(
+            size <= window.payload_bytes,
+            f"{leader.id} counts {window.payload_bytes} bytes on their way to {peer}, not {size}",
+        )
+        message_max = max([config.message_bytes_max, *(len(each.data) for each in entries)])
+        demand(
+            size < config.inflight_bytes_max + message_max,
+            f"{leader.id} has {size} bytes on their way to {peer}",
+        )
+
+    def _check_uncommitted(self, leader: Member) -> None:
+        """What counts as not applied is really in the log, behind what is applied. [8]"""
+        core = leader.driver.core
+        claimed = core._member.uncommitted_bytes
+        if claimed:
+            rest = self._between(leader, core.applied_index, LogIndex(core.last_index + 1))
+            size = payload_bytes(rest)
+            demand(claimed <= size, f"{leader.id} counts {claimed} uncommitted bytes, not {size}")
+
+    def _between(self, member: Member, before: LogIndex, end: LogIndex) -> list[Entry]:
+        """Return the entries behind ``before`` and in front of ``end``, as far as they are here."""
+        log = member.driver.core._member.log
+        first = LogIndex(max(before + 1, log.first_index()))
+        found: list[Entry] = []
+        while first < end:
+            found += log.entries(first, end, 1 << 30)
+            first = LogIndex(found[-1].index + 1)
+        return found
