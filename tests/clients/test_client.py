@@ -156,6 +156,15 @@ def test_other_calls_pass_through(cluster, client):
     ]
 
 
+def test_a_client_may_be_closed_while_its_changes_are_read(cluster, caplog):
+    with Client(cluster.target) as client:
+        changes = client.changes(from_start=True)
+        assert next(changes).seq == 0
+    assert [record.getMessage() for record in caplog.records] == []
+    with pytest.raises(errors.ClientClosed):
+        next(changes)
+
+
 def test_a_closed_client_refuses_calls(cluster):
     client = Client(cluster.target)
     client.tube("emails").put("a")

@@ -66,6 +66,19 @@ async def read_partition(
         await asyncio.sleep(pause)
 
 
+class _Readers:
+    """The tasks that read the partitions; they end with the client, if not before."""
+
+    def __init__(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        self._tasks = tasks
+
+    async def close(self) -> None:
+        """End them."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
 async def tail(
     connection: Connection,
     *,
@@ -104,9 +117,10 @@ async def tail(
         except Exception as error:  # noqa: BLE001 - raised again where the events are read
             await waiting.put(error)
 
-    readers = [asyncio.create_task(read(partition)) for partition in feed.partitions]
+    readers = _Readers([asyncio.create_task(read(partition)) for partition in feed.partitions])
+    connection.remember(readers)
     try:
-        open_readers = len(readers)
+        open_readers = len(feed.partitions)
         while open_readers:
             piece = await waiting.get()
             if isinstance(piece, BaseException):
@@ -117,6 +131,5 @@ async def tail(
             for event in piece.events:
                 yield event
     finally:
-        for reader in readers:
-            reader.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
+        connection.forget(readers)
+        await readers.close()
