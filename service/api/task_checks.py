@@ -78,28 +78,30 @@ def _check_headers(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> Non
     wrong.size(path, total, limits.HEADERS_BYTES_MAX)
 
 
-def _check_sources(wrong: Violations, sources: Sequence[task_service_pb2.TakeSource]) -> None:
-    wrong.some("sources", sources, limits.TAKE_SOURCES_MAX)
+def _check_sources(
+    wrong: Violations, path: str, sources: Sequence[task_service_pb2.TakeSource]
+) -> None:
+    wrong.some(path, sources, limits.TAKE_SOURCES_MAX)
     for place, source in enumerate(sources):
-        wrong.pattern(f"sources[{place}].tube", source.tube)
-        wrong.in_range(f"sources[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX)
+        wrong.pattern(f"{path}[{place}].tube", source.tube)
+        wrong.in_range(f"{path}[{place}].weight", source.weight, 0, limits.SOURCE_WEIGHT_MAX)
     if len({source.weight > 0 for source in sources}) > 1:
-        wrong.add("sources", "either all of them have a weight or none")
+        wrong.add(path, "either all of them have a weight or none")
 
 
-def _check_types(wrong: Violations, types: Sequence[str]) -> None:
+def _check_types(wrong: Violations, path: str, types: Sequence[str]) -> None:
     if len(types) > limits.TAKE_TYPES_MAX:
-        wrong.add("types", f"{len(types)} items, more than {limits.TAKE_TYPES_MAX}")
+        wrong.add(path, f"{len(types)} items, more than {limits.TAKE_TYPES_MAX}")
     for place, name in enumerate(types):
-        wrong.text(f"types[{place}]", name, limits.TYPE_BYTES_MAX)
+        wrong.text(f"{path}[{place}]", name, limits.TYPE_BYTES_MAX)
 
 
 def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
     """Refuse a take that breaks a limit."""
     wrong = Violations()
     wrong.request_id(request.request_id)
-    _check_sources(wrong, request.sources)
-    _check_types(wrong, request.types)
+    _check_sources(wrong, "sources", request.sources)
+    _check_types(wrong, "types", request.types)
     if request.session_id:
         wrong.session("session_id", request.session_id)
     wrong.in_range("tasks_max", request.tasks_max, 0, limits.TAKE_TASKS_MAX)
@@ -123,13 +125,13 @@ def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
 def check_open(opened: task_service_pb2.SubscribeRequest.Open) -> None:
     """Refuse a subscription that breaks a limit."""
     wrong = Violations()
-    _check_sources(wrong, opened.sources)
-    _check_types(wrong, opened.types)
+    _check_sources(wrong, "open.sources", opened.sources)
+    _check_types(wrong, "open.types", opened.types)
     if opened.session_id:
-        wrong.session("session_id", opened.session_id)
-    wrong.in_range("session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS)
-    wrong.text("session_name", opened.session_name, limits.NAME_BYTES_MAX)
-    wrong.not_negative("ttr_ms", opened.ttr_ms)
+        wrong.session("open.session_id", opened.session_id)
+    wrong.in_range("open.session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS)
+    wrong.text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
+    wrong.not_negative("open.ttr_ms", opened.ttr_ms)
     wrong.raise_any()
 
 

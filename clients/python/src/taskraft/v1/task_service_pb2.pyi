@@ -677,11 +677,11 @@ class SubscribeRequest(_message.Message):
         a new one, told in the answer.
         """
         session_ttr_ms: _builtins.int
-        """For a new session: how long its leases outlive the stream. 0: they are released at once. Absent:
-        as the settings of the cluster say.
+        """For a new session: how long its leases outlive the stream, up to 86 400 000. 0: they are released at
+        once. Absent: as the settings of the cluster say.
         """
         session_name: _builtins.str
-        """For a new session: a name for people."""
+        """For a new session: a name for people. At most 128 bytes."""
         priority_bound: _builtins.int
         """Only tasks at least as urgent as this."""
         ttr_ms: _builtins.int
