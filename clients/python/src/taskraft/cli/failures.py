@@ -46,10 +46,12 @@ def tell(error: Exception) -> int | None:
         _hint(first)
         return exit_code(first)
     if isinstance(error, errors.TaskraftError):
-        click.echo(f"error: {error.reason}: {error}", err=True)
-        if isinstance(error, errors.InvalidField):
-            for violation in error.violations:
-                click.echo(f"       {violation.field}: {violation.description}", err=True)
+        violations = error.violations if isinstance(error, errors.InvalidField) else ()
+        if not violations:
+            click.echo(f"error: {error.reason}: {error}", err=True)
+        for violation in violations:
+            line = f"{error.reason}: {violation.field}: {violation.description}"
+            click.echo(f"error: {line}", err=True)
         _hint(error)
         return exit_code(error)
     if isinstance(error, ValueError | RuntimeError):

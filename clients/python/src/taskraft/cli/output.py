@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -94,3 +95,10 @@ def show_duration(duration_ms: int) -> str:
             rest = seconds % size // smaller
             return f"{seconds // size}{unit}" + (f"{rest}{smaller_unit}" if rest else "")
     return f"{seconds}s"
+
+
+def show_instant(at_ms: int) -> str:
+    """Return an instant for people, in UTC; a dash for none."""
+    if not at_ms:
+        return "-"
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -32,6 +32,15 @@ TEXT = "text/plain; charset=utf-8"
 @click.option("--ttl", type=DURATION, help="Remove it when it is not finished in this time.")
 @click.option("--ttr", type=DURATION, help="Time to run of each attempt.")
 @click.option("--key", multiple=True, help="Unique key; several make one of several parts.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(("fail", "return_existing", "restart_if_finished", "replace_if_waiting")),
+    help="What to do when the key is in use; fail by default.",
+)
+@click.option("--type", help="Kind of work.")
+@click.option("--subqueue", help="Sub-queue, in utube and utubettl.")
+@click.option("--group", help="Hold it until this group is started.")
+@click.option("--position", type=click.Choice(("front", "back")), help="Of all ready tasks.")
 @click.option("--header", multiple=True, metavar="NAME=VALUE", help="Carried beside the payload.")
 @output_option
 @cluster_options
@@ -59,7 +68,7 @@ def put(
     options["content_type"] = _content_type(content)
     with connect(target, timeout) as client:
         task_id = client.tube(tube).put(content, **options)
-    _show(tube, [task_id], output, is_delayed=bool(options.get("delay")))
+    _show(tube, [task_id], output, options)
 
 
 def _options(header: tuple[str, ...], given: dict[str, object]) -> PutOptions:
@@ -101,7 +110,7 @@ def _put_lines(
 ) -> None:
     with connect(target, timeout) as client:
         task_ids = client.tube(tube).put_many(_lines(), **options)
-    _show(tube, task_ids, output, is_delayed=bool(options.get("delay")))
+    _show(tube, task_ids, output, options)
 
 
 def _lines() -> Iterator[bytes]:
@@ -117,16 +126,19 @@ def _lines() -> Iterator[bytes]:
         yield trimmed
 
 
-def _show(tube: str, task_ids: list[int], output: str, *, is_delayed: bool) -> None:
+def _show(tube: str, task_ids: list[int], output: str, options: PutOptions) -> None:
     from taskraft.cli.output import write  # noqa: PLC0415
     from taskraft.v1 import task_pb2  # noqa: PLC0415
 
-    state = task_pb2.Task.DELAYED if is_delayed else task_pb2.Task.READY
+    state = task_pb2.Task.DELAYED if options.get("delay") else task_pb2.Task.READY
+    if "group" in options or "on_conflict" in options:
+        state = task_pb2.Task.STATE_UNSPECIFIED  # the server alone knows
     tasks = [task_pb2.Task(tube=tube, id=task_id, state=state) for task_id in task_ids]
     if write(tasks, output):
         return
     if len(tasks) > 10:
         click.echo(f"{tube}/{task_ids[0]} to {tube}/{task_ids[-1]}: {len(tasks)} tasks")
         return
+    shown = f"  {task_pb2.Task.State.Name(state)}" if state else ""
     for task in tasks:
-        click.echo(f"{tube}/{task.id}  {task_pb2.Task.State.Name(state)}")
+        click.echo(f"{tube}/{task.id}{shown}")

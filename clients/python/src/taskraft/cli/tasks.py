@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from taskraft import Task
+    from taskraft._choosing import Chosen
 
 PAYLOAD_CHARACTERS_MAX = 60
 
@@ -75,7 +76,7 @@ def peek(
 
 @click.group(epilog=examples("taskraft task list emails"))
 def task() -> None:
-    """List tasks."""
+    """List tasks, wait for them, restart and cancel them."""
 
 
 @task.command(
@@ -101,6 +102,105 @@ def list_tasks(
     with connect(target, timeout) as client:
         tasks = list(islice(client.tube(tube).list(where, order_by=order_by), limit))
     _show(tasks, output)
+
+
+@task.command(epilog=examples("taskraft task wait sums 17 18 --wait 1m -o jsonl"))
+@click.argument("tube")
+@click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.option("--wait", type=DURATION, default="10s", show_default=True, help="How long.")
+@output_option
+@cluster_options
+@click.pass_context
+def wait(
+    ctx: click.Context,
+    *,
+    tube: str,
+    ids: tuple[int, ...],
+    wait: float,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Wait until tasks of TUBE have ended or are buried; the exit code is 6 if not in time."""
+    from taskraft.cli import failures  # noqa: PLC0415
+    from taskraft.cli.output import show_payload, write, write_table  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        ended = client.tube(tube).wait(ids, wait=wait)
+    if not write([each.message for each in ended], output):
+        write_table(
+            ("ID", "OUTCOME", "ATTEMPT", "RESULT"),
+            (
+                (
+                    str(each),
+                    each.outcome,
+                    each.attempt,
+                    show_payload(each.result, PAYLOAD_CHARACTERS_MAX),
+                )
+                for each in ended
+            ),
+        )
+    if any(each.outcome == "TIMEOUT" for each in ended):
+        ctx.exit(failures.TIMEOUT)
+
+
+@task.command(epilog=examples("taskraft task restart emails --where 'state = BURIED'"))
+@click.argument("tube")
+@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@click.option("--where", default="", help="A filter instead of ids.")
+@click.option("--delay", type=DURATION, default="0s", help="Hide them for so long first.")
+@output_option
+@cluster_options
+def restart(
+    *,
+    tube: str,
+    ids: tuple[int, ...],
+    where: str,
+    delay: float,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Begin delayed, buried and finished tasks of TUBE anew, from their first attempt."""
+    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        count = client.tube(tube).restart(_chosen(ids, where), delay=delay)
+    _count(task_service_pb2.RestartTasksResponse(count=count), "restarted", output)
+
+
+@task.command(epilog=examples("taskraft task cancel emails 17 18"))
+@click.argument("tube")
+@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@click.option("--where", default="", help="A filter instead of ids.")
+@output_option
+@cluster_options
+def cancel(
+    *,
+    tube: str,
+    ids: tuple[int, ...],
+    where: str,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Ask the holders of tasks of TUBE to stop, and remove those that nobody holds."""
+    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        asked, removed = client.tube(tube).cancel(_chosen(ids, where))
+    if not write([task_service_pb2.CancelTasksResponse(asked=asked, removed=removed)], output):
+        click.echo(f"{asked} holders asked, {removed} removed")
+
+
+def _chosen(ids: tuple[int, ...], where: str) -> Chosen:
+    """Return what the arguments choose: ids or a filter, and not both."""
+    from taskraft import Where  # noqa: PLC0415
+
+    if bool(ids) is bool(where):
+        raise click.UsageError("Name ids, or a filter with --where.")
+    return Where(where) if where else ids
 
 
 def _show(tasks: Sequence[Task], output: str) -> None:
@@ -136,6 +236,10 @@ def _count(response: CountedResponse, done: str, output: str) -> None:
 
 
 if TYPE_CHECKING:
-    from taskraft.v1.task_service_pb2 import DeleteTasksResponse, KickTasksResponse
+    from taskraft.v1.task_service_pb2 import (
+        DeleteTasksResponse,
+        KickTasksResponse,
+        RestartTasksResponse,
+    )
 
-    CountedResponse = KickTasksResponse | DeleteTasksResponse
+    CountedResponse = KickTasksResponse | DeleteTasksResponse | RestartTasksResponse

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.tube_settings import settings_of, settings_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft import Retry, TubeSettings
+    from taskraft import Client
     from taskraft._tubes import Kind
     from taskraft.v1 import tube_service_pb2
 
@@ -21,7 +22,7 @@ KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
 
 @click.group(epilog=examples("taskraft tube create emails --ttr 60s"))
 def tube() -> None:
-    """Create, list and drop tubes."""
+    """Create, change, list, empty and drop tubes."""
 
 
 @tube.command(
@@ -29,25 +30,8 @@ def tube() -> None:
 )
 @click.argument("name")
 @click.option("--kind", type=click.Choice(KINDS), default="fifottl", show_default=True)
-@click.option("--priority", type=int, help="Priority of tasks that name none.")
-@click.option("--delay", type=DURATION, help="Delay of tasks that name none.")
-@click.option("--ttl", type=DURATION, help="Time to live of tasks that name none.")
-@click.option("--ttr", type=DURATION, help="Time to run of tasks that name none.")
-@click.option("--capacity-tasks", type=click.IntRange(1), help="At most so many tasks.")
-@click.option("--capacity-bytes", type=click.IntRange(1), help="At most so many bytes of payload.")
-@click.option("--concurrency", type=click.IntRange(1), help="At most so many taken at once.")
-@click.option("--rate-per-second", type=click.IntRange(1), help="At most so many takes a second.")
-@click.option("--rate-burst", type=click.IntRange(1), help="So many takes at once after a pause.")
-@click.option("--attempts-max", type=click.IntRange(1), help="A task is taken so often at most.")
-@click.option("--backoff", type=DURATION, help="Delay before the second attempt; then it doubles.")
-@click.option(
-    "--exhausted",
-    type=click.Choice(("bury", "dead_letter", "remove")),
-    help="What becomes of a task whose attempts are used up.",
-)
-@click.option("--on-ack", type=click.Choice(("remove", "keep", "retain")))
-@click.option("--retain", type=DURATION, help="How long finished tasks are kept.")
-@click.option("--dead-letter-tube", help="Where exhausted and rejected tasks go.")
+@click.option("--profile", default="", help="tarantool, xqueue, t15 or rsqueue.")
+@settings_options
 @click.option("--if-not-exists", is_flag=True, help="Be content with an existing tube.")
 @output_option
 @cluster_options
@@ -56,30 +40,70 @@ def create(
     name: str,
     kind: Kind,
     if_not_exists: bool,
+    profile: str,
     output: str,
     target: str | None,
     timeout: float,
     **given: object,
 ) -> None:
     """Create the tube NAME."""
-    settings: TubeSettings = {}
-    retry = {name: given.pop(name) for name in ("attempts_max", "backoff", "exhausted")}
-    if any(value is not None for value in retry.values()):
-        settings["retry"] = _retry(**retry)
-    for option, value in given.items():
-        if value is not None:
-            settings[option] = value  # type: ignore[literal-required]  # the options are named alike
     with connect(target, timeout) as client:
-        created = client.create_tube(name, kind, if_not_exists=if_not_exists, **settings)
+        created = client.create_tube(
+            name, kind, if_not_exists=if_not_exists, profile=profile, **settings_of(given)
+        )
     _show([created], output)
 
 
-def _retry(**given: object) -> Retry:
-    """Return the retry policy that the options describe."""
-    from taskraft import Retry  # noqa: PLC0415
+@tube.command(
+    epilog=examples(
+        "taskraft tube update emails --ttr 2m --pause-takes",
+        "taskraft tube update emails --resume-takes --reset ttr",
+    )
+)
+@click.argument("name")
+@settings_options
+@click.option("--pause-puts/--resume-puts", "put_paused", default=None, help="Refuse puts.")
+@click.option("--pause-takes/--resume-takes", "take_paused", default=None, help="Find nothing.")
+@click.option("--reset", multiple=True, metavar="OPTION", help="Give an option its default back.")
+@output_option
+@cluster_options
+def update(
+    *,
+    name: str,
+    reset: tuple[str, ...],
+    output: str,
+    target: str | None,
+    timeout: float,
+    **given: object,
+) -> None:
+    """Change options of the tube NAME while it is in use, all or none."""
+    named = [option.replace("-", "_") for option in reset]
+    settings = settings_of(given)
+    if not settings and not named:
+        raise click.UsageError("Name an option to change.")
+    with connect(target, timeout) as client:
+        try:
+            changed = client.update_tube(name, reset=named, **settings)
+        except TypeError as error:
+            raise click.BadParameter(str(error), param_hint="--reset") from error
+    _show([changed], output)
 
-    named = {name: value for name, value in given.items() if value is not None}
-    return Retry(**named)  # type: ignore[arg-type]  # the options are named alike
+
+@tube.command(epilog=examples("taskraft tube truncate emails --yes"))
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+@cluster_options
+def truncate(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
+    """Remove all tasks of the tube NAME."""
+    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.v1 import tube_service_pb2  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        _confirm(client, "Remove all tasks of", name, yes=yes)
+        removed = client.truncate_tube(name)
+    if not write([tube_service_pb2.TruncateTubeResponse(tasks=removed)], output):
+        click.echo(f"{name}  {removed} tasks removed")
 
 
 @tube.command("list", epilog=examples("taskraft tube list 'mail*' -o jsonl"))
@@ -113,14 +137,20 @@ def drop(
     from taskraft.v1 import tube_service_pb2  # noqa: PLC0415
 
     with connect(target, timeout) as client:
-        if not yes:
-            if not sys.stdin.isatty():
-                raise click.UsageError("The input is no terminal: say --yes.")
-            tasks = client.tube(name).stats().tasks.total
-            click.confirm(f"Drop {name} with {tasks} tasks?", abort=True, err=True)
+        _confirm(client, "Drop", name, yes=yes)
         dropped = client.drop_tube(name, force=force)
     if not write([tube_service_pb2.DropTubeResponse(tasks=dropped)], output):
         click.echo(f"{name}  dropped with {dropped} tasks")
+
+
+def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
+    """Ask before tasks are lost, unless the user has said yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("The input is no terminal: say --yes.")
+    tasks = client.tube(name).stats().tasks.total
+    click.confirm(f"{what} {name} with {tasks} tasks?", abort=True, err=True)
 
 
 @click.command(epilog=examples("taskraft stats emails"))
@@ -140,12 +170,24 @@ def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: f
     if write(list(answer.tubes), output):
         return
     write_table(
-        ("TUBE", "READY", "DELAYED", "TAKEN", "BURIED", "DONE", "TOTAL", "OLDEST", "WAITING"),
+        (
+            "TUBE",
+            "READY",
+            "DELAYED",
+            "HELD",
+            "TAKEN",
+            "BURIED",
+            "DONE",
+            "TOTAL",
+            "OLDEST",
+            "WAITING",
+        ),
         (
             (
                 each.tube,
                 each.tasks.ready,
                 each.tasks.delayed,
+                each.tasks.held,
                 each.tasks.taken,
                 each.tasks.buried,
                 each.tasks.done + each.tasks.zombie,

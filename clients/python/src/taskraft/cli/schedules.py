@@ -1,0 +1,153 @@
+"""``taskraft schedule``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft.v1 import schedule_service_pb2
+
+
+@click.group(epilog=examples("taskraft schedule list"))
+def schedule() -> None:
+    """Create, list, pause and remove schedules."""
+
+
+@schedule.command(
+    epilog=examples(
+        "taskraft schedule create nightly '30 2 * * *' reports all --time-zone Europe/Vienna"
+    )
+)
+@click.argument("name")
+@click.argument("cron")
+@click.argument("tube")
+@click.argument("payload")
+@click.option("--time-zone", default="", help='For example "Europe/Vienna"; UTC by default.')
+@click.option("--jitter", type=DURATION, default="0s", help="Put up to this much later.")
+@click.option(
+    "--catch-up",
+    type=click.Choice(("skip", "one", "all")),
+    default="skip",
+    show_default=True,
+    help="What happens to missed times.",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(("allow", "skip", "cancel_before")),
+    default="allow",
+    show_default=True,
+    help="What happens while the task before has not ended.",
+)
+@output_option
+@cluster_options
+def create(  # noqa: PLR0913 - one argument for each option
+    *,
+    name: str,
+    cron: str,
+    tube: str,
+    payload: str,
+    time_zone: str,
+    jitter: float,
+    catch_up: Literal["skip", "one", "all"],
+    overlap: Literal["allow", "skip", "cancel_before"],
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Put PAYLOAD into TUBE at the times of CRON: minute, hour, day, month, day of week."""
+    with connect(target, timeout) as client:
+        made = client.schedules.create(
+            name,
+            cron,
+            client.tube(tube).task(payload),
+            time_zone=time_zone,
+            jitter=jitter,
+            catch_up=catch_up,
+            overlap=overlap,
+        )
+    _show([made], output)
+
+
+@schedule.command("list", epilog=examples("taskraft schedule list -o jsonl"))
+@output_option
+@cluster_options
+def list_schedules(*, output: str, target: str | None, timeout: float) -> None:
+    """List schedules with their next times."""
+    with connect(target, timeout) as client:
+        found = client.schedules.list()
+    _show(found, output)
+
+
+@schedule.command(epilog=examples("taskraft schedule pause nightly"))
+@click.argument("name")
+@output_option
+@cluster_options
+def pause(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Let the schedule NAME put nothing for the time being."""
+    _show([_set_paused(name, target, timeout, is_paused=True)], output)
+
+
+@schedule.command(epilog=examples("taskraft schedule resume nightly"))
+@click.argument("name")
+@output_option
+@cluster_options
+def resume(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Let the schedule NAME go on."""
+    _show([_set_paused(name, target, timeout, is_paused=False)], output)
+
+
+@schedule.command(epilog=examples("taskraft schedule delete nightly"))
+@click.argument("name")
+@output_option
+@cluster_options
+def delete(*, name: str, output: str, target: str | None, timeout: float) -> None:
+    """Remove the schedule NAME; the tasks that it has put stay."""
+    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.v1 import schedule_service_pb2  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        client.schedules.delete(name)
+    if not write([schedule_service_pb2.DeleteScheduleResponse()], output):
+        click.echo(f"{name}  deleted")
+
+
+def _set_paused(
+    name: str, target: str | None, timeout: float, *, is_paused: bool
+) -> schedule_service_pb2.Schedule:
+    from taskraft import errors  # noqa: PLC0415
+
+    with connect(target, timeout) as client:
+        for found in client.schedules.list():
+            if found.name == name:
+                found.paused = is_paused
+                return client.schedules.update(found)
+    raise errors.ScheduleNotFound(f'no schedule has the name "{name}"')
+
+
+def _show(schedules: Sequence[schedule_service_pb2.Schedule], output: str) -> None:
+    from taskraft.cli.output import show_instant, write, write_table  # noqa: PLC0415
+
+    if write(schedules, output):
+        return
+    write_table(
+        ("NAME", "CRON", "ZONE", "TUBE", "NEXT", "LAST", "LEFT OUT", "ERROR"),
+        (
+            (
+                each.name,
+                each.cron,
+                each.time_zone or "UTC",
+                each.tube,
+                "paused" if each.paused else show_instant(each.next_ms),
+                show_instant(each.last_ms),
+                each.left_out,
+                each.last_error.message,
+            )
+            for each in schedules
+        ),
+    )

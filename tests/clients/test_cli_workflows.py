@@ -1,0 +1,108 @@
+"""The commands for operators, against a real node."""
+
+import json
+import shlex
+import uuid
+
+import pytest
+from click.testing import CliRunner
+
+from taskraft import Client
+from taskraft.cli import main
+from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module", name="node")
+def running_node(tmp_path_factory):
+    with LocalCluster(1, tmp_path_factory.mktemp("single")) as one:
+        yield one
+
+
+@pytest.fixture
+def client(node):
+    with Client(node.target) as one:
+        yield one
+
+
+@pytest.fixture
+def run(node, monkeypatch):
+    monkeypatch.setenv("TASKRAFT_TARGET", node.target)
+
+    def invoke(line, exit_code=0, **options):
+        result = CliRunner().invoke(main, shlex.split(line), **options)
+        assert result.exit_code == exit_code, result.output
+        return result.output
+
+    return invoke
+
+
+@pytest.fixture
+def tube(client):
+    name = f"tube-{uuid.uuid4()}"
+    client.create_tube(name)
+    return client.tube(name)
+
+
+def test_a_tube_is_changed_paused_and_emptied(run, tube):
+    (shown,) = json.loads(run(f"tube update {tube.name} --ttr 2m --pause-takes -o json"))
+    assert (shown["options"]["ttr_ms"], shown["options"]["take_paused"]) == ("120000", True)
+    run(f"put {tube.name} x --type mail --position front")
+    run(f"take {tube.name} --wait 0s --ack", exit_code=6)
+    (shown,) = json.loads(run(f"tube update {tube.name} --resume-takes --reset ttr -o json"))
+    assert "ttr_ms" not in shown["options"]
+    assert "Name an option" in run(f"tube update {tube.name}", exit_code=2)
+    assert "no option colour" in run(f"tube update {tube.name} --reset colour", exit_code=2)
+    assert "say --yes" in run(f"tube truncate {tube.name}", exit_code=2)
+    assert "1 tasks removed" in run(f"tube truncate {tube.name} --yes")
+
+
+def test_tasks_are_waited_for_restarted_and_cancelled(run, client, tube):
+    first, second = tube.put_many(["a", "b"])
+    assert "TIMEOUT" in run(f"task wait {tube.name} {first} --wait 0s", exit_code=6)
+    task = tube.take(wait=0)
+    tube.bury(second)
+    (ended,) = json.loads(run(f"task wait {tube.name} {second} -o json"))
+    assert ended["outcome"] == "BURIED_OUT"
+    assert "1 restarted" in run(f"task restart {tube.name} --where 'state = BURIED'")
+    output = run(f"task cancel {tube.name} {first} {second}")
+    assert "1 holders asked, 1 removed" in output
+    task.touch()
+    assert task.is_cancel_requested
+    assert "Name ids, or a filter" in run(f"task cancel {tube.name}", exit_code=2)
+
+
+def test_a_put_with_a_key_says_what_a_conflict_does(run, tube):
+    assert f"{tube.name}/1" in run(f"put {tube.name} x --key k")
+    run(f"put {tube.name} x --key k", exit_code=4)
+    assert f"{tube.name}/1" in run(f"put {tube.name} x --key k --on-conflict return_existing")
+
+
+def test_a_schedule_is_made_paused_resumed_and_removed(run, tube):
+    name = f"nightly-{uuid.uuid4()}"
+    output = run(f"schedule create {name} '30 2 * * *' {tube.name} all --time-zone Europe/Vienna")
+    assert "Europe/Vienna" in output
+    assert "paused" in run(f"schedule pause {name}")
+    assert name in run("schedule list")
+    assert "paused" not in run(f"schedule resume {name}")
+    assert "deleted" in run(f"schedule delete {name}")
+    assert "SCHEDULE_NOT_FOUND" in run(f"schedule pause {name}", exit_code=3)
+    output = run(f"schedule create {name} '0 61 * * *' {tube.name} all", exit_code=2)
+    assert "schedule.cron: hour '61' is not a pattern of 0 to 23" in output
+
+
+def test_a_group_is_shown_started_and_cancelled(run, client, tube):
+    name = f"group-{uuid.uuid4()}"
+    client.groups.create(name)
+    run(f"put {tube.name} x --group {name}")
+    assert "HELD" in run(f"group show {name}")
+    assert "1" in run(f"stats {tube.name}")
+    assert "STARTED" in run(f"group start {name}")
+    assert "CANCELLED" in run(f"group cancel {name} --revoke")
+    assert "GROUP_NOT_FOUND" in run("group show nobody", exit_code=3)
+
+
+def test_each_violation_is_one_line(run):
+    output = run("put 'a b' x --ttl 5s", exit_code=2)
+    assert output.count("not 1 to 128 characters") == 1
