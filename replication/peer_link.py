@@ -26,7 +26,7 @@ BACK_OFF_MIN_MS: Final = 50
 BACK_OFF_MAX_MS: Final = 1000
 """Longest pause between attempts; a peer that comes back ends the pause by calling us."""
 
-DELAY_MS: Final = 10
+DELAY_MS: Final = 20
 """How long a message that nobody waits for may wait for others to travel with."""
 
 _log = logging.getLogger(__name__)
