@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from service import wire
-from service.forms import COMMANDS, Form, bodies, plain_payload_bytes
+from service.forms import COMMANDS, Form, specs_of
 from service.queue import commands as core
 from service.queue.values import value
 from taskraft.log.v1 import log_pb2
@@ -72,7 +72,7 @@ def request_hash(request: Message, raw: bytes) -> int:
 def _has_maps(request: Message, raw: bytes) -> bool:
     """Tell whether a request may hold a map."""
     if isinstance(request, task_service_pb2.PutTasksRequest):
-        return any(plain_payload_bytes(body) is None for body in bodies(raw))
+        return not specs_of(raw).are_plain
     if isinstance(request, task_service_pb2.SettleTasksRequest):
         return any(
             one.release.HasField("update") or one.bury.HasField("update")

@@ -32,6 +32,11 @@ def varint(number: int) -> bytes:
         return bytes((number,))
     if number < 0x4000:
         return bytes((number & 127 | 128, number >> 7))
+    if number < 0x20_0000:
+        return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14))
+    if number < 0x1000_0000:
+        third = number >> 14 & 127 | 128
+        return bytes((number & 127 | 128, number >> 7 & 127 | 128, third, number >> 21))
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -93,8 +98,8 @@ def fields(raw: bytes) -> Iterator[tuple[int, int, bytes | int]]:
 def elements(raw: bytes, field: int) -> list[bytes]:
     """Return the elements of a repeated message field of ``raw``, as they came, in order.
 
-    One pass with the common case inlined: 0.2 us per element, a fifth of parsing and writing it
-    again (bench/codec.py).
+    Elements of one length mostly follow each other, so the beginning of one is looked for first
+    where the next would begin (bench/codec.py).
 
     Raises:
         Malformed: ``raw`` is not a message.
@@ -103,16 +108,18 @@ def elements(raw: bytes, field: int) -> list[bytes]:
     wanted = field << 3 | LENGTH
     at, end = 0, len(raw)
     while at < end:
-        key = raw[at]
-        size = raw[at + 1] if at + 1 < end else 128
-        if key == wanted and size < 128:
-            at += 2
-        else:
-            key, at = read_varint(raw, at)
-            size, at = _size(raw, at, key & 7)
-        if key == wanted:
-            found.append(raw[at : at + size])
-        at += size
+        begin = at
+        key, at = read_varint(raw, at)
+        size, at = _size(raw, at, key & 7)
+        if key != wanted:
+            at += size
+            continue
+        head, head_bytes = raw[begin:at], at - begin
+        at = begin
+        while raw.startswith(head, at):
+            start = at + head_bytes
+            at = start + size
+            found.append(raw[start:at])
     if at != end:
         raise Malformed("a field is cut off")
     return found

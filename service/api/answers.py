@@ -105,16 +105,19 @@ def encode_tasks(
     varint = wire.varint
     encoded: list[bytes] = []
     alike: object = None
-    rest = b""
+    rest = spec_head = b""
+    spec_bytes = -1
     for view in views:
         traits = _alike(view)
         if traits != alike:
             alike, rest = traits, _rest_of(view, secret=secret)
         body = without_payload(view.body) if payload_omit else view.body
-        content = b"".join(
-            (_ID, varint(view.id), _TOKEN, varint(view.token), rest, _SPEC, varint(len(body)), body)
-        )
-        encoded.append(b"".join((key, varint(len(content)), content)))
+        if len(body) != spec_bytes:
+            spec_bytes = len(body)
+            spec_head = _SPEC + varint(spec_bytes)
+        # Joined once: the payload is copied once.
+        head = b"".join((_ID, varint(view.id), _TOKEN, varint(view.token), rest, spec_head))
+        encoded.append(b"".join((key, varint(len(head) + spec_bytes), head, body)))
     return encoded
 
 

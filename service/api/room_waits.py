@@ -9,7 +9,7 @@ from typing import Protocol
 from service.api.endpoint import Call
 from service.api.status import Refused
 from service.api.waiting import wait_seconds
-from service.forms import bodies, payload_bytes
+from service.forms import payload_bytes, specs_of
 from service.leader.proposal import Outcome
 from service.leader.rooms import Rooms
 from taskraft.v1 import error_pb2
@@ -36,7 +36,7 @@ async def put_when_room(rooms: Rooms, call: Call[pb.PutTasksRequest], propose: P
         outcome = await _try(call, propose)
         if outcome is not None:
             return outcome
-    size = sum(payload_bytes(body) for body in bodies(call.raw))
+    size = sum(payload_bytes(body) for body in specs_of(call.raw).bodies)
     with rooms.line_up(request.tube, len(request.tasks), size) as place:
         while await place.wait(until):
             outcome = await _try(call, propose)

@@ -11,7 +11,7 @@ from service import limits
 from service.api.settle_checks import POSITIONS
 from service.api.update_checks import check_retry
 from service.api.violations import Violations
-from service.forms import bodies, plain_payload_bytes
+from service.forms import specs_of
 from taskraft.v1 import task_pb2, task_service_pb2
 
 
@@ -22,15 +22,14 @@ def check_put(
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.tube("tube", request.tube)
-    specs = bodies(raw)
-    wrong.some("tasks", specs, limits.PUT_TASKS_MAX)
+    plain_bytes = specs_of(raw).plain_bytes
+    wrong.some("tasks", plain_bytes, limits.PUT_TASKS_MAX)
     wrong.not_negative("room_wait_ms", request.room_wait_ms)
     wrong.not_negative("outcome_wait_ms", request.outcome_wait_ms)
-    if request.outcome_wait_ms > 0 and len(specs) > limits.SELECTOR_IDS_MAX:
-        text = f"{len(specs)} items to wait for, more than {limits.SELECTOR_IDS_MAX}"
+    if request.outcome_wait_ms > 0 and len(plain_bytes) > limits.SELECTOR_IDS_MAX:
+        text = f"{len(plain_bytes)} items to wait for, more than {limits.SELECTOR_IDS_MAX}"
         wrong.add("tasks", text)
-    for item, body in enumerate(specs):
-        payload_bytes = plain_payload_bytes(body)
+    for item, payload_bytes in enumerate(plain_bytes):
         if payload_bytes is None:
             check_spec(wrong, f"tasks[{item}]", request.tasks[item], payload_bytes_max)
         elif payload_bytes > payload_bytes_max:

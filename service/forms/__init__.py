@@ -15,7 +15,7 @@ from service.forms.consumers import COMMIT_CURSOR
 from service.forms.form import Form
 from service.forms.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
 from service.forms.intervention import CANCEL, RESTART, SNATCH, SWITCH, UPDATE
-from service.forms.put import PUT, bodies, new_task, payload_bytes, plain_payload_bytes
+from service.forms.put import PUT, new_task, payload_bytes, specs_of
 from service.forms.schedules import (
     CREATE_SCHEDULE,
     DELETE_SCHEDULE,
@@ -119,9 +119,8 @@ __all__ = [
     "UPDATE_SCHEDULE",
     "UPDATE_TUBE",
     "Form",
-    "bodies",
     "new_task",
     "payload_bytes",
-    "plain_payload_bytes",
+    "specs_of",
     "tube_options",
 ]
