@@ -90,7 +90,7 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
 
 def next_deadline_ms(ledger: Ledger) -> int | None:
     """Return when the next entry is needed though no command comes; None: not at all."""
-    if ledger.removals or ledger.groups.sweeps:
+    if ledger.removals or ledger.surplus or ledger.groups.sweeps:
         return ledger.now_ms
     timer = ledger.timers.least()
     return timer[0] if timer is not None else None

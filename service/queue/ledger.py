@@ -82,6 +82,8 @@ class Ledger:
         self.tubes_by_number: dict[int, Tube] = {}
         self.removals: dict[int, tuple[Tube, int]] = {}
         """Content of truncated and dropped tubes that is to be cleared away, from an id on."""
+        self.surplus: dict[int, Tube] = {}
+        """Tubes with more buried tasks than they may have, by number; no part of the record."""
         self.sessions: dict[str, Session] = {}
         self.sessions_by_number: dict[int, Session] = {}
         self.leases: dict[int, Task] = {}
@@ -243,6 +245,7 @@ class Ledger:
         del self.tubes[tube.name]
         del self.tubes_by_number[tube.number]
         self.ended_tubes.append(tube)
+        self.surplus.pop(tube.number, None)
         self.note_definition(tube)
         if tube.timer is not None:
             self.timers.discard(tube.timer)

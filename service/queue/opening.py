@@ -15,6 +15,7 @@ from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.origin import BEGINNING, Origin
 from service.queue.sessions.session import read_session
 from service.queue.settings import read_settings
+from service.queue.tasks.endings import note_surplus
 from service.queue.tubes.tube import Tube, read_tube
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def open_ledger(
         ledger.equip(tube)
         ledger.tubes[tube.name] = tube
         ledger.tubes_by_number[tube.number] = tube
+        note_surplus(ledger, tube)
     for _, record in store.scan(SESSION, prefix_stop(SESSION)):
         session = read_session(record)
         session.written = timer_key(session.timer) if session.timer is not None else b""

@@ -105,6 +105,7 @@ from service.queue.sessions.operations import (
     startup,
 )
 from service.queue.settings import configure
+from service.queue.tasks.endings import remove_surplus
 from service.queue.tubes.changes import update_tube
 from service.queue.tubes.operations import clear_away, create_tube, drop_tube, truncate_tube
 
@@ -155,11 +156,15 @@ class Queue(Readers):
         ledger.index = index
         ledger.place = 0
         groups = ledger.groups
+        surplus_max = ledger.limits.removals_per_entry_max
         advance(ledger, now_ms)
+        surplus_max -= remove_surplus(ledger, surplus_max)
         settle_groups(ledger)
         results = []
         for command in commands:
             results.append(_answer(ledger, command))
+            if ledger.surplus:
+                surplus_max -= remove_surplus(ledger, surplus_max)
             if groups.complete:
                 settle_groups(ledger)
         if ledger.removals:

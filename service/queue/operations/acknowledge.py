@@ -23,7 +23,8 @@ from service.queue.instants import after, shown
 from service.queue.ledger import BY_TUBE
 from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
 from service.queue.tasks.endings import end
-from service.queue.tasks.updating import unsuitable_update, update_task
+from service.queue.tasks.updating import growth, unsuitable_update, update_task
+from service.queue.tubes.room import Room
 from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
@@ -88,8 +89,13 @@ def _retain_ms(tube: Tube, settlement: Ack) -> int:
     return tube.options.retain_ms if own is None else own
 
 
-def acknowledge(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal]) -> None:
-    """Finish tasks; ``item`` is the place of the first token in the request."""
+def acknowledge(
+    ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal], *, is_checked: bool
+) -> None:
+    """Finish tasks; ``item`` is the place of the first token in the request.
+
+    ``is_checked``: it is known already that nothing stands in the way.
+    """
     has_wishes = (
         settlement.keep is not Keep.AS_TUBE
         or settlement.retain_ms is not None
@@ -97,15 +103,21 @@ def acknowledge(ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRe
     )
     leases = ledger.leases
     tasks: list[Task] = []
+    room = Room()
     for place, token in enumerate(settlement.tokens, item):
         task = leases.get(token)
         if task is None:
             refused.append(ItemRefusal(place, stale(token)))
-        elif has_wishes and (refusal := unsuitable_ack(ledger, task, settlement)) is not None:
-            refused.append(ItemRefusal(place, refusal))
-        else:
-            del leases[token]
-            tasks.append(task)
+            continue
+        if has_wishes and not is_checked:
+            refusal = unsuitable_ack(ledger, task, settlement) or room.claim(
+                task.tube, growth(ledger, task, settlement.update)
+            )
+            if refusal is not None:
+                refused.append(ItemRefusal(place, refusal))
+                continue
+        del leases[token]
+        tasks.append(task)
     for tube, run in groupby(tasks, BY_TUBE):
         finished = list(run)
         state = _state_after(tube, settlement)

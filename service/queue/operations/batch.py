@@ -18,11 +18,14 @@ from service.queue.commands import (
     ByFilter,
     Delete,
     Kick,
+    OnConflict,
     Put,
     Reason,
     Refusal,
+    Reject,
     Release,
     Settle,
+    Touch,
     UpdateTasks,
 )
 from service.queue.life_cycle import BURIED, DELAYED, READY
@@ -34,9 +37,11 @@ from service.queue.operations.selection import named
 from service.queue.operations.settle import first_refusal, settle_checked
 from service.queue.operations.update import update_refusal, update_tasks
 from service.queue.refusals import at_item, delay_unsuitable, wrong_state
+from service.queue.tasks.updating import growth
+from service.queue.tubes.room import Room
 
 if TYPE_CHECKING:
-    from service.queue.commands import BatchOperation, BatchOutcome, NewTask
+    from service.queue.commands import BatchOperation, BatchOutcome, NewTask, Settlement
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
@@ -49,7 +54,7 @@ def execute_batch(ledger: Ledger, command: Batch) -> BatchResult | Refusal:
         refusal = check.operation(operation)
         if refusal is not None:
             return _of_operation(place, refusal)
-    refusal = check.room()
+    refusal = check.room.refusal()
     if refusal is not None:
         return refusal
     return BatchResult([_do(ledger, operation) for operation in command.operations])
@@ -74,13 +79,13 @@ def _do(ledger: Ledger, operation: BatchOperation) -> BatchOutcome:
         case Settle():
             return settle_checked(ledger, operation)
         case Kick():
-            result = kick(ledger, operation)
+            result = kick(ledger, operation, is_owed=True)
         case Bury():
             result = bury(ledger, operation)
         case Delete():
             result = delete(ledger, operation)
         case UpdateTasks():
-            result = update_tasks(ledger, operation)
+            result = update_tasks(ledger, operation, is_owed=True)
         case _:
             assert_never(operation)
     assert not isinstance(result, Refusal), f"a checked operation was refused: {result}"
@@ -93,8 +98,7 @@ class _Check:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._named: set[tuple[int, int]] = set()
-        self._coming: dict[str, list[int]] = {}
-        """By tube: tasks and bytes that come, less those that leave."""
+        self.room = Room()
         self._keys: set[tuple[int, tuple[str, ...]]] = set()
         self._freed: set[tuple[int, tuple[str, ...]]] = set()
         """Unique keys that are put, and those that are free before they are; by tube."""
@@ -110,21 +114,6 @@ class _Check:
                 return self._chosen(operation)
             case _:
                 assert_never(operation)
-
-    def room(self) -> Refusal | None:
-        """Return which tube has no room for all that comes, or None."""
-        for name, (tasks, payload_bytes) in self._coming.items():
-            tube = self._ledger.tubes[name]
-            if (tasks > 0 or payload_bytes > 0) and tube.has_capacity:
-                full = tube.full(tasks, payload_bytes)
-                if full is not None:
-                    return full
-        return None
-
-    def _comes(self, tube: str, task_bytes: int, sign: int = 1) -> None:
-        coming = self._coming.setdefault(tube, [0, 0])
-        coming[0] += sign
-        coming[1] += sign * task_bytes
 
     def _name(self, task: Task) -> Refusal | None:
         """Note that an operation is about a task; refuse the second one."""
@@ -166,12 +155,14 @@ class _Check:
             existing = existing_task(self._ledger, tube, task, {})
             if isinstance(existing, Refusal):
                 return existing
-            if existing is not None:
-                there = self._ledger.find(tube, existing)
-                return self._name(there) if there is not None else None
+            there = self._ledger.find(tube, existing) if existing is not None else None
+            if there is not None:
+                if task.on_conflict is OnConflict.REPLACE_IF_WAITING:
+                    self.room.comes(tube, 0, task.payload_bytes - there.payload_bytes)
+                return self._name(there)
         self._freed.discard(key)
         self._keys.add(key)
-        self._comes(tube.name, task.payload_bytes)
+        self.room.comes(tube, 1, task.payload_bytes)
         return None
 
     def _ends(self, task: Task) -> None:
@@ -180,7 +171,7 @@ class _Check:
             self._freed.add((task.tube.number, task.extras.unique_key))
 
     def _settle(self, command: Settle) -> Refusal | None:
-        refusal = first_refusal(self._ledger, command)
+        refusal = first_refusal(self._ledger, command, reckons_growth=False)
         if refusal is not None:
             return refusal
         for settlement in command.settlements:
@@ -189,14 +180,23 @@ class _Check:
                 refusal = self._name(task)
                 if refusal is not None:
                     return refusal
-                if isinstance(settlement, Ack):
-                    self._ends(task)
-                if isinstance(settlement, Ack) and leaves_on_ack(task.tube, settlement):
-                    self._comes(task.tube.name, task.payload_bytes, -1)
-                elif isinstance(settlement, Release) and settlement.move_to:
-                    self._comes(task.tube.name, task.payload_bytes, -1)
-                    self._comes(settlement.move_to, task.payload_bytes)
+                self._settle_one(task, settlement)
         return None
+
+    def _settle_one(self, task: Task, settlement: Settlement) -> None:
+        """Note what a settlement brings to tubes and takes from them."""
+        if isinstance(settlement, Ack):
+            self._ends(task)
+        update = None if isinstance(settlement, (Touch, Reject)) else settlement.update
+        more = growth(self._ledger, task, update)
+        if isinstance(settlement, Ack) and leaves_on_ack(task.tube, settlement):
+            self.room.comes(task.tube, -1, -task.payload_bytes)
+        elif isinstance(settlement, Release) and settlement.move_to:
+            target = self._ledger.tubes[settlement.move_to]
+            self.room.comes(task.tube, -1, -task.payload_bytes)
+            self.room.comes(target, 1, task.payload_bytes + more)
+        else:
+            self.room.comes(task.tube, 0, more)
 
     def _chosen(self, command: Kick | Bury | Delete | UpdateTasks) -> Refusal | None:
         tube = self._ledger.tube(command.tube)
@@ -227,14 +227,16 @@ class _Check:
             case Kick():
                 if task.state is not BURIED:
                     return wrong_state(task)
+                self.room.comes(tube, 0, growth(self._ledger, task, command.update))
                 return kick_update_refusal(self._ledger, task, command)
             case Bury():
                 return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
             case Delete():
                 self._ends(task)
-                self._comes(tube.name, task.payload_bytes, -1)
+                self.room.comes(tube, -1, -task.payload_bytes)
                 return None
             case UpdateTasks():
+                self.room.comes(tube, 0, growth(self._ledger, task, command.update))
                 return update_refusal(self._ledger, task, command.update)
             case _:
                 assert_never(command)

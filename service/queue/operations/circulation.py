@@ -21,7 +21,7 @@ from service.queue.operations.selection import change_each
 from service.queue.refusals import delay_unsuitable, wrong_state
 from service.queue.tasks.endings import bury as bury_task
 from service.queue.tasks.endings import end
-from service.queue.tasks.updating import unsuitable_update, update_task
+from service.queue.tasks.updating import no_room_to_grow, unsuitable_update, update_task
 from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
 
 
-def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
-    """Make buried tasks ready or delayed: the first so many by priority and id, or chosen ones."""
+def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
+    """Make buried tasks ready or delayed: the first so many by priority and id, or chosen ones.
+
+    What is owed (a batch has reckoned its room) is not held back by the capacity.
+    """
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
@@ -45,6 +48,8 @@ def kick(ledger: Ledger, command: Kick) -> CountResult | Refusal:
         if task.state is not BURIED:
             return wrong_state(task)
         refusal = kick_update_refusal(ledger, task, command)
+        if refusal is None and not is_owed:
+            refusal = no_room_to_grow(ledger, task, command.update)
         if refusal is not None:
             return refusal
         ledger.leave_order(task)
@@ -63,7 +68,10 @@ def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
         task = ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         assert task.state is BURIED
-        if (refusal := kick_update_refusal(ledger, task, command)) is not None:
+        refusal = kick_update_refusal(ledger, task, command) or no_room_to_grow(
+            ledger, task, command.update
+        )
+        if refusal is not None:
             return CountResult(count, [ItemRefusal(count, refusal)])
         tube.buried.pop_least()
         _kick(ledger, task, command)

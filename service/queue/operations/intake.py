@@ -53,12 +53,20 @@ def sort_out(ledger: Ledger, tube: Tube, tasks: Sequence[NewTask], *, is_limited
     payload_bytes = 0
     for place, task in enumerate(tasks):
         refusal = unsuitable(ledger, tube, task)
+        existing = None
         if refusal is None and task.unique_key:
             existing = existing_task(ledger, tube, task, planned)
             if isinstance(existing, int):
-                _meet(ledger, tube, intake, Conflict(place, existing, task), planned)
-                continue
-            refusal = existing
+                more = _growth(ledger, tube, intake, Conflict(place, existing, task))
+                is_over = is_limited and more > 0
+                refusal = tube.full(0, payload_bytes + more) if is_over else None
+                if refusal is None:
+                    payload_bytes += more
+                    _meet(tube, intake, Conflict(place, existing, task), planned)
+                    continue
+                intake.without_room.append(refusal)
+            else:
+                refusal = existing
         if refusal is None and is_limited:
             refusal = tube.full(len(intake.new) + 1, payload_bytes + task.payload_bytes)
             if refusal is not None:
@@ -97,8 +105,16 @@ def existing_task(
     return there.id
 
 
+def _growth(ledger: Ledger, tube: Tube, intake: Intake, conflict: Conflict) -> int:
+    """Return how many bytes an item adds to the task that it meets; negative: it takes some."""
+    if conflict.new.on_conflict is not OnConflict.REPLACE_IF_WAITING:
+        return 0
+    place = conflict.task_id - tube.next_id
+    there = intake.new[place] if place >= 0 else ledger.find(tube, conflict.task_id)
+    return 0 if there is None else conflict.new.payload_bytes - there.payload_bytes
+
+
 def _meet(
-    ledger: Ledger,
     tube: Tube,
     intake: Intake,
     conflict: Conflict,

@@ -31,7 +31,8 @@ from service.queue.operations.retrying import give_up, try_again
 from service.queue.refusals import at_item, unsuitable_to_kind
 from service.queue.tasks.endings import bury
 from service.queue.tasks.moving import move_to, refusal_to_move
-from service.queue.tasks.updating import unsuitable_update, update_task
+from service.queue.tasks.updating import growth, unsuitable_update, update_task
+from service.queue.tubes.room import Room
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def settle_checked(ledger: Ledger, command: Settle, *, is_checked: bool = True) 
     item = 0
     for settlement in command.settlements:
         if isinstance(settlement, Ack):
-            acknowledge(ledger, settlement, item, refused)
+            acknowledge(ledger, settlement, item, refused, is_checked=is_checked)
         else:
             for place, token in enumerate(settlement.tokens, item):
                 refusal = _settle_one(ledger, settlement, token, touched, is_checked=is_checked)
@@ -80,7 +81,11 @@ def _settle_one(
     task = ledger.leases.get(token)
     if task is None:
         return stale(token)
-    refusal = None if is_checked else _unsuitable(ledger, task, settlement)
+    refusal = None
+    if not is_checked:
+        refusal = _unsuitable(ledger, task, settlement) or Room().claim(
+            task.tube, _stays_with(ledger, task, settlement)
+        )
     if refusal is not None:
         return refusal
     match settlement:
@@ -99,13 +104,27 @@ def _settle_one(
     return None
 
 
-def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
+def _stays_with(ledger: Ledger, task: Task, settlement: Settlement) -> int:
+    """Return how many bytes a settlement adds to a task that stays in its tube."""
+    if isinstance(settlement, (Touch, Reject)):
+        return 0
+    if isinstance(settlement, Release) and settlement.move_to:
+        return 0
+    return growth(ledger, task, settlement.update)
+
+
+def first_refusal(
+    ledger: Ledger, command: Settle, *, reckons_growth: bool = True
+) -> Refusal | None:
     """Return what an atomic request is refused for, or None.
 
-    A lease that ends is gone for the rest.
+    A lease that ends is gone for the rest. ``reckons_growth`` False: the caller sees to the room
+    for what changes add to tasks.
     """
     ended: set[int] = set()
+    room = Room()
     moved: dict[str, list[Task]] = {}
+    grown: dict[str, int] = {}
     item = 0
     for settlement in command.settlements:
         for place, token in enumerate(settlement.tokens, item):
@@ -117,7 +136,11 @@ def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
                 together = moved.setdefault(settlement.move_to, [])
                 together.append(task)
                 target = ledger.tubes[settlement.move_to]
-                refusal = refusal_to_move(ledger, target, together)
+                more = grown.get(target.name, 0) + growth(ledger, task, settlement.update)
+                grown[target.name] = more
+                refusal = refusal_to_move(ledger, target, together, more)
+            if refusal is None and reckons_growth:
+                refusal = room.claim(task.tube, _stays_with(ledger, task, settlement))
             if refusal is not None:
                 return at_item(place, refusal)
             if not isinstance(settlement, Touch):
@@ -135,7 +158,7 @@ def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal |
         case Release():
             refusal = _unsuitable_release(ledger, tube, settlement)
             if refusal is None and settlement.move_to:
-                refusal = _unsuitable_move(ledger, task, settlement.move_to)
+                refusal = _unsuitable_move(ledger, task, settlement)
         case Touch():
             refusal = _unsuitable_touch(tube)
         case BuryTaken() | Reject():
@@ -172,8 +195,9 @@ def _unsuitable_touch(tube: Tube) -> Refusal | None:
     )
 
 
-def _unsuitable_move(ledger: Ledger, task: Task, name: str) -> Refusal | None:
+def _unsuitable_move(ledger: Ledger, task: Task, settlement: Release) -> Refusal | None:
     """Return why a task cannot be moved to a tube now, or None."""
+    name = settlement.move_to
     target = ledger.tube(name)
     if isinstance(target, Refusal):
         return target
@@ -184,7 +208,8 @@ def _unsuitable_move(ledger: Ledger, task: Task, name: str) -> Refusal | None:
             {"field": "move_to", "tube": name},
         )
     refusal = refusal_of_target(ledger, name, "move_to")
-    return refusal or refusal_to_move(ledger, target, (task,))
+    more = growth(ledger, task, settlement.update)
+    return refusal or refusal_to_move(ledger, target, (task,), more)
 
 
 def _release(ledger: Ledger, settlement: Release, task: Task) -> None:

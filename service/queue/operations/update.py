@@ -10,7 +10,7 @@ from service.queue.life_cycle import BURIED, DELAYED, HELD, READY, EventKind
 from service.queue.operations.intervention import hide
 from service.queue.operations.selection import change_each
 from service.queue.refusals import wrong_state
-from service.queue.tasks.updating import unsuitable_update, update_task
+from service.queue.tasks.updating import no_room_to_grow, unsuitable_update, update_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,13 @@ CIRCULATING: Final = (READY, DELAYED)
 """Those of them in which a delay means something."""
 
 
-def update_tasks(ledger: Ledger, command: UpdateTasks) -> CountResult | Refusal:
-    """Change waiting tasks; only a delay, or its end, brings them to another state."""
+def update_tasks(
+    ledger: Ledger, command: UpdateTasks, *, is_owed: bool = False
+) -> CountResult | Refusal:
+    """Change waiting tasks; only a delay, or its end, brings them to another state.
+
+    What is owed (a batch has reckoned its room) is not held back by the capacity.
+    """
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
@@ -35,6 +40,8 @@ def update_tasks(ledger: Ledger, command: UpdateTasks) -> CountResult | Refusal:
 
     def change(task: Task) -> bool | Refusal:
         refusal = update_refusal(ledger, task, update)
+        if refusal is None and not is_owed:
+            refusal = no_room_to_grow(ledger, task, update)
         if refusal is None:
             _update_one(ledger, task, update)
         return refusal or True

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SURPLUS: Final = "BURIED_MAX"
 """Reason in the feed of a deletion that makes room for another burial."""
-SURPLUS_REMOVED_MAX: Final = 2
 
 
 def end(
@@ -63,20 +62,35 @@ def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, r
     if watcher is not None:
         watcher(task, Outcome.BURIED_OUT)
     ledger.move(task, kind, BURIED, reason, Outcome.BURIED_OUT)
-    if task.tube.options.buried_max > 0:
-        _remove_surplus(ledger, task.tube)
+    note_surplus(ledger, task.tube)
 
 
-def _remove_surplus(ledger: Ledger, tube: Tube) -> None:
-    """Remove what is buried beyond the tube's bound, first what a kick would take first.
+def note_surplus(ledger: Ledger, tube: Tube) -> None:
+    """Note a tube that has more buried tasks than it may, if it has."""
+    if _has_surplus(tube):
+        ledger.surplus[tube.number] = tube
 
-    Two at most, so that a burial stays cheap after the bound was lowered.
+
+def remove_surplus(ledger: Ledger, tasks_max: int) -> int:
+    """Remove buried tasks beyond the bounds of their tubes; return how many.
+
+    First what a kick would take first, of the oldest tube. That happens after each command, not
+    amid one, so that a command finds every task that it names; and at most so many in one entry.
     """
-    for _ in range(SURPLUS_REMOVED_MAX):
-        if tube.counters.states[BURIED] <= tube.options.buried_max:
-            return
+    removed = 0
+    while over := [number for number, tube in ledger.surplus.items() if _has_surplus(tube)]:
+        if removed == tasks_max:
+            break
+        tube = ledger.surplus[min(over)]
         order = tube.buried.pop_least()
         assert order is not None
         task = ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         end(ledger, task, EventKind.DELETE, Outcome.FAILED, reason=SURPLUS)
+        removed += 1
+    ledger.surplus = {number: ledger.surplus[number] for number in over}
+    return removed
+
+
+def _has_surplus(tube: Tube) -> bool:
+    return 0 < tube.options.buried_max < tube.counters.states[BURIED]

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
 
 
-def refusal_to_move(ledger: Ledger, target: Tube, tasks: Sequence[Task]) -> Refusal | None:
+def refusal_to_move(
+    ledger: Ledger, target: Tube, tasks: Sequence[Task], growth: int = 0
+) -> Refusal | None:
     """Return why tasks cannot go to a tube together now, or None.
 
-    Those before the last one have been asked for already: only their room is reckoned.
+    Those before the last one have been asked for already: only their room is reckoned. ``growth``:
+    bytes that changes add to all of them on their way.
     """
     if is_temporary(target):
         return out_of_reach(target)
@@ -46,7 +49,7 @@ def refusal_to_move(ledger: Ledger, target: Tube, tasks: Sequence[Task]) -> Refu
         refusal = refused_by_driver(target, arrival)
         if refusal is not None:
             return refusal
-    return target.full(len(tasks), sum(task.payload_bytes for task in tasks))
+    return target.full(len(tasks), sum(task.payload_bytes for task in tasks) + growth)
 
 
 def move_to(

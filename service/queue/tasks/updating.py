@@ -39,6 +39,22 @@ def unsuitable_update(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal
     return None
 
 
+def growth(ledger: Ledger, task: Task, update: TaskUpdate | None) -> int:
+    """Return how many bytes of payload a change adds to a task; negative: it takes some."""
+    if update is None or not update.content:
+        return 0
+    edited = ledger.editor(ledger.body(task), update.content)
+    return 0 if isinstance(edited, Refusal) else edited.payload_bytes - task.payload_bytes
+
+
+def no_room_to_grow(ledger: Ledger, task: Task, update: TaskUpdate | None) -> Refusal | None:
+    """Return why a tube has no room for what a change adds to a task, or None."""
+    if not task.tube.has_capacity:
+        return None
+    more = growth(ledger, task, update)
+    return task.tube.full(0, more) if more > 0 else None
+
+
 def update_task(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
     """Apply a change, but for its delay: that belongs to the transition, or to the caller.
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import Reason, Refusal, TubeOptions, TubeResult, UpdateTube
+from service.queue.tasks.endings import note_surplus
 from service.queue.tubes.option_checks import violations
 from service.queue.tubes.profiles import defaults_of
 from service.queue.tubes.temporary import across, is_temporary
@@ -32,7 +33,8 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
     """Set options of a tube, all or none. They hold for what happens from now on.
 
     Deadlines that are set stay as they are. A capacity below what the tube holds refuses puts until
-    there is room; a smaller concurrency lets leases end first.
+    there is room; a smaller concurrency lets leases end first. Tasks
+    that are buried beyond a smaller bound go at once, in steps where they are many.
     """
     tube = ledger.tube(command.name)
     if isinstance(tube, Refusal):
@@ -45,6 +47,7 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
         tube.set_options(options)
         tube.ready.configure(options.subqueue_concurrency, dict(options.subqueue_weights))
         ledger.set_tube_timer(tube)
+        note_surplus(ledger, tube)
         ledger.note_definition(tube)
     return TubeResult(tube.view(), existed=True)
 

@@ -146,14 +146,15 @@ class Tube:
         return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
 
     def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
-        """Return why there is no room for so much more, or None."""
+        """Return why there is no room for so much more, or None; a bound is for what grows."""
         options, counters = self.options, self.counters
         bounds = (
-            ("capacity_tasks", options.capacity_tasks, sum(counters.states) + tasks),
-            ("capacity_bytes", options.capacity_bytes, counters.payload_bytes + payload_bytes),
+            ("capacity_tasks", options.capacity_tasks, sum(counters.states), tasks),
+            ("capacity_bytes", options.capacity_bytes, counters.payload_bytes, payload_bytes),
         )
-        for name, most, wanted in bounds:
-            if 0 < most < wanted:
+        for name, most, held, more in bounds:
+            wanted = held + more
+            if 0 < most < wanted and (more > 0 or tasks > 0):
                 return Refusal(
                     Reason.TUBE_FULL,
                     f"the tube would hold {wanted}, more than its {name}, {most}",

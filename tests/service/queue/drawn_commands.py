@@ -184,6 +184,8 @@ OPTION_CHANGES = st.fixed_dictionaries(
         "ttl_policy": st.sampled_from(TtlPolicy),
         "on_ack": st.sampled_from((OnAck.REMOVE, OnAck.KEEP)),
         "capacity_tasks": st.integers(1, 9),
+        "capacity_bytes": st.sampled_from((1_600, 3_100)),
+        "buried_max": st.integers(0, 2),
     },
 )
 RESETS = st.sampled_from(("ttr_ms", "ttl_ms", "priority", "ttl_policy"))

@@ -92,24 +92,31 @@ class NaiveCirculation:
 
         def kick(task):
             delayed = command.delay_ms > 0
+            more = self.more(task, command.update)
+            if full := self.too_big(tube, more, more):
+                return full
             self.update(task, command.update)
             task["ttl"] = longer(task["ttl"], command.delay_ms)
             task["expire_at"] = later(task["expire_at"], command.delay_ms)
             self.move(task, EventKind.KICK, State.DELAYED if delayed else State.READY)
             task["visible_at"] = later(self.now, command.delay_ms) if delayed else NEVER
+            return None
 
         if tube and command.selector is None:
             buried = self.of(tube, State.BURIED)
             buried.sort(key=lambda task: (task["rank"], task["id"]))
             if unfit and buried[: command.count]:
                 return CountResult(0, [(0, unfit)])
-            for task in buried[: command.count]:
-                kick(task)
+            for count, task in enumerate(buried[: command.count]):
+                if full := kick(task):
+                    return CountResult(count, [(count, full)])
             return CountResult(min(len(buried), command.count))
 
         def dig(task):
-            kick(task)
-            self.note(task, Call.DIG)
+            full = kick(task)
+            if not full:
+                self.note(task, Call.DIG)
+            return full
 
         return self.chosen(command, (State.BURIED,), dig, unfit=unfit)
 

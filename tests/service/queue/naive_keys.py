@@ -74,6 +74,9 @@ class NaiveKeys:
             return Reason.TUBE_NOT_FOUND
 
         def act(task):
+            more = self.more(task, update)
+            if full := self.too_big(tube, more, more):
+                return full
             state, visible_at = task["state"], task["visible_at"]
             if update.delay_ms is not None:
                 visible_at = self.hide(task, update.delay_ms)
@@ -83,6 +86,7 @@ class NaiveKeys:
                 task["ttl"] += visible_at - self.now
                 task["expire_at"] = later(self.now, task["ttl"])
             self.change(task, state, visible_at)
+            return None
 
         states = (State.READY, State.DELAYED)
         if update.delay_ms is None:

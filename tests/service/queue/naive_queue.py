@@ -219,9 +219,11 @@ class NaiveQueue(
                 subject["rate_due"] = None
             else:
                 fired += self.end(subject)
-        results = [
-            getattr(self, "do_" + type(command).__name__.lower())(command) for command in commands
-        ]
+        spare = self.remove_surplus(self.removals_max)
+        results = []
+        for command in commands:
+            results.append(getattr(self, "do_" + type(command).__name__.lower())(command))
+            spare = self.remove_surplus(spare)
         room = self.removals_beside if commands else self.removals_max
         while room and self.ruins:
             task = self.ruins.pop(0)
@@ -233,18 +235,32 @@ class NaiveQueue(
 
     # --------------------------------------------------------------------------------- put and take
 
-    def do_put(self, command: Put):  # noqa: C901 - all of a put in one place
+    def do_put(self, command: Put):  # noqa: C901, PLR0912 - all of a put in one place
         tube = self.tube(command.tube)
         if not tube:
             return Reason.TUBE_NOT_FOUND
         refused, accepted, ids, met, planned = [], [], [], [], {}
+        first, grown = tube["next"], 0
         tasks = [self.suitable(tube, new) for new in command.tasks]
         for item, new in enumerate(tasks):
             wrong = self.unfit_new(tube, new)
             meets = None if wrong else self.meet(tube, new, planned)
             if isinstance(meets, Reason):
                 wrong = meets
-            elif not meets and self.no_room(tube, [*map(self.sized, accepted), self.sized(new)]):
+            elif meets and new.on_conflict is REPLACE:
+                before = (
+                    accepted[meets - first].body
+                    if meets >= first
+                    else self.find(tube, meets)["body"]
+                )
+                more = len(new.body) - len(before)
+                size = sum(len(one.body) for one in accepted) + grown + more
+                wrong = self.too_big(tube, size, more)
+                if not wrong and meets < first:
+                    grown += more
+            elif not meets and self.no_room(
+                tube, [*map(self.sized, accepted), self.sized(new)], grown
+            ):
                 wrong = wrong or Reason.TUBE_FULL
             ids.append(0 if wrong else meets or tube["next"] + len(accepted))
             if wrong:
@@ -259,7 +275,6 @@ class NaiveQueue(
                 accepted[meets - tube["next"]] = new
         if refused and command.atomic:
             return refused[0][1]
-        first = tube["next"]
         for new in accepted:
             self.put(tube, new)
         for item, new in met:

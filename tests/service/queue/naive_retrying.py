@@ -101,19 +101,42 @@ class NaiveRetrying:
         task["failure"] = failure or task["failure"]
         task["times_buried"] += 1
         self.move(task, kind, State.BURIED, reason)
-        most = task["tube"]["view"].options.buried_max
-        buried = self.of(task["tube"], State.BURIED)
-        if 0 < most < len(buried):
+
+    def surplus(self):
+        """Return the tubes that have more buried tasks than they may, the oldest first."""
+        over = []
+        for tube in sorted(self.tubes, key=lambda tube: tube["number"]):
+            most = tube["view"].options.buried_max
+            if 0 < most < len(self.of(tube, State.BURIED)):
+                over.append(tube)
+        return over
+
+    def remove_surplus(self, room):
+        """Remove buried tasks beyond the bounds; return how many more there is room for."""
+        while room and (over := self.surplus()):
+            buried = self.of(over[0], State.BURIED)
             first = min(buried, key=lambda task: (task["rank"], task["id"]))
             self.move(first, EventKind.DELETE, State.GONE, "BURIED_MAX")
+            room -= 1
+        return room
 
-    def no_room(self, target, tasks):
+    def more(self, task, update):
+        """Return how many bytes a change adds to a task."""
+        return len(update.content) - len(task["body"]) if update and update.content else 0
+
+    def too_big(self, tube, more, least=0):
+        """Tell whether a tube has no room for what tasks in it grow by, the last by ``least``."""
+        most = tube["view"].options.capacity_bytes
+        held = sum(len(task["body"]) for task in self.of(tube, *State))
+        return Reason.TUBE_FULL if least > 0 and more > 0 and 0 < most < held + more else None
+
+    def no_room(self, target, tasks, more=0):
         options = target["view"].options
         held = self.of(target, *State)
         if options.put_paused:
             return Reason.TUBE_PAUSED
         count = len(held) + len(tasks)
-        size = sum(len(task["body"]) for task in (*held, *tasks))
+        size = sum(len(task["body"]) for task in (*held, *tasks)) + more
         full = 0 < options.capacity_tasks < count or 0 < options.capacity_bytes < size
         return Reason.TUBE_FULL if full else None
 

@@ -65,7 +65,17 @@ class NaiveSettling:
             return replace(release, delay_ms=0, ttl_ms=None)
         return release
 
-    def unfit(self, settlement, token):  # noqa: C901 - one line per rule
+    def stays_with(self, task, settlement):
+        """Return what a settlement adds to a task that stays in its tube."""
+        if isinstance(settlement, (Touch, Reject)) or getattr(settlement, "move_to", ""):
+            return 0
+        return self.more(task, settlement.update)
+
+    def grows_too_much(self, task, settlement):
+        more = self.stays_with(task, settlement)
+        return self.too_big(task["tube"], more, more)
+
+    def unfit(self, settlement, token, *, alone=True):  # noqa: C901 - one line per rule
         task = self.holder(token)
         if not task:
             return Reason.LEASE_STALE
@@ -76,7 +86,9 @@ class NaiveSettling:
             endless = (options.retain_ms if own is None else own) >= FOREVER_MS
             extra = own is not None or settlement.update is not None
             wrong = extra if state is State.GONE else state is State.ZOMBIE and endless
-            return Reason.INVALID_FIELD if wrong else None
+            if wrong:
+                return Reason.INVALID_FIELD
+            return self.grows_too_much(task, settlement) if alone else None
         plain = task["tube"]["view"].kind in PLAIN_KINDS
         if isinstance(settlement, Touch) and plain and self.is_lenient(task["tube"]):
             return Reason.KIND_UNSUITABLE
@@ -94,19 +106,30 @@ class NaiveSettling:
                     return Reason.TUBE_NOT_FOUND
                 if target is task["tube"]:
                     return Reason.INVALID_FIELD
-                full = self.no_room(target, [task])
+                full = self.no_room(target, [task], self.more(task, settlement.update))
                 if full:
                     return full
-        return self.unfit_update(task["tube"], settlement.update)
+        wrong = self.unfit_update(task["tube"], settlement.update)
+        return wrong or (self.grows_too_much(task, settlement) if alone else None)
 
     def unfit_together(self, lines):
-        ended, moved = set(), {}
+        ended, moved, added, grown = set(), {}, {}, {}
         for settlement, token in lines:
-            refusal = Reason.LEASE_STALE if token in ended else self.unfit(settlement, token)
+            stale = token in ended
+            refusal = Reason.LEASE_STALE if stale else self.unfit(settlement, token, alone=False)
             if not refusal and isinstance(settlement, Release) and settlement.move_to:
                 moved.setdefault(settlement.move_to, []).append(self.holder(token))
                 target = self.tube(settlement.move_to)
-                refusal = self.no_room(target, moved[settlement.move_to])
+                more = self.more(self.holder(token), settlement.update)
+                added[settlement.move_to] = added.get(settlement.move_to, 0) + more
+                arrived = moved[settlement.move_to]
+                refusal = self.no_room(target, arrived, added[settlement.move_to])
+            elif not refusal:
+                task = self.holder(token)
+                least = self.stays_with(task, settlement)
+                place = task["tube"]["number"]
+                grown[place] = grown.get(place, 0) + least
+                refusal = self.too_big(task["tube"], grown[place], least)
             if refusal:
                 return refusal
             if not isinstance(settlement, Touch):

@@ -221,7 +221,7 @@ class QueueMachine(RuleBasedStateMachine):
     def has_the_same_deadline(self):
         deadlines = self.model.deadlines()
         expected = deadlines[0][0] if deadlines else None
-        if self.model.ruins:
+        if self.model.ruins or self.model.surplus():
             assert self.queue.next_deadline_ms() == self.now
         else:
             assert self.queue.next_deadline_ms() == expected

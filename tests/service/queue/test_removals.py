@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from service.queue.commands import (
+    Bury,
+    ByIds,
     CreateTube,
     DropTube,
     NewTask,
@@ -14,6 +16,7 @@ from service.queue.commands import (
     TruncateTube,
     TubeKind,
     TubeOptions,
+    UpdateTube,
 )
 from service.queue.limits import Limits
 from service.queue.queue import Queue
@@ -68,3 +71,33 @@ def test_entries_with_commands_clear_away_less_than_those_without():
 def told(node, kind):
     events = node.queue.feed.events(0, 0, 999)
     return [event for _, event in events if event.kind == kind]
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_tasks_buried_beyond_a_lower_bound_go_in_steps(is_reopened):
+    node = Node(Limits(removals_per_entry_max=3))
+    node.put(9)
+    node.do(Bury("mail", ByIds(list(range(1, 10)))))
+    node.do(UpdateTube("mail", TubeOptions(buried_max=1), ["buried_max"]))
+    assert len(told(node, 8)) == 3
+    assert node.queue.next_deadline_ms() == node.queue.now_ms
+    if is_reopened:
+        node.collect()
+        node.queue = Queue(node.store, node.limits)
+        assert node.queue.next_deadline_ms() == node.queue.now_ms
+    node.do()
+    node.do()
+    assert [event.task_id for event in told(node, 8)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert node.queue.next_deadline_ms() is None
+    node.do(UpdateTube("mail", TubeOptions(buried_max=0), ["buried_max"]))
+    assert len(told(node, 8)) == 8, "0 is no bound"
+
+
+def test_a_dropped_tube_has_no_buried_tasks_to_remove():
+    node = Node(Limits(removals_per_entry_max=3))
+    node.put(9)
+    node.do(Bury("mail", ByIds(list(range(1, 10)))))
+    node.do(UpdateTube("mail", TubeOptions(buried_max=1), ["buried_max"]), DropTube("mail"))
+    while node.queue.next_deadline_ms() is not None:
+        node.do()
+    assert len(told(node, 8)) == 3
