@@ -33,6 +33,7 @@ from service.api.status import (
     rpc_status,
 )
 from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
+from service.limits import MESSAGE_BYTES_MAX
 from service.wire import Malformed
 from taskraft.v1 import error_pb2
 
@@ -193,7 +194,23 @@ def deadline_of(context: ServicerContext) -> float | None:
 async def read_message(context: ServicerContext) -> bytes | None:
     """Return the next message of a stream; None: the client has closed its side."""
     raw: object = await context.read()
-    return raw if isinstance(raw, bytes) else None
+    if not isinstance(raw, bytes):
+        return None
+    check_size(raw)
+    return raw
+
+
+def check_size(raw: bytes) -> None:
+    """Refuse a message above the limit of the contract.
+
+    gRPC's own limit is higher, so that the caller gets our error as long as memory allows it.
+    """
+    if len(raw) > MESSAGE_BYTES_MAX:
+        raise Refused(
+            error_pb2.Error.PAYLOAD_TOO_LARGE,
+            f"the message has {len(raw)} bytes, more than {MESSAGE_BYTES_MAX}",
+            {"field": "message", "limit": str(MESSAGE_BYTES_MAX), "actual": str(len(raw))},
+        )
 
 
 @dataclass(slots=True)
@@ -296,6 +313,7 @@ class Surface:
         self, path: str, rpc: AnyUnary, raw: bytes, context: ServicerContext, caller: Caller
     ) -> bytes:
         """Answer here or let the leader answer, following it while leadership moves."""
+        check_size(raw)
         deadline = deadline_of(context)
         for _ in range(HANDOVERS_MAX):
             if self.draining:

@@ -1,5 +1,6 @@
 """A refused call tells everything that is wrong with it at once: field, value and limit."""
 
+from service.limits import MESSAGE_BYTES_MAX
 from service.queue.commands import FOREVER_MS
 from taskraft.v1 import schedule_service_pb2, session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -194,3 +195,13 @@ async def test_an_item_that_is_refused_tells_all_that_is_wrong_with_it(node):
         " ttl_ms: 7 means nothing in a tube of kind FIFO"
     )
     assert dict(error.error.metadata) == {"field": "priority", "value": "5", "kind": "FIFO"}
+
+
+async def test_a_message_above_the_limit_gets_an_error_of_ours(node):
+    await create(node)
+    whole = b"x" * (MESSAGE_BYTES_MAX // 32)
+    request = puts(*[{"payload": whole}] * 33, tube="emails").SerializeToString()
+    error = await refusal(node, "PutTasks", request)
+    assert reason_of(error) == "PAYLOAD_TOO_LARGE"
+    assert f"more than {MESSAGE_BYTES_MAX}" in error.details()
+    assert (await take(node)).tasks == []

@@ -29,7 +29,7 @@ GRPC_VERSION: str
 class TaskServiceStub:
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. Every mutation takes a request_id (at most 64
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
     bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
     the first answer, also from another leader. Without it a retry may have two effects.
     """
@@ -79,7 +79,7 @@ class TaskServiceStub:
 class TaskServiceAsyncStub(TaskServiceStub):
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. Every mutation takes a request_id (at most 64
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
     bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
     the first answer, also from another leader. Without it a retry may have two effects.
     """
@@ -125,7 +125,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. Every mutation takes a request_id (at most 64
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
     bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
     the first answer, also from another leader. Without it a retry may have two effects.
     """
