@@ -28,9 +28,10 @@ if _version_not_supported:
 class TaskServiceStub(object):
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
-    bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
-    the first answer, also from another leader. Without it a retry may have two effects.
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
+    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
+    second effect and gets the first answer, also from another leader. Without it a retry may have two
+    effects.
     """
 
     def __init__(self, channel):
@@ -124,9 +125,10 @@ class TaskServiceStub(object):
 class TaskServiceServicer(object):
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
-    bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
-    the first answer, also from another leader. Without it a retry may have two effects.
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
+    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
+    second effect and gets the first answer, also from another leader. Without it a retry may have two
+    effects.
     """
 
     def PutTasks(self, request, context):
@@ -337,9 +339,10 @@ def add_TaskServiceServicer_to_server(servicer, server):
 class TaskService(object):
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
-    bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
-    the first answer, also from another leader. Without it a retry may have two effects.
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
+    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
+    second effect and gets the first answer, also from another leader. Without it a retry may have two
+    effects.
     """
 
     @staticmethod

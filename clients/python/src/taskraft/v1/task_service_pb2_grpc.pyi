@@ -29,9 +29,10 @@ GRPC_VERSION: str
 class TaskServiceStub:
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
-    bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
-    the first answer, also from another leader. Without it a retry may have two effects.
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
+    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
+    second effect and gets the first answer, also from another leader. Without it a retry may have two
+    effects.
     """
 
     @_typing.overload
@@ -79,9 +80,10 @@ class TaskServiceStub:
 class TaskServiceAsyncStub(TaskServiceStub):
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
-    bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
-    the first answer, also from another leader. Without it a retry may have two effects.
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
+    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
+    second effect and gets the first answer, also from another leader. Without it a retry may have two
+    effects.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -125,9 +127,10 @@ class TaskServiceAsyncStub(TaskServiceStub):
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Puts, hands out and settles tasks.
 
-    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes a request_id (at most 64
-    bytes, a UUID is best): a repetition within the window (10 minutes) has no second effect and gets
-    the first answer, also from another leader. Without it a retry may have two effects.
+    Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
+    a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
+    second effect and gets the first answer, also from another leader. Without it a retry may have two
+    effects.
     """
 
     @_abc_1.abstractmethod
