@@ -48,7 +48,13 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
     )
     return (
         _tasks(parts, mutations, reading),
-        TubeApi(mutations, reading, parts.waiters, parts.notes).servicer(),
+        TubeApi(
+            mutations,
+            reading,
+            parts.waiters,
+            parts.notes,
+            creates_tubes=lambda: parts.settings.creates_tubes,
+        ).servicer(),
         SessionApi(mutations, reading).servicer(),
         GroupApi(mutations, reading).servicer(),
         ScheduleApi(mutations, reading, parts.clock.now_ms).servicer(),

@@ -193,6 +193,9 @@ class Subscription:
         elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
             self._send(outcome.result.tasks)
 
+    def dropped(self, tube: str) -> None:
+        """Wait on: a stream outlives its tubes, and another of the name may come."""
+
     def _send(self, tasks: Sequence[TaskView]) -> None:
         if self.outbox.ended:
             self._give_back([task.token for task in tasks])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from service import forms
@@ -46,12 +46,19 @@ class TubeApi:
     """The handlers of TubeService."""
 
     def __init__(
-        self, mutations: Mutations, reading: Reading, waiters: Waiters, notes: CallNotes
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        waiters: Waiters,
+        notes: CallNotes,
+        creates_tubes: Callable[[], bool],
     ) -> None:
+        """Serve tubes; ``creates_tubes`` tells whether a put makes the tubes that do not exist."""
         self._mutations = mutations
         self._reading = reading
         self._waiters = waiters
         self._notes = notes
+        self._creates_tubes = creates_tubes
 
     def servicer(self) -> Servicer:
         """Return the methods of the service."""
@@ -132,6 +139,8 @@ class TubeApi:
                 {"tube": call.request.name, "waiting": str(waiting)},
             )
         outcome = await self._mutations.apply(forms.DROP_TUBE, call)
+        if not self._creates_tubes():
+            self._waiters.dropped(call.request.name)
         return pb.DropTubeResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from service import forms
 from service.access.caller import ANYBODY, Caller
 from service.api.sources import Sources
-from service.api.status import refused
+from service.api.status import refused, tube_not_found
 from service.codec import Recorded, record_own
 from service.leader.proposal import Failure, NotProposed, Outcome
 from service.leader.waiters import Claim
@@ -57,6 +57,8 @@ class WaitingTake:
         self._abandoned = False
         self._sources = Sources(request.sources, caller)
         self.sources = self._sources.names
+        self._left = set(self.sources)
+        """Names of the tubes that have not been dropped meanwhile."""
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.idle = asyncio.Event()
         """Set while no claim is without answer."""
@@ -103,6 +105,12 @@ class WaitingTake:
                 self.outcome.set_result(outcome)
             elif self._abandoned:
                 self._give_back(outcome.result.tasks)
+
+    def dropped(self, tube: str) -> None:
+        """End the call if no tube is left that it could take from."""
+        self._left.discard(tube)
+        if not self._left and not self._sources.has_patterns:
+            self._fail(tube_not_found(tube))
 
     def abandon(self) -> None:
         """Take note that the caller has gone.

@@ -55,6 +55,9 @@ class Consumer(Protocol):
     def answered(self, claim: Claim, outcome: Outcome | Failure) -> None:
         """Take what became of a claim; tasks that nobody wants any more are given back."""
 
+    def dropped(self, tube: str) -> None:
+        """Take note that a tube is gone; another of its name may come."""
+
 
 @dataclass(slots=True, eq=False)
 class Claim:
@@ -177,6 +180,12 @@ class Waiters:
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].line.setdefault(consumer, None)
             self._hot[name] = None
+
+    def dropped(self, tube: str) -> None:
+        """Tell those who wait on a tube that it is gone."""
+        known = self._tubes.get(tube)
+        for consumer in list(known.line) if known is not None else ():
+            consumer.dropped(tube)
 
     # --------------------------------------------------------------------------- tasks come
 

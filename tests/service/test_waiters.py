@@ -33,6 +33,9 @@ class Consumer:
         self.claimed += tasks_max
         return Recorded(core.Take(tubes, tasks_max=tasks_max), b"", b"")
 
+    def dropped(self, tube):
+        self.sources = tuple(source for source in self.sources if source != tube)
+
     def answered(self, claim, outcome):
         raise AssertionError("the proposer's business")
 

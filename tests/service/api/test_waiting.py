@@ -2,6 +2,7 @@
 
 import asyncio
 
+import grpc
 import pytest
 
 from service.api.tasks import TaskApi, TaskSettings
@@ -11,7 +12,8 @@ from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
 from service.leader.waiters import Waiters
 from service.queue import commands as core
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import turns_until
+from taskraft.v1 import tube_service_pb2
+from tests.service.conftest import create, reason_of, turns_until
 from tests.service.test_waiters import Board
 
 
@@ -146,3 +148,23 @@ async def test_a_refused_take_ends_the_wait():
     bench.waiters.answered(claim, 0)
     with pytest.raises(Exception, match="gone"):
         await waiting
+
+
+async def test_a_take_ends_when_the_last_of_its_tubes_is_dropped(node):
+    await create(node, "a")
+    await create(node, "b")
+    sources = [pb.TakeSource(tube="a"), pb.TakeSource(tube="b")]
+    request = pb.TakeTasksRequest(sources=sources, wait_ms=60_000)
+    taking = asyncio.ensure_future(node.tasks.TakeTasks(request, timeout=30))
+    await node.waiting_anywhere(1)
+    await drop(node, "a")
+    assert not taking.done()
+    await drop(node, "b")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await taking
+    assert reason_of(caught.value) == "TUBE_NOT_FOUND"
+    assert len(node.server.parts.waiters) == 0
+
+
+async def drop(node, name):
+    await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name=name, force=True))

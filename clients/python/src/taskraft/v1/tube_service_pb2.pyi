@@ -595,7 +595,9 @@ class DropTubeRequest(_message.Message):
     name: _builtins.str
     """Name of the tube."""
     force: _builtins.bool
-    """Also when tasks are taken or consumers wait."""
+    """Also when tasks are taken or consumers wait: the leases become stale, waiting takes end with
+    TUBE_NOT_FOUND.
+    """
     def __init__(
         self,
         *,
