@@ -12,13 +12,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from tests.mutants.generated import generate
 from tests.mutants.killers import read_killers, write_killers
-from tests.mutants.mutant import Changed, read_table
-from tests.mutants.trial import NO_TEST, ROOT, Workshop, open_workshop
+from tests.mutants.mutant import FEW_SEEDS, REST, SUITES, Changed, read_table
+from tests.mutants.trial import NO_TEST, ROOT, Stage, Workshop, open_workshop
 
 
 def main() -> int:
@@ -35,19 +35,30 @@ def main() -> int:
     with open_workshop(options.workers) as workshop:
         _prove(workshop, [known[each.name] for each in mutants if each.name in known])
         killers: dict[str, str] = {}
-        for verdict in workshop.verdicts(mutants, known):
+        for verdict in workshop.verdicts(mutants, _stages(known, options.brief)):
             print(verdict, flush=True)
             if verdict.killer:
                 killers[verdict.mutant.name] = verdict.killer
+            if options.remember:
+                write_killers({**known, **killers})
         _prove(workshop, [each for each in killers.values() if each not in known.values()])
-    if options.remember and not options.generated:
-        write_killers({**known, **killers})
     alive = [each.name for each in mutants if each.name not in killers]
     seconds = time.monotonic() - begun
     print(f"{len(mutants)} mutants, {len(killers)} killed, {seconds:.0f} s")
     if alive:
         print(f"survived: {','.join(alive)}")
     return 1 if alive else 0
+
+
+def _stages(known: Mapping[str, str], is_brief: bool) -> list[Stage]:
+    """Return what to try: the test that killed it the last time, its suite, and then all seeds."""
+    stages: list[Stage] = [
+        lambda mutant: [known[mutant.name]] if mutant.name in known else [],
+        lambda mutant: SUITES[mutant.suite],
+    ]
+    if not is_brief:
+        stages.append(lambda mutant: REST if FEW_SEEDS[0] in SUITES[mutant.suite] else [])
+    return stages
 
 
 def _prove(workshop: Workshop, tests: Sequence[str]) -> None:
@@ -81,9 +92,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--generated", nargs="+", default=[], metavar="PATH", help="mistakes made at random there"
     )
+    parser.add_argument("--brief", action="store_true", help="try few seeds of the simulation")
     parser.add_argument("--sample", type=int, default=0, help="how many of them, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="which of them are drawn")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.generated and options.remember:
+        parser.error("what is generated has no names to be remembered by")
+    return options
 
 
 if __name__ == "__main__":

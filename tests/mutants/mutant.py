@@ -9,7 +9,17 @@ from typing import Final, Protocol
 
 TABLE: Final = Path(__file__).parent / "table"
 
-SIMULATION: Final = "tests/sim/test_seeds.py"
+_SEEDS: Final = tuple(
+    f"tests/sim/test_seeds.py::test_no_invariant_breaks_and_the_group_recovers[{first}]"
+    for first in range(0, 200, 10)
+)
+"""The fixed seeds of the simulation; fresh ones would make the verdict a matter of luck."""
+
+FEW_SEEDS: Final = _SEEDS[:5]
+"""These find nearly all that any find."""
+
+REST: Final = _SEEDS[5:]
+"""What is run last, for what nothing else has killed."""
 
 SUITES: Final[Mapping[str, Sequence[str]]] = {
     "core": (
@@ -18,7 +28,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/sim/test_known_failures.py",
         "tests/replication/test_driver_parts.py",
         "tests/sim/test_clients.py",
-        SIMULATION,
+        *FEW_SEEDS,
     ),
     "driver": (
         "tests/replication/test_driver_parts.py",
@@ -28,7 +38,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/sim/test_clients.py",
         "tests/replication/test_crash_points.py",
         "tests/replication/test_stored_commit.py",
-        SIMULATION,
+        *FEW_SEEDS,
         "tests/replication/test_node.py",
     ),
     "storage": (
@@ -37,7 +47,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/test_failpoints.py",
         "tests/replication/test_crash_points.py",
         "tests/sim/test_known_failures.py",
-        SIMULATION,
+        *FEW_SEEDS,
     ),
     "service": ("tests/service/test_state_machine.py",),
     "transport": (

@@ -8,23 +8,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, TypeAlias
 
-from tests.mutants.mutant import SUITES, Changed
+from tests.mutants.mutant import Changed
 
 ROOT: Final = Path(__file__).parents[2]
 
 COPIED: Final = ("replication", "service", "tests", "clients", "docs", "proto", "pyproject.toml")
 
-SEEDS: Final = "not nobody_has_tried and not faults_strike and not really_used"
-"""Of the simulation the fixed seeds are enough; fresh ones would make the verdict a matter of
-luck."""
+Stage: TypeAlias = Callable[[Changed], Sequence[str]]
+"""Chooses the tests that a mutant must pass next; perhaps none."""
 
 
 NO_TEST: Final = "pytest itself"
@@ -82,15 +81,17 @@ class Worker:
         self._process.stdin.close()
         self._process.wait()
 
-    def attempt(self, mutant: Changed, tests: Iterable[str]) -> Verdict:
+    def attempt(self, mutant: Changed, tests: Sequence[str]) -> Verdict:
         """Run ``tests`` on ``mutant``."""
+        if not tests:
+            return Verdict(mutant, Answer("", "", 0))
         module = mutant.file.removesuffix(".py").replace("/", ".")
         source = mutant.changed((self._copy / mutant.file).read_text())
         return Verdict(mutant, self.run(tests, module, source))
 
     def run(self, tests: Iterable[str], module: str = "", source: str = "") -> Answer:
         """Run tests in order up to the first failure, with ``source`` in place of ``module``."""
-        order = {"arguments": ["-k", SEEDS, *tests], "module": module, "source": source}
+        order = {"arguments": [*tests], "module": module, "source": source}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
@@ -107,19 +108,20 @@ class Workshop:
         for each in workers:
             self._free.put(each)
 
-    def verdicts(self, mutants: Sequence[Changed], killers: Mapping[str, str]) -> Iterator[Verdict]:
+    def verdicts(self, mutants: Iterable[Changed], stages: Sequence[Stage]) -> Iterator[Verdict]:
         """Yield what became of each mutant, as soon as it is known.
 
-        ``killers`` are tried before all else: what killed a mutant once mostly does so again.
+        What one of the ``stages`` does not kill goes through the next one.
         """
-        known = {each: [killers[each.name]] for each in mutants if each.name in killers}
-        rest = {each: SUITES[each.suite] for each in mutants if each not in known}
-        for verdict in self._attempt(known):
-            if verdict.killer in {"", NO_TEST}:
-                rest[verdict.mutant] = SUITES[verdict.mutant.suite]
-            else:
-                yield verdict
-        yield from self._attempt(rest)
+        alive = list(mutants)
+        for number, stage in enumerate(stages, start=1):
+            survivors: list[Changed] = []
+            for verdict in self._attempt({each: stage(each) for each in alive}):
+                if number == len(stages) or verdict.killer not in {"", NO_TEST}:
+                    yield verdict
+                else:
+                    survivors.append(verdict.mutant)
+            alive = survivors
 
     def _attempt(self, tests: Mapping[Changed, Sequence[str]]) -> Iterator[Verdict]:
         def attempt(mutant: Changed) -> Verdict:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LEADER_SHARE = 0.4
 KINDS_SHARE = 0.4
+LATE_SHARE = 0.2
+"""How often the next life of a member gets what was sent to the one before."""
 
 
 class Faults:
@@ -68,7 +70,10 @@ class Faults:
         self._count(name)
         self._world.note(f"{name} {member.id}")
         member.stop(power=power)
-        self._world.network.forget(member.id)
+        if rng.random() < LATE_SHARE:
+            self._count("messages to an earlier life")
+        else:
+            self._world.network.forget(member.id)
         self._world.schedule.after(
             rng.choice((1000, 100_000, 1_000_000)), f"start {member.id}", self._starter(member)
         )

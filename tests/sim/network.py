@@ -15,7 +15,7 @@ class Network:
     """The links between members, one per direction.
 
     A link keeps the order of its messages unless ``reorder`` strikes, like a stream that is broken
-    and made anew. What is under way to a member that ends is lost with its connections.
+    and made anew. What is under way to a member that ends may be lost with its connections.
     """
 
     def __init__(

@@ -1,17 +1,17 @@
-"""A broken core is found, the failure repeats, and it shrinks to few decisions."""
+"""What is broken is found, the failure repeats, and it shrinks to few decisions."""
 
 import subprocess
 import sys
 
 import pytest
 
-from replication.core.log import RaftLog
 from tests.sim import __main__ as program
 from tests.sim.decisions import format_numbers, parse_numbers
+from tests.sim.disk import SimFile
 from tests.sim.seeds import run_seed, shrink_run
 from tests.sim.shrink import shrink
 
-STEPS = 1500
+STEPS = 800
 
 
 def test_what_is_left_takes_every_decision_that_is_left():
@@ -35,38 +35,38 @@ def test_numbers_are_read_as_they_are_written(text):
     assert (format_numbers(parse_numbers(text)) or "none") == text
 
 
-@pytest.fixture
-def broken(monkeypatch):
-    """Give votes to candidates whose logs are behind: committed entries get lost."""
-    monkeypatch.setattr(RaftLog, "is_up_to_date", lambda *_: True)
+@pytest.fixture(scope="module")
+def broken():
+    """Let disks lie: what they say is synced gets lost with the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimFile, "sync", lambda file: file._disk.operate())
+        yield
 
 
-def first_failure(first_seed=0):
-    runs = (run_seed(seed, STEPS) for seed in range(first_seed, 200))
+@pytest.fixture(scope="module")
+def found(broken):
+    """Return the first run that fails."""
+    runs = (run_seed(seed, STEPS) for seed in range(200))
     return next(run for run in runs if run.failure)
 
 
-@pytest.mark.usefixtures("broken")
-def test_a_broken_core_is_found_and_the_failure_repeats_and_shrinks():
-    run = first_failure()
-    assert run_seed(run.seed, STEPS).failure == run.failure
-    finding = shrink_run(run, STEPS, runs_max=150)
-    assert len(finding.decisions) < run.decided / 2
-    again = run_seed(run.seed, finding.steps, frozenset(finding.decisions))
+def test_what_is_broken_is_found_and_the_failure_repeats_and_shrinks(found):
+    assert run_seed(found.seed, STEPS).failure == found.failure
+    finding = shrink_run(found, STEPS, runs_max=60)
+    assert len(finding.decisions) < found.decided / 2
+    again = run_seed(found.seed, finding.steps, frozenset(finding.decisions))
     assert again.failure == finding.smallest.failure
-    assert f"SEED_BASE={run.seed}" in finding.command
+    assert f"SEED_BASE={found.seed}" in finding.command
     assert format_numbers(finding.decisions) in finding.command
 
 
-@pytest.mark.usefixtures("broken")
-def test_the_program_says_how_to_repeat_what_it_found(monkeypatch, capsys):
-    seed = first_failure().seed
-    words = ["sim", "--seeds", "1", "--steps", f"{STEPS}", "--seed-base", f"{seed}"]
-    monkeypatch.setattr(sys, "argv", [*words, "--shrink-runs", "20"])
+def test_the_program_says_how_to_repeat_what_it_found(found, monkeypatch, capsys):
+    words = ["sim", "--seeds", "1", "--steps", f"{STEPS}", "--seed-base", f"{found.seed}"]
+    monkeypatch.setattr(sys, "argv", [*words, "--shrink-runs", "5"])
     assert program.main() == 1
     said = capsys.readouterr().out
     assert "1 violations" in said
-    assert f"make sim SEEDS=1 SEED_BASE={seed} STEPS=" in said
+    assert f"make sim SEEDS=1 SEED_BASE={found.seed} STEPS=" in said
 
 
 def test_the_program_prints_seeds_speed_faults_and_violations():

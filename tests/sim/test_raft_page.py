@@ -1,0 +1,34 @@
+"""The page for newcomers names the places where rules are kept, and they exist."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "raft.md"
+CELL = re.compile(r"`(\w+\.\w+)`")
+
+
+def places() -> set[str]:
+    """Return what the tables of rules, invariants and faults name, in their last column."""
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    return {name for row in rows for name in CELL.findall(row.rsplit("|", 2)[1])}
+
+
+def definitions() -> set[str]:
+    """Return each function of the core and of the simulation, after its class or its module."""
+    found = set()
+    for folder in ("replication", "replication/core", "tests/sim"):
+        for path in (ROOT / folder).glob("[a-z]*.py"):
+            module = import_module(f"{folder.replace('/', '.')}.{path.stem}")
+            for name, thing in vars(module).items():
+                found.add(f"{path.stem}.{name}")
+                if isinstance(thing, type):
+                    found |= {f"{name}.{each}" for each in vars(thing)}
+    return found
+
+
+def test_each_place_that_the_page_names_exists():
+    named = places()
+    assert len(named) > 50
+    assert not named - definitions()
