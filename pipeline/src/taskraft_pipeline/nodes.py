@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import grpc
 
+from taskraft.credentials import channel_credentials
 from taskraft.v1 import feed_service_pb2_grpc
 from taskraft_pipeline.errors import FeedMismatch, FeedRefused, FeedUnreachable, error_info
 
@@ -91,15 +92,20 @@ class Nodes:
     def stub(self) -> Stub:
         """Return the service of the node in use."""
         if self._channel is None:
-            self._channel = grpc.insecure_channel(
-                self.endpoints[self._place],
-                options=[
-                    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-                    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-                    ("grpc.min_reconnect_backoff_ms", self._options.connect_timeout_ms),
-                    # After a failure the next channel must not inherit the back-off of this one.
-                    ("grpc.use_local_subchannel_pool", 1),
-                ],
+            address = self.endpoints[self._place]
+            options = [
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+                ("grpc.min_reconnect_backoff_ms", self._options.connect_timeout_ms),
+                # After a failure the next channel must not inherit the back-off of this one.
+                ("grpc.use_local_subchannel_pool", 1),
+            ]
+            # From the environment of the driver and of each executor: secrets are no options.
+            credentials = channel_credentials()
+            self._channel = (
+                grpc.insecure_channel(address, options=options)
+                if credentials is None
+                else grpc.secure_channel(address, credentials, options=options)
             )
         return Stub(self._channel)
 

@@ -101,7 +101,8 @@ async def secured(tmp_path, **settings):
     """Run a node alone that leads, with a certificate for clients and the rights of the tests."""
     authority = Authority(tmp_path, "clients")
     files = authority.server()
-    settings.setdefault("access_file", write_book(tmp_path / "access.toml"))
+    if "access_file" not in settings:
+        settings["access_file"] = write_book(tmp_path / "access.toml")
     config = config_in(tmp_path, tls_cert=files.certificate, tls_key=files.key, **settings)
     server = await Server.open(config)
     await server.start()

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from taskraft._taken import AsyncTakenTask
     from taskraft._task import Task
     from taskraft._tubes import TubeSettings
+    from taskraft.credentials import AccessOptions
     from taskraft.errors import TaskraftError
 
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "AccessOptions",
     "AsyncClient",
     "AsyncGroups",
     "AsyncSchedules",
@@ -69,6 +71,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "AccessOptions": "credentials",
     "AsyncClient": "_async_client",
     "AsyncGroups": "_groups",
     "AsyncSchedules": "_schedules",

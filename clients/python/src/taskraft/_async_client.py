@@ -16,6 +16,7 @@ from taskraft._joiner import raise_refused
 from taskraft._schedules import AsyncSchedules
 from taskraft._subscription import AsyncSubscription, SubscribeOptions
 from taskraft._tubes import Kind, TubeSettings, create_request, update_request
+from taskraft.credentials import AccessOptions, channel_credentials
 from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class AsyncClient:
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         credentials: grpc.ChannelCredentials | None = None,
+        **access: Unpack[AccessOptions],
     ) -> None:
         """Describe the cluster; nothing is connected yet.
 
@@ -56,10 +58,18 @@ class AsyncClient:
             timeout: How long each call is tried.
             name: Shown to people who look at sessions; host and process by default.
             session_ttr: How long leases outlive this process or its connection.
-            credentials: For TLS.
+            credentials: Ready-made ones, in place of `access`.
+            **access: Certificates and token, see `AccessOptions`; absent TASKRAFT_CA and its like.
+
+        Raises:
+            CredentialsUnusable: They do not belong together or cannot be read.
         """
         self._connection = Connection(
-            target, timeout=timeout, name=name, session_ttr=session_ttr, credentials=credentials
+            target,
+            timeout=timeout,
+            name=name,
+            session_ttr=session_ttr,
+            credentials=credentials or channel_credentials(**access),
         )
         self.groups = AsyncGroups(self._connection)
         self.schedules = AsyncSchedules(self._connection)

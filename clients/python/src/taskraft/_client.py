@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from taskraft._sources import Sources
     from taskraft._subscription import SubscribeOptions
     from taskraft._tubes import Kind, TubeSettings
+    from taskraft.credentials import AccessOptions
     from taskraft.v1 import (
         cluster_service_pb2,
         feed_service_pb2,
@@ -66,10 +67,16 @@ class Client:
         name: str | None = None,
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         credentials: grpc.ChannelCredentials | None = None,
+        **access: Unpack[AccessOptions],
     ) -> None:
         """Describe the cluster as `AsyncClient` does; nothing is connected yet."""
         self._client = AsyncClient(
-            target, timeout=timeout, name=name, session_ttr=session_ttr, credentials=credentials
+            target,
+            timeout=timeout,
+            name=name,
+            session_ttr=session_ttr,
+            credentials=credentials,
+            **access,
         )
         self._portal = Portal(self._client.close)
         self.groups = Groups(self._client.groups, self._portal)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Params = ParamSpec("Params")
 
 FORMATS: Final = ("table", "json", "jsonl")
+_ACCESS: Final = "taskraft.access."
+"""Begins the names under which the context of a command keeps the files of its credentials."""
 
 
 class DurationType(click.ParamType[float]):
@@ -43,8 +45,14 @@ def examples(*lines: str) -> str:
 
 
 def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Add the options that say which cluster, and how long to try."""
+    """Add the options that say which cluster, how long to try, and who asks."""
     for option in (
+        _access_option(
+            "token-file", "token_file", "File with the token; or TASKRAFT_TOKEN has it."
+        ),
+        _access_option("cert-key", "key", "Key of the certificate, PEM."),
+        _access_option("cert", "cert", "Certificate of this client, PEM."),
+        _access_option("ca", "ca", "Authorities of the nodes' certificates, PEM."),
         click.option(
             "--timeout",
             type=DURATION,
@@ -58,6 +66,28 @@ def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
     ):
         command = option(command)
     return command
+
+
+def _access_option(
+    flag: str, name: str, text: str
+) -> Callable[[Callable[Params, None]], Callable[Params, None]]:
+    """Return an option for a file of the client's credentials; `connect` finds what it says.
+
+    A token itself is none: others on the machine could read it from the command line.
+    """
+
+    def remember(ctx: click.Context, _option: click.Parameter, path: str | None) -> None:
+        if path is not None:
+            ctx.meta[_ACCESS + name] = path
+
+    return click.option(
+        f"--{flag}",
+        type=click.Path(dir_okay=False),
+        envvar=f"TASKRAFT_{name.upper()}",
+        expose_value=False,
+        callback=remember,
+        help=text,
+    )
 
 
 def output_option(command: Callable[Params, None]) -> Callable[Params, None]:
@@ -75,6 +105,15 @@ def output_option(command: Callable[Params, None]) -> Callable[Params, None]:
 def connect(target: str | None, timeout: float) -> Client:
     """Return a client; traces are exported if the environment asks for it."""
     from taskraft import Client, tracing  # noqa: PLC0415 - gRPC is imported when a command runs
+    from taskraft.credentials import CredentialsUnusable, channel_credentials  # noqa: PLC0415
 
     tracing.configure_from_environment("taskraft-cli")
-    return Client(target, timeout=timeout, name="taskraft-cli")
+    meta = click.get_current_context().meta
+    files = {name: meta.get(_ACCESS + name, "") for name in ("ca", "cert", "key", "token_file")}
+    try:
+        credentials = channel_credentials(
+            ca=files["ca"], cert=files["cert"], key=files["key"], token_file=files["token_file"]
+        )
+    except CredentialsUnusable as error:
+        raise click.UsageError(str(error)) from error
+    return Client(target, timeout=timeout, name="taskraft-cli", credentials=credentials)

@@ -1,0 +1,62 @@
+"""Certificates and tokens of a client: where they come from, and which do not belong together."""
+
+import pytest
+
+from taskraft.credentials import CredentialsUnusable, TokenFile, channel_credentials
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch):
+    for name in ("CA", "CERT", "KEY", "TOKEN", "TOKEN_FILE"):
+        monkeypatch.delenv(f"TASKRAFT_{name}", raising=False)
+
+
+def test_connections_are_plain_where_nothing_is_given():
+    assert channel_credentials() is None
+
+
+@pytest.mark.parametrize("name", ["CA", "TOKEN", "TOKEN_FILE"])
+def test_the_environment_asks_for_credentials_too(monkeypatch, tmp_path, name):
+    path = tmp_path / "file"
+    path.write_text("content")
+    monkeypatch.setenv(f"TASKRAFT_{name}", str(path))
+    assert channel_credentials() is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"cert": "c"}, "cert and key belong together"),
+        ({"key": "c"}, "cert and key belong together"),
+        ({"token": "t", "token_file": "f"}, "token and token_file exclude each other"),
+        ({"ca": "none.crt"}, "none.crt: No such file"),
+        ({"token_file": "none.token"}, "none.token: No such file"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(options, part):
+    with pytest.raises(CredentialsUnusable) as caught:
+        channel_credentials(**options)
+    assert part in str(caught.value)
+
+
+def test_an_empty_token_file_is_refused(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("\n")
+    with pytest.raises(CredentialsUnusable, match="no token in it"):
+        channel_credentials(token_file=path)
+
+
+def test_a_given_token_outweighs_any_of_the_environment(monkeypatch):
+    monkeypatch.setenv("TASKRAFT_TOKEN_FILE", "/nowhere")
+    assert channel_credentials(token="t") is not None
+
+
+def test_a_token_file_is_read_again_when_it_was_replaced(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("one\n")
+    token = TokenFile(path)
+    assert token() == "one"
+    other = tmp_path / "other"
+    other.write_text("two\n")
+    other.replace(path)
+    assert token() == "two"
