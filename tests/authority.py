@@ -26,7 +26,8 @@ class Authority:
         self.name = _name(name)
         certificate = self._sign(self.name, self.key.public_key(), (), DAY, is_authority=True)
         self.path = self.folder / "ca.crt"
-        self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
+        self.path.write_bytes(self.certificate)
 
     def _sign(self, subject, public_key, dns_names, valid, *, is_authority=False):
         now = dt.datetime.now(dt.UTC)

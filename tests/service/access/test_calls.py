@@ -9,7 +9,9 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from replication.tls_files import TlsUnusable
 from service.api.status import STATUS_KEY
+from service.assembly import Server
 from taskraft.v1 import (
     cluster_service_pb2,
     feed_service_pb2,
@@ -19,9 +21,17 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.access.secured import GRANTS, secured, token_of, write_book
+from tests.authority import DAY, Authority
+from tests.service.access.secured import (
+    GRANTS,
+    Bearing,
+    Stubs,
+    secured,
+    token_of,
+    write_book,
+)
 from tests.service.access.test_rules import methods_of_the_contract
-from tests.service.conftest import ack, create, put, reason_of, take
+from tests.service.conftest import ack, config_in, create, put, reason_of, take
 
 MAIL, INVOICES = "billing.mail", "billing.invoices"
 
@@ -460,3 +470,37 @@ async def test_a_plain_connection_gets_nowhere(node):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"", timeout=5)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+# ------------------------------------------------------------------------------ certificates
+
+
+async def test_a_node_whose_certificate_nobody_signed_is_not_believed(node, tmp_path):
+    stranger = Authority(tmp_path, "strangers")
+    channel = await node.channel(grpc.ssl_channel_credentials(stranger.path.read_bytes()))
+    call = channel.unary_unary("/taskraft.v1.TubeService/ListTubes")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(b"", timeout=5)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_renewed_certificate_is_shown_without_a_restart(node, tmp_path):
+    old = node.authority
+    before = await node.known("root")
+    await put(before, b"x", tube=MAIL)
+    node.authority = Authority(tmp_path, "clients")
+    node.authority.server()
+    node.server.reload()
+    channel = await node.channel(grpc.ssl_channel_credentials(old.certificate))
+    with pytest.raises(grpc.aio.AioRpcError):
+        await channel.unary_unary("/taskraft.v1.TubeService/ListTubes")(b"", timeout=5)
+    after = Stubs(node.server, Bearing(await node.channel(), f"Bearer {token_of('root')}"))
+    for caller in (before, after):
+        await put(caller, b"x", tube=MAIL)
+
+
+async def test_a_node_with_an_expired_certificate_does_not_start(tmp_path):
+    files = Authority(tmp_path, "clients").server(valid=-DAY)
+    config = config_in(tmp_path, tls_cert=files.certificate, tls_key=files.key)
+    with pytest.raises(TlsUnusable, match=r"server.crt expired at"):
+        await Server.open(config)

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from taskraft import AsyncClient, errors
+from service.access.book import digest_of
 from taskraft.cli import main
 from tests.authority import Authority
 from tests.service.access.secured import GRANTS, secured, token_of, write_book
@@ -75,6 +76,18 @@ async def test_the_command_takes_credentials_from_files_and_the_environment(node
     done = await run("put", "--help")
     assert "--token-file" in done.output
     assert "--token " not in done.output
+
+
+def test_a_token_is_drawn_into_a_file_of_its_owner_and_named_by_its_digest(tmp_path):
+    path = tmp_path / "token"
+    done = CliRunner().invoke(main, ["token", str(path)])
+    assert done.output.strip() == digest_of(path.read_text().strip())
+    assert path.stat().st_mode & 0o777 == 0o600
+    before = path.read_text()
+    assert len(before) > 40
+    again = CliRunner().invoke(main, ["token", str(path)])
+    assert (again.exit_code, "File exists" in again.output) == (2, True)
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize("principal", ["mailer", "other"])

@@ -54,6 +54,7 @@ COMMANDS: Final[Mapping[str, Lazy]] = {
     "schedule": Lazy("schedules", "schedule", "Create, list, pause and remove schedules."),
     "cluster": Lazy("cluster", "cluster", "Show the cluster, and change its members."),
     "feed": Lazy("feed", "feed", "Follow the change feed."),
+    "token": Lazy("token", "token", "Draw a token for a principal."),
     "explain": Lazy("explain", "explain", "Explain an error."),
 }
 FOREIGN: Final[Mapping[str, Foreign]] = {

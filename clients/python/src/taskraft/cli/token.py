@@ -1,0 +1,33 @@
+"""The command that draws a token for a principal."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import click
+
+from taskraft.cli.options import examples
+
+TOKEN_BYTES: Final = 32
+
+
+@click.command(epilog=examples("taskraft token /tmp/billing.token"))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def token(file: Path) -> None:
+    """Draw a token into FILE, and print what names it in the cluster's access file.
+
+    The file must not exist; only its owner may read it. The nodes need what is printed, never the
+    token.
+    """
+    drawn = secrets.token_urlsafe(TOKEN_BYTES)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise click.UsageError(f"{file}: {error.strerror}") from error
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(drawn + "\n")
+    click.echo(f"sha256:{hashlib.sha256(drawn.encode()).hexdigest()}")
