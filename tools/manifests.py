@@ -25,8 +25,9 @@ OVERLAYS: Final = ("base", "overlays/dev", "overlays/prod")
 VERSIONS: Final = ("1.30.0", "1.32.0", "1.37.0")
 """The oldest release we promise, one between, and the newest the schemas know."""
 
-CUSTOM_KINDS: Final = ("ServiceMonitor", "PrometheusRule")
-"""Defined by the Prometheus operator, so in no schema of ours; tests/k8s asserts their fields."""
+CUSTOM_KINDS: Final = ("ServiceMonitor", "PrometheusRule", "Issuer", "Certificate")
+"""Defined by others (Prometheus operator, cert-manager), so in no schema of ours; tests/k8s asserts
+their fields."""
 
 KUSTOMIZE_MODULE: Final = "sigs.k8s.io/kustomize/kustomize/v5"
 KUSTOMIZE_VERSION: Final = "v5.5.0"

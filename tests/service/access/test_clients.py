@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from click.testing import CliRunner
 
-from taskraft import AsyncClient, errors
 from service.access.book import digest_of
+from taskraft import AsyncClient, errors
 from taskraft.cli import main
 from tests.authority import Authority
 from tests.service.access.secured import GRANTS, secured, token_of, write_book
