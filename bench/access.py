@@ -1,0 +1,99 @@
+"""Measure what rights cost per task in batches of 100, and what they cost where there are none.
+
+Run: python -m bench.access. Prints microseconds of CPU per task, a line per path: the median of
+several rounds and its range.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bench.codec import BATCH, measure, put_request
+from service.access.book import digest_of
+from service.access.caller import ANYBODY, Caller, KnownCaller
+from service.access.current import CurrentBook
+from service.access.leases import own_settlements
+from service.contents import Contents
+from service.queue import commands as core
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from service.storage.memory import MemoryStore
+from taskraft.v1 import task_service_pb2 as pb
+
+TOKEN: Final = "0123456789abcdef0123456789abcdef"  # noqa: S105 - of nobody
+PRINCIPALS: Final = 100
+
+
+def book() -> CurrentBook:
+    """Return a book with many principals, of which the last is ours."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "access.toml"
+        lines = []
+        for number in range(PRINCIPALS):
+            digest = digest_of(TOKEN if number == PRINCIPALS - 1 else f"{number}")
+            lines += [
+                f"[principals.p{number}]",
+                f'tokens = ["{digest}"]',
+                f"[[principals.p{number}.grants]]",
+                'role = "producer"',
+                'tubes = ["mail.*", "emails"]',
+                f"[[principals.p{number}.grants]]",
+                'role = "consumer"',
+                'tubes = ["emails"]',
+            ]
+        path.write_text("\n".join(lines))
+        return CurrentBook(path)
+
+
+def taken() -> tuple[Contents, pb.SettleTasksRequest]:
+    """Return a queue with 100 leases of a session, and the acknowledgement of all."""
+    queue = Queue(MemoryStore(), Limits())
+    tasks = [core.NewTask(b"", 0) for _ in range(BATCH)]
+    session = core.OpenSession("s", owner=f"p{PRINCIPALS - 1}")
+    results = queue.apply(
+        1,
+        1,
+        [
+            core.CreateTube("emails", core.TubeKind.FIFO, core.TubeOptions()),
+            session,
+            core.Put("emails", tasks),
+            core.Take(["emails"], "s", BATCH),
+        ],
+    )
+    leased = results[-1]
+    assert isinstance(leased, core.TakeResult)
+    settlement = pb.Settlement(
+        tokens=[task.token for task in leased.tasks], ack=pb.Settlement.Ack()
+    )
+    return Contents(lambda: queue), pb.SettleTasksRequest(settlements=[settlement])
+
+
+def main() -> None:
+    """Print the table."""
+    current = book()
+    known = KnownCaller(f"p{PRINCIPALS - 1}", "", current)
+    put = pb.PutTasksRequest.FromString(put_request(with_headers=False))
+    contents, settle = taken()
+    take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")], tasks_max=BATCH)
+    callers: Mapping[str, Caller] = {"without rights": ANYBODY, "with rights": known}
+    for name, caller in callers.items():
+
+        def settle_own(caller: Caller = caller) -> None:
+            caller.check(settle)
+            assert own_settlements(contents, settle, caller) is settle
+
+        measure(f"put of {BATCH}, {name}", partial(caller.check, put))
+        measure(f"take of {BATCH}, {name}", partial(caller.check, take))
+        measure(f"settle of {BATCH}, {name}", settle_own)
+    measure(
+        f"a token among {PRINCIPALS} (per call: times {BATCH})",
+        lambda: current.book.of_token(TOKEN),
+    )
+
+
+if __name__ == "__main__":
+    main()
