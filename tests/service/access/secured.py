@@ -1,20 +1,26 @@
-"""A node with certificates and rights, and callers with and without credentials."""
+"""A node with certificates and rights, callers with and without credentials, and what they do."""
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import grpc
 import grpc.aio
+import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from service.access.book import digest_of
+from service.api.status import STATUS_KEY
 from service.assembly import Server
 from service.leader.roles import Phase
 from taskraft.v1 import (
     group_service_pb2_grpc,
     schedule_service_pb2_grpc,
+    session_service_pb2,
 )
+from taskraft.v1 import task_service_pb2 as pb
 from tests.authority import Authority
 from tests.service.conftest import Node, config_in, until_phase
 
+MAIL, INVOICES = "billing.mail", "billing.invoices"
 GRANTS = {
     "root": [("admin", "*")],
     "billing": [("producer", "billing.*")],
@@ -112,3 +118,51 @@ async def secured(tmp_path, **settings):
             yield Secured(server, authority, stack)
     finally:
         await server.stop()
+
+
+async def refusal(call):
+    """Return reason and metadata with which a call is refused."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    packed = dict(caught.value.trailing_metadata())[STATUS_KEY]
+    info = error_details_pb2.ErrorInfo()
+    status_pb2.Status.FromString(packed).details[0].Unpack(info)
+    return info.reason, dict(info.metadata)
+
+
+async def refused(call):
+    return (await refusal(call))[0]
+
+
+async def session_of(caller):
+    request = session_service_pb2.OpenSessionRequest(ttr_ms=60_000)
+    return (await caller.sessions.OpenSession(request)).session
+
+
+async def subscribed(caller, *tubes, **fields):
+    stream = caller.tasks.Subscribe(timeout=30)
+    sources = [pb.TakeSource(tube=tube) for tube in tubes]
+    message = pb.SubscribeRequest(
+        open=pb.SubscribeRequest.Open(sources=sources, **fields),
+        credit=pb.SubscribeRequest.Credit(tasks=10),
+    )
+    with suppress(grpc.aio.AioRpcError):  # the stream tells when it is read
+        await stream.write(message)
+    return stream
+
+
+async def tasks_of(stream):
+    while True:
+        message = await stream.read()
+        if message.tasks:
+            return message.tasks
+
+
+async def ended(stream):
+    """Return the code with which a stream ends."""
+    try:
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return await stream.code()

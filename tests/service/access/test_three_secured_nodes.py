@@ -13,12 +13,9 @@ from service.leader.roles import Phase
 from taskraft.v1 import cluster_service_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.authority import Authority
-from tests.service.access.secured import Secured, write_book
-from tests.service.access.test_calls import refused, subscribed, tasks_of
+from tests.service.access.secured import MAIL, Secured, refused, subscribed, tasks_of, write_book
 from tests.service.conftest import ack, config_in, create, put, take, turns_until, until_phase
 from tools.local_cluster import free_addresses
-
-MAIL = "billing.mail"
 
 
 class Three:

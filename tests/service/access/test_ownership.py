@@ -1,0 +1,120 @@
+"""Sessions and leases belong to the principal that has them: for others they do not exist."""
+
+import asyncio
+
+import pytest
+
+from taskraft.v1 import session_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.access.secured import MAIL, refused, session_of
+from tests.service.conftest import ack, put, take
+
+
+async def test_a_session_is_of_no_use_to_anybody_else(node):
+    mailer, rival, root = [await node.known(one) for one in ("mailer", "rival", "root")]
+    own = await session_of(mailer)
+    assert own.owner == "mailer"
+    for caller in (rival, root):
+        for call in (
+            take(caller, tube=MAIL, session_id=own.session_id),
+            caller.sessions.CloseSession(
+                session_service_pb2.CloseSessionRequest(session_id=own.session_id)
+            ),
+        ):
+            assert await refused(call) == "SESSION_NOT_FOUND"
+    keep = session_service_pb2.KeepSessionsRequest(session_ids=[own.session_id])
+    kept = await rival.sessions.KeepSessions(keep)
+    assert (len(kept.sessions), [error.item for error in kept.errors]) == (0, [0])
+    assert len((await mailer.sessions.KeepSessions(keep)).sessions) == 1
+    closing = session_service_pb2.CloseSessionRequest(session_id=own.session_id, request_id="close")
+    for _ in range(2):
+        assert (await mailer.sessions.CloseSession(closing)).released == 0
+
+
+async def test_everybody_sees_their_own_sessions_and_operators_all(node):
+    mailer, rival, root = [await node.known(one) for one in ("mailer", "rival", "root")]
+    await session_of(mailer)
+    await session_of(rival)
+
+    async def owners(caller):
+        request = session_service_pb2.ListSessionsRequest()
+        listed = await caller.sessions.ListSessions(request)
+        return sorted(one.owner for one in listed.sessions)
+
+    assert await owners(mailer) == ["mailer"]
+    assert await owners(rival) == ["rival"]
+    assert await owners(root) == ["mailer", "rival"]
+
+
+async def test_a_lease_of_anothers_session_is_as_stale_as_one_that_never_was(node):
+    root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
+    await put(root, b"a", b"b", tube=MAIL)
+    session = await session_of(mailer)
+    theirs = (await take(mailer, tube=MAIL, tasks_max=1, session_id=session.session_id)).tasks
+    mine = (await take(rival, tube=MAIL, tasks_max=1)).tasks
+    answer = await ack(rival, [*theirs, *mine])
+    assert [(one.item, one.error.reason) for one in answer.errors] == [(0, 20)]
+    assert not (await ack(mailer, theirs)).errors
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_an_atomic_settlement_with_a_lease_of_another_settles_nothing(node, is_batch):
+    root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
+    await put(root, b"a", b"b", tube=MAIL)
+    session = await session_of(mailer)
+    theirs = (await take(mailer, tube=MAIL, tasks_max=1, session_id=session.session_id)).tasks
+    mine = (await take(rival, tube=MAIL, tasks_max=1)).tasks
+    tokens = [task.token for task in (*mine, *theirs)]
+    settle = pb.SettleTasksRequest(
+        settlements=[pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack())], atomic=True
+    )
+    call = (
+        rival.tasks.ExecuteBatch(
+            pb.ExecuteBatchRequest(operations=[pb.BatchOperation(settle=settle)])
+        )
+        if is_batch
+        else rival.tasks.SettleTasks(settle)
+    )
+    assert await refused(call) == "LEASE_STALE"
+    assert not (await ack(rival, mine)).errors
+    assert not (await ack(mailer, theirs)).errors
+
+
+async def test_a_lease_in_a_tube_without_a_right_cannot_be_settled(node):
+    root, mailer = await node.known("root"), await node.known("mailer")
+    await put(root, b"x", tube="secret")
+    taken = await take(root, tube="secret")
+    assert [one.error.reason for one in (await ack(mailer, taken.tasks)).errors] == [20]
+    assert not (await ack(root, taken.tasks)).errors
+
+
+async def test_a_guess_at_the_next_lease_cannot_meet_it(node):
+    root, mailer = await node.known("root"), await node.known("mailer")
+    await put(root, b"a", b"b", tube="secret")
+    token = (await take(root, tube="secret", tasks_max=1)).tasks[0].token
+    guess = pb.SettleTasksRequest(
+        settlements=[pb.Settlement(tokens=[token + 1], ack=pb.Settlement.Ack())]
+    )
+    # Both in one entry: the take goes first.
+    taking = asyncio.ensure_future(take(root, tube="secret", tasks_max=1))
+    settling = asyncio.ensure_future(mailer.tasks.SettleTasks(guess))
+    (task,) = (await taking).tasks
+    assert task.token == token + 1
+    assert [one.error.reason for one in (await settling).errors] == [20]
+    assert not (await ack(root, [task])).errors
+
+
+async def test_a_repeated_settlement_gets_its_first_answer(node):
+    root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
+    await put(root, b"a", b"b", tube=MAIL)
+    session = await session_of(rival)
+    theirs = (await take(rival, tube=MAIL, tasks_max=1, session_id=session.session_id)).tasks
+    mine = (await take(mailer, tube=MAIL, tasks_max=1)).tasks
+    tokens = [task.token for task in (*theirs, *mine)]
+    request = pb.SettleTasksRequest(
+        request_id="once",
+        settlements=[pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack())],
+    )
+    first = await mailer.tasks.SettleTasks(request)
+    assert [one.item for one in first.errors] == [0]
+    assert (await mailer.tasks.SettleTasks(request)).errors == first.errors

@@ -1,0 +1,86 @@
+"""Streams: opened, fed and settled within rights, and ended when these are withdrawn."""
+
+import asyncio
+
+import grpc
+
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.access.secured import (
+    GRANTS,
+    INVOICES,
+    MAIL,
+    ended,
+    refused,
+    session_of,
+    subscribed,
+    tasks_of,
+    write_book,
+)
+from tests.service.conftest import ack, put, take
+
+
+async def test_a_stream_is_opened_only_on_tubes_that_may_be_taken_from(node):
+    mailer, rival = await node.known("mailer"), await node.known("rival")
+    assert await ended(await subscribed(mailer, MAIL, INVOICES)) is (
+        grpc.StatusCode.PERMISSION_DENIED
+    )
+    session = await session_of(rival)
+    assert await ended(await subscribed(mailer, MAIL, session_id=session.session_id)) is (
+        grpc.StatusCode.NOT_FOUND
+    )
+
+
+async def test_a_stream_settles_only_what_is_the_callers(node):
+    root, mailer = await node.known("root"), await node.known("mailer")
+    await put(root, b"a", tube=MAIL)
+    await put(root, b"b", tube="secret")
+    (hidden,) = (await take(root, tube="secret")).tasks
+    stream = await subscribed(mailer, "*")
+    (task,) = await tasks_of(stream)
+    assert task.tube == MAIL
+    settlement = pb.Settlement(tokens=[hidden.token, task.token], ack=pb.Settlement.Ack())
+    await stream.write(pb.SubscribeRequest(settlements=[settlement]))
+    while not (message := await stream.read()).settled:
+        pass
+    (settled,) = message.settled
+    assert [(one.item, one.error.reason) for one in settled.errors] == [(0, 20)]
+    assert not (await ack(root, [hidden])).errors
+    move = pb.Settlement.Release(move_to="secret")
+    await stream.write(pb.SubscribeRequest(settlements=[pb.Settlement(tokens=[1], release=move)]))
+    assert await ended(stream) is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_stream_ends_when_its_credentials_are_withdrawn(node, tmp_path):
+    mailer = await node.known("mailer")
+    stream = await subscribed(mailer, MAIL)
+    assert (await stream.read()).opened.session_id
+    write_book(tmp_path / "access.toml", {name: GRANTS[name] for name in ("root", "rival")})
+    node.server.reload()
+    await stream.write(pb.SubscribeRequest(heartbeat=True))
+    assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_rights_that_were_withdrawn_hold_at_once(node, tmp_path):
+    root, mailer = await node.known("root"), await node.known("mailer")
+    waiting = asyncio.ensure_future(take(mailer, tube="*", wait_ms=1_000))
+    await mailer.waiting(1, tube=MAIL)
+    write_book(tmp_path / "access.toml", GRANTS | {"mailer": [("consumer", "other")]})
+    node.server.reload()
+    await put(root, b"x", tube=MAIL)
+    assert len((await waiting).tasks) == 0
+    assert await refused(take(mailer, tube=MAIL)) == "NOT_ALLOWED"
+
+
+async def test_a_new_token_is_good_without_a_restart_and_the_old_one_no_more(node, tmp_path):
+    path = tmp_path / "access.toml"
+    old = await node.known("billing")
+    content = path.read_text().replace("principals.billing", "principals.invoicing")
+    path.write_text(content)
+    node.server.reload()
+    await put(old, b"x", tube=MAIL)
+    write_book(path, GRANTS | {"billing": []})
+    node.server.reload()
+    assert await refused(put(old, b"x", tube=MAIL)) == "NOT_ALLOWED"
+    write_book(path, {"root": GRANTS["root"]})
+    node.server.reload()
+    assert await refused(put(old, b"x", tube=MAIL)) == "NO_CREDENTIALS"
