@@ -12,6 +12,7 @@ from service import wire
 from service.access.caller import Caller
 from service.api.answers import encode_tasks
 from service.api.endpoint import Call, Route, Unary
+from service.api.failed import known_or_failed, with_key
 from service.api.forward import Forwarder, ServeHere
 from service.api.reading import Reading
 from service.api.selection_checks import check_wait
@@ -61,7 +62,8 @@ class OutcomeApi:
             raise tube_not_found(request.tube)
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
-        found = self._reading.contents.of(request.tube).select_tasks(request.tube, selector)
+        queue = self._reading.contents.of(request.tube)
+        found = known_or_failed(queue, request.tube, selector)
         ids = [one.id for one in found if not isinstance(one, Refusal)]
         self._outcomes.check_room(len(ids))
         wish = Wish(request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS)
@@ -74,7 +76,7 @@ class OutcomeApi:
         for item, one in enumerate(found):
             view = None if isinstance(one, Refusal) else next(ended)
             if view is not None:
-                known.append(view)
+                known.append(with_key(view))
             elif isinstance(one, Refusal):
                 answer.errors.add(item=item, error=error_message(one))
             else:

@@ -15,6 +15,7 @@ from service.api.answers import encode_tasks
 from service.api.batch import BatchApi
 from service.api.chosen import chosen_tasks
 from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
+from service.api.failed import with_key
 from service.api.giving_back import GivingBack
 from service.api.listing import page_of_tasks
 from service.api.mutations import Mutations, hash_if_named, result_of
@@ -49,6 +50,7 @@ _TAKEN: Final = pb.TakeTasksResponse.TASKS_FIELD_NUMBER
 _NOW: Final = wire.tag(pb.TakeTasksResponse.NOW_MS_FIELD_NUMBER, wire.VARINT)
 _REVISION: Final = wire.tag(pb.TakeTasksResponse.REVISION_FIELD_NUMBER, wire.VARINT)
 _SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER
+_FAILED: Final = pb.GetTasksResponse.FAILED_FIELD_NUMBER
 assert pb.ListTasksResponse.TASKS_FIELD_NUMBER == _SHOWN
 
 
@@ -319,7 +321,8 @@ class TaskApi:
             raise tube_not_found(request.tube)
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
-        found = self._reading.contents.of(request.tube).select_tasks(request.tube, selector)
+        contents = self._reading.contents.of(request.tube)
+        found = contents.select_tasks(request.tube, selector)
         answer = pb.GetTasksResponse(revision=queue.applied_index)
         shown: list[TaskView] = []
         for item, one in enumerate(found):
@@ -328,7 +331,17 @@ class TaskApi:
             else:
                 shown.append(one)
         self._notes.looked_at(request.tube, len(shown), payload_omit=request.payload_omit)
-        return answer.SerializeToString() + _show(shown, payload_omit=request.payload_omit)
+        failed: list[TaskView] = []
+        if answer.errors:
+            gone = contents.failed_tasks(request.tube, selector)
+            failed = [with_key(view) for view in gone if view is not None]
+        return b"".join(
+            (
+                answer.SerializeToString(),
+                _show(shown, payload_omit=request.payload_omit),
+                *encode_tasks(failed, _FAILED),
+            )
+        )
 
     async def list_tasks(self, call: Call[pb.ListTasksRequest]) -> bytes:
         """List tasks by id."""

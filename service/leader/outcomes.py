@@ -97,7 +97,7 @@ class Outcomes:
         early = expectation.ended if expectation is not None else {}
         views = queue.get_tasks(wish.tube, wish.ids)
         for task_id, found in zip(wish.ids, views, strict=True):
-            view = found if found is not None else early.get(task_id)
+            view = found or early.get(task_id) or queue.failed_task(wish.tube, task_id)
             if view is None:
                 continue
             ended = _as_ended(view)

@@ -30,6 +30,10 @@ SCHEDULE: Final = b"c"
 GROUP: Final = b"g"
 MEMBER: Final = b"h"
 CONSUMER: Final = b"o"
+FAILURE: Final = b"e"
+_FAILURE_RECORD: Final = b"ea"
+_FAILED_TASK: Final = b"eb"
+_FAILED_KEY: Final = b"ec"
 
 DELAY_TIMER: Final = 1
 LEASE_TIMER: Final = 2
@@ -68,6 +72,8 @@ _timer = Struct(">BQBIQ")
 _chunk = Struct(">cHQ")
 _member = Struct(">cQIQ")
 _length = Struct(">H")
+_serial = Struct(">Q")
+_holder = Struct(">IQ")
 
 PREFIXES_MAX: Final = 4_096
 """Sub-queues in use whose prefix need not be made anew for each task."""
@@ -181,6 +187,21 @@ def unique_key(tube: int, key: Sequence[str]) -> bytes:
         text = part.encode()
         parts += (_length.pack(len(text)), text)
     return b"".join(parts)
+
+
+def failure_key(serial: int) -> bytes:
+    """Return the key of the record of a task that failed and is gone."""
+    return _FAILURE_RECORD + _serial.pack(serial)
+
+
+def failed_task_key(tube: int, task: int) -> bytes:
+    """Return the key of the number of a task's failure."""
+    return _FAILED_TASK + _holder.pack(tube, task)
+
+
+def failed_key_key(tube: int, key: Sequence[str]) -> bytes:
+    """Return the key of the number of the last failure of a unique key."""
+    return _FAILED_KEY + unique_key(tube, key)
 
 
 def chunk_key(partition: int, end_seq: int) -> bytes:

@@ -30,6 +30,7 @@ from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.requests import Requests
 from service.queue.schedules.schedule import Schedules
 from service.queue.tasks.endings import end
+from service.queue.tasks.failures import Failures
 from service.queue.tasks.task_codec import read_task
 from service.queue.tasks.unique_keys import UniqueKeys
 from service.queue.tasks.watch import Watch
@@ -99,6 +100,7 @@ class Ledger:
         self.redefined: dict[str, None] = {}
         """Temporary tubes that were created, changed or dropped; for the shell to fetch."""
         self.unique_keys = UniqueKeys(store)
+        self.failures = Failures(store)
         self.dirty_tasks: list[Task] = []
         self.dirty_tubes: list[Tube] = []
         self.used_tubes: list[Tube] = []

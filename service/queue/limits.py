@@ -30,6 +30,10 @@ class Limits:
     """Tasks that the start or the cancellation of a group deals with in one entry."""
     group_retention_ms: int = 86_400_000
     """A group is shown for so long after its end, if there is room for it."""
+    failures_max: int = 100_000
+    """Tasks that are gone whose failures are remembered."""
+    failure_retention_ms: int = 86_400_000
+    """How long, if there are not too many."""
     deadlines_per_entry_max: int = 1_000
     """Deadlines that fire in one entry; the leader proposes the next entry at once for the rest."""
     removals_per_entry_max: int = 500

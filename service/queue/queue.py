@@ -175,6 +175,7 @@ class Queue(Readers):
             settle_groups(ledger)
         sweep_groups(ledger)
         forget_groups(ledger)
+        ledger.failures.forget_old(now_ms, ledger.limits)
         return results
 
     @property

@@ -367,6 +367,7 @@ class Readers(ShellReaders):
             yield session.record()
             yield repr(list(session.held)).encode()
         yield repr(list(ledger.leases)).encode()
+        yield from ledger.failures.digest_parts()
         yield from (consumer.record() for consumer in ledger.consumers)
         yield from (schedule.record() for schedule in ledger.schedules)
         yield from ledger.groups.digest_parts()

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from service.queue.commands import ByIds
 from service.queue.tubes.operations import refusal_to_drop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from service.queue.commands import ConsumerView, GroupView, Refusal, ScheduleView
+    from service.queue.commands import (
+        ByKeys,
+        ConsumerView,
+        GroupView,
+        Refusal,
+        ScheduleView,
+        TaskView,
+    )
     from service.queue.driver import Driver
     from service.queue.ledger import Ledger
     from service.queue.tasks.watch import Watch
@@ -52,6 +60,25 @@ class ShellReaders:
     def held_back(self) -> Mapping[int, int]:
         """Return the first event that a consumer of the feed still needs, by partition."""
         return self._ledger.consumers.held_back(self._ledger.now_ms)
+
+    # ------------------------------------------------------------------------------- failed tasks
+
+    def failed_task(self, tube: str, task_id: int) -> TaskView | None:
+        """Return a task that failed and is gone: with its outcome and failure, without content."""
+        number = self.tube_number(tube)
+        if number is None:
+            return None
+        return self._ledger.failures.of_task(self._ledger, number, task_id)
+
+    def failed_tasks(self, tube: str, selector: ByIds | ByKeys) -> list[TaskView | None]:
+        """Return for each item the task that failed and is gone, or None."""
+        if isinstance(selector, ByIds):
+            return [self.failed_task(tube, task_id) for task_id in selector.ids]
+        number = self.tube_number(tube)
+        if number is None:
+            return [None] * len(selector.keys)
+        failures = self._ledger.failures
+        return [failures.of_key(self._ledger, number, key) for key in selector.keys]
 
     # -------------------------------------------------------------------------------------- groups
 

@@ -25,6 +25,7 @@ from service.queue.operations.intake import sort_out, unsuitable
 from service.queue.refusals import at_item
 from service.queue.tasks.task import Task
 from service.queue.tasks.terms import terms_of
+from service.queue.tasks.uniqueness import claim
 from service.queue.tubes.profiles import suitable_task
 from service.queue.tubes.statistics import Call
 from service.queue.tubes.temporary import is_temporary, out_of_reach
@@ -114,7 +115,7 @@ def _give_extras(ledger: Ledger, task: Task, new: NewTask) -> bool:
     """Give a new task its rare attributes; tell whether its group holds it."""
     task.extras = Extras(retry=new.retry, group=new.group, unique_key=new.unique_key)
     if new.unique_key:
-        ledger.unique_keys.claim(task.tube.number, new.unique_key, task.id)
+        claim(ledger, task.tube, new.unique_key, task.id)
     if not new.group:
         return False
     ledger.groups.came(task)

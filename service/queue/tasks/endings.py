@@ -44,10 +44,18 @@ def end(
         task.tube.counters.expired[task.state] += 1
     if state is not GONE or task.extras.group:
         task.extras = replace(task.extras, outcome=outcome)
+    if state is GONE and outcome is not Outcome.PROCESSED:
+        leave_failure(ledger, task, outcome)
     watcher = ledger.watcher
     if watcher is not None:
         watcher(task, outcome)
     ledger.move(task, kind, state, reason, outcome)
+
+
+def leave_failure(ledger: Ledger, task: Task, outcome: Outcome) -> None:
+    """Let what is known of the failure of a task outlive it; one that has none leaves nothing."""
+    if task.extras.failure is not None:
+        ledger.failures.add(task, outcome, ledger.now_ms, ledger.limits)
 
 
 def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, reason: str) -> None:

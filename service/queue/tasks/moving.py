@@ -10,6 +10,7 @@ from service.queue.driver import Arrival
 from service.queue.instants import NEVER_MS, after, shown
 from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
 from service.queue.refusals import refused_by_driver
+from service.queue.tasks.endings import leave_failure
 from service.queue.tasks.task import Task, Terms
 from service.queue.tubes.temporary import is_temporary, out_of_reach
 
@@ -79,6 +80,7 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
     if ledger.watcher is not None:
         ledger.watcher(task, Outcome.FAILED)
     task.extras = replace(task.extras, outcome=Outcome.FAILED)
+    leave_failure(ledger, task, Outcome.FAILED)
     _go(ledger, task, kind, moved)
 
 

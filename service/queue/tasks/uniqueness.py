@@ -39,5 +39,11 @@ def reclaim(ledger: Ledger, task: Task) -> Refusal | None:
     other = holder(ledger, task.tube, key)
     if other is not None and other.id != task.id and other.state not in FINISHED:
         return key_taken(other.id)
-    ledger.unique_keys.claim(task.tube.number, key, task.id)
+    claim(ledger, task.tube, key, task.id)
     return None
+
+
+def claim(ledger: Ledger, tube: Tube, key: tuple[str, ...], task_id: int) -> None:
+    """Give a key to a task; what the last one that had it failed of is not the new one's."""
+    ledger.unique_keys.claim(tube.number, key, task_id)
+    ledger.failures.begin_anew(tube.number, key)

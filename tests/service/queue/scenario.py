@@ -158,6 +158,8 @@ class Player:
         if word == "task":
             (view,) = self.queue.get_tasks(rest[0], [int(rest[1])])
             return ["gone" if view is None else whole(view)]
+        if word == "failed":
+            return chosen.failed(self.queue, rest[0], options(rest[1:]))
         if word in chosen.QUESTIONS:
             line, where = chosen.cut(line)
             return chosen.ask(self.queue, rest[0], options(line.split()[2:]), where)

@@ -9,6 +9,7 @@
 
 A put may have ``key=a/b conflict=return_existing``.
 
+``failed mail ids=1`` asks what is remembered of tasks that failed and are gone.
 ``list mail size=2 scan=9 desc where ...`` asks for all pages: the ids, page by page.
 """
 
@@ -37,7 +38,7 @@ from service.queue.tasks.listing import Listing, Window
 from tests.service.queue.scenario_policies import update
 
 WORDS = ("kick", "bury", "delete", "snatch", "restart", "switch", "cancel", "update")
-QUESTIONS = ("list",)
+QUESTIONS = ("list", "failed")
 FLAGS = ("desc", "fatal")
 
 
@@ -91,6 +92,17 @@ def command(word, tube, found, where):
             return UpdateTasks(tube, chosen, update(found))
         case _:
             raise AssertionError(word)
+
+
+def failed(queue, tube, found):
+    """Answer with what is remembered of chosen tasks that failed and are gone."""
+    return [
+        "nothing"
+        if view is None
+        else f"{view.tube}/{view.id} {'/'.join(view.extras.unique_key)} {view.extras.outcome.name}"
+        f" attempt {view.attempt} because {view.extras.failure.type}"
+        for view in queue.failed_tasks(tube, selector(found, None))
+    ]
 
 
 def ask(queue, tube, found, where):

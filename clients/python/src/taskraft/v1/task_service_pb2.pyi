@@ -1006,6 +1006,7 @@ class GetTasksResponse(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Position in the log that the answer shows."""
     @_builtins.property
@@ -1016,16 +1017,25 @@ class GetTasksResponse(_message.Message):
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
         """The others."""
 
+    @_builtins.property
+    def failed(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
+        """What is remembered of those of the others that failed and are gone, in order of the request: id,
+        key, attempts, outcome, the last failure, and as since_ms the time when they ended; no state and
+        no content. The failure of a key is remembered until a new task has the key; all for a day, or
+        until 100 000 others have failed. A tube that is truncated or dropped takes its failures along.
+        """
+
     def __init__(
         self,
         *,
         tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
+        failed: _abc.Iterable[_task_pb2.Task] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "failed", b"failed", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1785,7 +1795,8 @@ class WaitTasksResponse(_message.Message):
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """The known tasks in order of the request; outcome TIMEOUT where the time was over first. A task
-        that was moved is followed and shown as it is now.
+        that was moved is followed and shown as it is now; one that failed and is gone is known as long
+        as its failure is remembered, see GetTasksResponse.failed.
         """
 
     @_builtins.property
