@@ -30,6 +30,7 @@ M = TypeVar("M", bound=Message)
 _ENTRY_NOW: Final = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT)
 _ENTRY_COMMAND: Final = wire.tag(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, wire.LENGTH)
 _HASH: Final = log_pb2.Command.REQUEST_HASH_FIELD_NUMBER
+_HASH_TAG: Final = wire.tag(_HASH, wire.FIXED64)
 _HASH_BYTES: Final = 8
 _MAPPED: Final = (
     feed_service_pb2.CommitCursorRequest,
@@ -86,8 +87,7 @@ def record(form: Form[M], message: M, raw: bytes, hash_of_request: int = 0) -> R
     command = form.command(message, raw, hash_of_request)
     head = wire.tag(form.number, wire.LENGTH) + wire.varint(len(raw))
     if hash_of_request:
-        hash_field = wire.tag(_HASH, wire.FIXED64)
-        head = hash_field + hash_of_request.to_bytes(_HASH_BYTES, "little") + head
+        head = _HASH_TAG + hash_of_request.to_bytes(_HASH_BYTES, "little") + head
     return Recorded(command, head, raw)
 
 
@@ -110,27 +110,33 @@ def decode_entry(data: bytes) -> tuple[int, list[core.Command]]:
     Raises:
         wire.Malformed: the bytes are not an entry, or hold a command of a later version.
     """
-    now_ms = 0
+    if not data.startswith(_ENTRY_NOW):
+        raise wire.Malformed("a log entry does not begin with its time")
+    now_ms, at = wire.read_varint(data, len(_ENTRY_NOW))
     commands: list[core.Command] = []
-    for number, _, content in wire.fields(data):
-        if number == log_pb2.LogEntry.NOW_MS_FIELD_NUMBER and isinstance(content, int):
-            now_ms = content
-        elif number == log_pb2.LogEntry.COMMANDS_FIELD_NUMBER and isinstance(content, bytes):
-            commands.append(_decode_command(content))
-        else:
-            raise wire.Malformed(f"a log entry has an unknown field {number}")
+    end = len(data)
+    while at < end:
+        if not data.startswith(_ENTRY_COMMAND, at):
+            raise wire.Malformed("a log entry has an unknown field")
+        size, at = wire.read_varint(data, at + len(_ENTRY_COMMAND))
+        stop = at + size
+        commands.append(_decode_command(data, at, stop))
+        at = stop
     return now_ms, commands
 
 
-def _decode_command(recorded: bytes) -> core.Command:
+def _decode_command(data: bytes, at: int, stop: int) -> core.Command:
+    """Return the command between two places of an entry; its bytes are copied once."""
     hash_of_request = 0
-    for number, _, content in wire.fields(recorded):
-        if not isinstance(content, bytes):
-            break
-        if number == _HASH:
-            hash_of_request = int.from_bytes(content, "little")
-        elif number in COMMANDS:
-            return COMMANDS[number](content, hash_of_request)
-        else:
-            break
-    raise wire.Malformed("a log entry holds a command of an unknown kind")
+    if data.startswith(_HASH_TAG, at):
+        at += len(_HASH_TAG)
+        hash_of_request = int.from_bytes(data[at : at + _HASH_BYTES], "little")
+        at += _HASH_BYTES
+    key, at = wire.read_varint(data, at)
+    size, at = wire.read_varint(data, at)
+    if at + size != stop or stop > len(data):
+        raise wire.Malformed("a command is cut off, or holds more than one request")
+    decode = COMMANDS.get(key >> 3)
+    if decode is None or key & 7 != wire.LENGTH:
+        raise wire.Malformed("a log entry holds a command of an unknown kind")
+    return decode(data[at:stop], hash_of_request)

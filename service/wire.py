@@ -51,6 +51,8 @@ def read_varint(raw: bytes, at: int) -> tuple[int, int]:
     Raises:
         Malformed: it does not end within ten bytes or within ``raw``.
     """
+    if at < len(raw) and raw[at] < 128:
+        return raw[at], at + 1
     number = shift = 0
     for place in range(at, min(at + _VARINT_BYTES_MAX, len(raw))):
         byte = raw[place]

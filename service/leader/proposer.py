@@ -207,8 +207,11 @@ class Proposer:
     # ------------------------------------------------------------------------------ entries
 
     def wake(self) -> None:
-        """Build the next entry soon: after what else arrives at this moment."""
-        if self._open and self._build_handle is None:
+        """Build the next entry soon: after what else arrives at this moment.
+
+        While there is no room for one, the end of an entry or of a sync will ask again.
+        """
+        if self._open and self._build_handle is None and self._has_room():
             self._build_handle = self._loop.call_soon(self._build)
 
     def _build(self) -> None:
