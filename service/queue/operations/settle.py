@@ -156,7 +156,7 @@ def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal |
         case Ack():
             return unsuitable_ack(ledger, task, settlement)
         case Release():
-            refusal = _unsuitable_release(ledger, tube, settlement)
+            refusal = _unsuitable_release(_tube_after(ledger, task, settlement), settlement)
             if refusal is None and settlement.move_to:
                 refusal = _unsuitable_move(ledger, task, settlement)
         case Touch():
@@ -166,22 +166,25 @@ def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal |
         case _:
             assert_never(settlement)
     if refusal is None and isinstance(settlement, (Release, BuryTaken)) and settlement.update:
-        refusal = unsuitable_update(ledger, task, settlement.update)
+        place = _tube_after(ledger, task, settlement)
+        refusal = unsuitable_update(ledger, task, settlement.update, place)
     return refusal
 
 
-def _unsuitable_release(ledger: Ledger, tube: Tube, settlement: Release) -> Refusal | None:
-    """Return why a release is not for its tube, nor for the one it moves the task to, or None."""
-    wishes: dict[str, int | None] = {
-        "delay_ms": settlement.delay_ms or None,
-        "ttl_ms": settlement.ttl_ms,
-    }
-    for place in (tube, ledger.tubes.get(settlement.move_to)):
-        if place is not None and not place.rules.ignores_unsuitable:
-            refusal = unsuitable_to_kind(place, wishes)
-            if refusal is not None:
-                return refusal
-    return None
+def _tube_after(ledger: Ledger, task: Task, settlement: Release | BuryTaken) -> Tube:
+    """Return the tube where a task will be: that one says what the task may have."""
+    if isinstance(settlement, BuryTaken):
+        return task.tube
+    return ledger.tubes.get(settlement.move_to, task.tube)
+
+
+def _unsuitable_release(tube: Tube, settlement: Release) -> Refusal | None:
+    """Return why a release is not for the tube where the task will be, or None."""
+    if tube.rules.ignores_unsuitable:
+        return None
+    return unsuitable_to_kind(
+        tube, {"delay_ms": settlement.delay_ms or None, "ttl_ms": settlement.ttl_ms}
+    )
 
 
 def _unsuitable_touch(tube: Tube) -> Refusal | None:
@@ -214,7 +217,8 @@ def _unsuitable_move(ledger: Ledger, task: Task, settlement: Release) -> Refusal
 
 def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
     """Give a task back: at once or later, here or in another tube, counted or not."""
-    if task.tube.rules.ignores_unsuitable and not task.tube.has_options:
+    place = _tube_after(ledger, task, settlement)
+    if place.rules.ignores_unsuitable and not place.has_options:
         settlement = replace(settlement, delay_ms=0, ttl_ms=None)
     failure = settlement.failure
     reason = failure.type if failure is not None else ""

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from service.queue.editor import Edited
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
 
 
-def unsuitable_update(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | None:
-    """Return why a change is not for a task, or None."""
-    tube = task.tube
+def unsuitable_update(
+    ledger: Ledger, task: Task, update: TaskUpdate, place: Tube | None = None
+) -> Refusal | None:
+    """Return why a change is not for a task, or None; ``place``: the tube that it moves to."""
+    tube = task.tube if place is None else place
     wishes = {
         "update.priority": update.priority,
         "update.delay_ms": update.delay_ms,

@@ -61,7 +61,8 @@ class NaiveSettling:
 
     def suitable_release(self, task, release):
         """Return a release without the wishes that the tube of the task ignores."""
-        if self.is_lenient(task["tube"]) and task["tube"]["view"].kind in PLAIN_KINDS:
+        place = self.tube(release.move_to) or task["tube"]
+        if self.is_lenient(place) and place["view"].kind in PLAIN_KINDS:
             return replace(release, delay_ms=0, ttl_ms=None)
         return release
 
@@ -96,10 +97,10 @@ class NaiveSettling:
             return None
         if isinstance(settlement, Release):
             wishes = (settlement.delay_ms or 0) > 0 or settlement.ttl_ms is not None
-            for tube in (task["tube"], self.tube(settlement.move_to)):
-                plain = tube and tube["view"].kind in PLAIN_KINDS and not self.is_lenient(tube)
-                if plain and wishes:
-                    return Reason.INVALID_FIELD
+            place = self.tube(settlement.move_to) or task["tube"]
+            plain = place["view"].kind in PLAIN_KINDS and not self.is_lenient(place)
+            if plain and wishes:
+                return Reason.INVALID_FIELD
             if settlement.move_to:
                 target = self.tube(settlement.move_to)
                 if not target:
@@ -109,7 +110,8 @@ class NaiveSettling:
                 full = self.no_room(target, [task], self.more(task, settlement.update))
                 if full:
                     return full
-        wrong = self.unfit_update(task["tube"], settlement.update)
+        place = self.tube(getattr(settlement, "move_to", "")) or task["tube"]
+        wrong = self.unfit_update(place, settlement.update)
         return wrong or (self.grows_too_much(task, settlement) if alone else None)
 
     def unfit_together(self, lines):
