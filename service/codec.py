@@ -59,14 +59,16 @@ class Recorded:
         return len(self.head) + len(self.raw)
 
 
-def request_hash(request: Message, raw: bytes) -> int:
+def request_hash(request: Message, raw: bytes, principal: str = "") -> int:
     """Return what tells a repetition from another request under the same request_id; never 0.
+
+    It is another for another principal: nobody gets the answer to somebody else's request.
 
     Messages with maps are hashed in a fixed order of their keys, since some languages write a map
     in a new order each time, also when they repeat a request.
     """
     ordered = request.SerializeToString(deterministic=True) if _has_maps(request, raw) else raw
-    digest = hashlib.blake2b(ordered, digest_size=_HASH_BYTES).digest()
+    digest = hashlib.blake2b(ordered, digest_size=_HASH_BYTES, key=principal.encode()).digest()
     return int.from_bytes(digest, "little") or 1
 
 

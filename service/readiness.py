@@ -9,6 +9,7 @@ from service import metrics
 from service.leader.roles import Phase
 from service.parts import Parts
 from service.probes import Answer, ProbeServer, said
+from service.security_metrics import CertificateCollector
 
 LAG_ENTRIES_MAX: Final = 10_000
 """A node that is so far behind what it knows to be committed is not ready."""
@@ -72,6 +73,7 @@ def probe_server(parts: Parts, readiness: Readiness) -> ProbeServer:
             parts.temporary,
         )
     )
+    parts.registry.register(CertificateCollector(parts.security))
     return ProbeServer(
         {
             "/livez": lambda: said("alive", ok=True),

@@ -28,7 +28,7 @@ from service.access.rights import Grant, Rights
 
 DIGEST_PREFIX: Final = "sha256:"
 _LOOKUP_CHARACTERS: Final = 16
-_PRINCIPAL: Final = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
+_PRINCIPAL: Final = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 
 Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:*-]{1,128}$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -150,7 +150,9 @@ def _principals(shape: _FileShape) -> Mapping[str, Principal]:
     principals: dict[str, Principal] = {}
     for name, each in shape.principals.items():
         if not _PRINCIPAL.fullmatch(name):
-            raise AccessInvalid(f'"{name}" is no name of a principal (A-Z a-z 0-9 _ . @ -)')
+            raise AccessInvalid(
+                f'"{name}" is no name of a principal (1 to 64 of A-Z a-z 0-9 _ . @ -)'
+            )
         credentials = frozenset((*each.tokens, *each.certificates))
         _check_holders(holders, name, credentials)
         rights = Rights([Grant(grant.role, grant.tubes) for grant in each.grants])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from google.protobuf.message import Message
 
+from service.access import audit
 from service.access.current import CurrentBook
 from service.access.denial import NotAllowed, NotKnown
 from service.access.rights import EVERYWHERE, Verb
@@ -41,12 +43,15 @@ class Caller(Protocol):
     def owns(self, owner: str) -> bool:
         """Tell whether something that ``owner`` made is the caller's."""
 
-    def check(self, request: Message) -> None:
-        """Let a request pass.
+    def check(self, request: Message) -> Sequence[str]:
+        """Let a request pass; return the names on which it needs the right to manage.
 
         Raises:
             NotAllowed: the caller lacks a right that it needs.
         """
+
+    def managed(self, request: Message, names: Sequence[str]) -> None:
+        """Note that a request was done which needed the right to manage."""
 
 
 class Anybody:
@@ -69,7 +74,12 @@ class Anybody:
         del owner
         return True
 
-    def check(self, request: Message) -> None:
+    def check(self, request: Message) -> Sequence[str]:
+        """See ``Caller``."""
+        del request
+        return ()
+
+    def managed(self, request: Message, names: Sequence[str]) -> None:
         """See ``Caller``."""
 
 
@@ -114,11 +124,20 @@ class KnownCaller:
         """See ``Caller``."""
         return owner == self.name
 
-    def check(self, request: Message) -> None:
+    def check(self, request: Message) -> Sequence[str]:
         """See ``Caller``."""
+        names: list[str] = []
         for verb, name in needs_of(request):
             if not self.may(verb, name):
+                audit.denied(self.name, request, verb.value, name)
                 raise NotAllowed(self.name, verb.value, name)
+            if verb is Verb.MANAGE:
+                names.append(name)
+        return names
+
+    def managed(self, request: Message, names: Sequence[str]) -> None:
+        """See ``Caller``."""
+        audit.managed(self.name, request, names)
 
 
 class NodeCaller:
@@ -145,10 +164,16 @@ class NodeCaller:
         """See ``Caller``."""
         return owner == self.name
 
-    def check(self, request: Message) -> None:
+    def check(self, request: Message) -> Sequence[str]:
         """See ``Caller``."""
         if (
             not isinstance(request, cluster_service_pb2.AddMemberRequest)
             or request.name != self._node
         ):
+            audit.denied(self.name, request, Verb.MANAGE.value, EVERYWHERE)
             raise NotAllowed(self.name, Verb.MANAGE.value, EVERYWHERE)
+        return (EVERYWHERE,)
+
+    def managed(self, request: Message, names: Sequence[str]) -> None:
+        """See ``Caller``."""
+        audit.managed(self.name, request, names)

@@ -89,8 +89,10 @@ class Unary(Generic[M]):
             NotAllowed: the caller may not make it.
         """
         request = parse(self.request, raw)
-        caller.check(request)
+        managed = caller.check(request)
         answer = await self.answer(Call(request, raw, deadline, caller))
+        if managed:
+            caller.managed(request, managed)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
     def is_local(self, raw: bytes) -> bool:

@@ -18,9 +18,10 @@ M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)
 
 
-def hash_if_named(request: Message, raw: bytes, request_id: str) -> int:
+def hash_if_named(call: Call[M]) -> int:
     """Return the hash of a request that has a request_id; 0 for one that is not remembered."""
-    return request_hash(request, raw) if request_id else 0
+    is_named = bool(getattr(call.request, "request_id", ""))
+    return request_hash(call.request, call.raw, call.caller.name) if is_named else 0
 
 
 class Mutations:
@@ -44,8 +45,7 @@ class Mutations:
             OutcomeUnknown: leadership was lost afterwards.
             Overloaded: too much waits already.
         """
-        request_id = getattr(call.request, "request_id", "")
-        hash_of_request = hash_if_named(call.request, call.raw, request_id)
+        hash_of_request = hash_if_named(call)
         for recorded in before:
             # Not waited for; that its outcome is not looked at is no error either.
             self.submitter.submit(recorded, call.deadline).add_done_callback(_look_away)
@@ -59,8 +59,7 @@ class Mutations:
         """
         if request is call.request:
             return await self.apply(form, call)
-        request_id = getattr(call.request, "request_id", "")
-        hash_of_request = hash_if_named(call.request, call.raw, request_id)
+        hash_of_request = hash_if_named(call)
         return await self.propose(record_own(form, request, hash_of_request), call.deadline)
 
     async def propose(self, recorded: Recorded, deadline: float | None) -> Outcome:

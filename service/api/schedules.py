@@ -70,7 +70,7 @@ class ScheduleApi:
         message = log_pb2.CreateSchedule(
             request=request, next_ms=first_time(request.schedule, self._now_ms())
         )
-        hash_of_request = hash_if_named(request, call.raw, request.request_id)
+        hash_of_request = hash_if_named(call)
         recorded = record_own(forms.CREATE_SCHEDULE, message, hash_of_request)
         outcome = await self._mutations.propose(recorded, call.deadline)
         created = result_of(outcome, ScheduleResult)
@@ -85,7 +85,7 @@ class ScheduleApi:
         message = log_pb2.UpdateSchedule(
             request=request, next_ms=first_time(request.schedule, self._now_ms())
         )
-        hash_of_request = hash_if_named(request, call.raw, request.request_id)
+        hash_of_request = hash_if_named(call)
         recorded = record_own(forms.UPDATE_SCHEDULE, message, hash_of_request)
         outcome = await self._mutations.propose(recorded, call.deadline)
         updated = result_of(outcome, ScheduleResult)

@@ -66,7 +66,7 @@ class SessionApi:
             as_settings=not call.request.ttr_ms,
             owner=call.caller.name,
         )
-        hash_of_request = hash_if_named(call.request, call.raw, call.request.request_id)
+        hash_of_request = hash_if_named(call)
         recorded = record_own(forms.OPEN_SESSION, drawn, hash_of_request)
         outcome = await self._mutations.propose(recorded, call.deadline)
         opened = result_of(outcome, SessionResult)

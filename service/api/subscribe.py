@@ -380,7 +380,9 @@ class _Link:
             parts.insert(0, wire.length_delimited(_REQUEST_ID, message.request_id.encode()))
         settle_raw = b"".join(parts)
         request = pb.SettleTasksRequest.FromString(settle_raw)
-        hash_of_request = request_hash(request, settle_raw) if message.request_id else 0
+        hash_of_request = (
+            request_hash(request, settle_raw, self._caller.name) if message.request_id else 0
+        )
         own = own_settlements(self._reading.contents, request, self._caller)
         if own is not request:
             return self._submitter.submit(record_own(forms.SETTLE, own, hash_of_request))

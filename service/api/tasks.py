@@ -199,7 +199,7 @@ class TaskApi:
         request = pb.PutTasksRequest()
         request.CopyFrom(call.request)
         request.ClearField("room_wait_ms")
-        hash_of_request = hash_if_named(call.request, call.raw, call.request.request_id)
+        hash_of_request = hash_if_named(call)
         recorded = record_own(forms.PUT, request, hash_of_request)
         return await self._mutations.propose(recorded, call.deadline)
 
@@ -225,7 +225,7 @@ class TaskApi:
         sources = [source.tube for source in request.sources]
         await self._known.tubes(sources)
         await self._known.session(request.session_id, call.caller)
-        hash_of_request = hash_if_named(request, call.raw, request.request_id)
+        hash_of_request = hash_if_named(call)
         taker = WaitingTake(request, hash_of_request, self._give_back, call.caller)
         wait_ms = request.wait_ms if request.HasField("wait_ms") else None
         wait = wait_seconds(wait_ms, call.deadline)

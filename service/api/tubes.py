@@ -117,7 +117,7 @@ class TubeApi:
                 {"driver": request.tube.driver, "installed": installed},
             )
         request.tube.driver_version = found.version
-        hash_of_request = hash_if_named(call.request, call.raw, call.request.request_id)
+        hash_of_request = hash_if_named(call)
         recorded = record_own(forms.CREATE_TUBE, request, hash_of_request)
         return await self._mutations.propose(recorded, call.deadline)
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 import grpc
 import grpc.aio
 import pytest
+import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -263,3 +264,27 @@ async def test_a_node_with_an_expired_certificate_does_not_start(tmp_path):
     config = config_in(tmp_path, tls_cert=files.certificate, tls_key=files.key)
     with pytest.raises(TlsUnusable, match=r"server.crt expired at"):
         await Server.open(config)
+
+
+async def test_the_metrics_tell_when_a_certificate_expires(node):
+    name = "taskraft_certificate_expires_timestamp_seconds"
+    expires = node.server.security.client.tls.expires_at.timestamp()
+    assert node.server.parts.registry.get_sample_value(name, {"port": "client"}) == expires
+    assert node.server.parts.registry.get_sample_value(name, {"port": "peer"}) is None
+
+
+async def test_refusals_and_what_was_managed_are_written_down(node):
+    root, billing = await node.known("root"), await node.known("billing")
+    with structlog.testing.capture_logs() as written:
+        await refused(put(billing, b"hidden", tube="secret"))
+        await root.tubes.DropTube(tube_service_pb2.DropTubeRequest(name="secret"))
+        await put(billing, b"hidden", tube=MAIL)
+    said = [line for line in written if line["event"] in {"denied", "managed"}]
+    assert [
+        (line["event"], line["principal"], line["call"], line.get("name") or line.get("names"))
+        for line in said
+    ] == [
+        ("denied", "billing", "PutTasks", "secret"),
+        ("managed", "root", "DropTube", ["secret"]),
+    ]
+    assert "hidden" not in str(written)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taskraft.v1 import session_service_pb2
+from taskraft.v1 import session_service_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.access.secured import MAIL, refused, session_of
 from tests.service.conftest import ack, put, take
@@ -118,3 +118,26 @@ async def test_a_repeated_settlement_gets_its_first_answer(node):
     first = await mailer.tasks.SettleTasks(request)
     assert [one.item for one in first.errors] == [0]
     assert (await mailer.tasks.SettleTasks(request)).errors == first.errors
+
+
+async def test_the_answer_to_a_request_is_for_its_principal_alone(node):
+    root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
+    await put(root, b"x", tube=MAIL)
+    first = await take(mailer, tube=MAIL, request_id="once")
+    assert (await take(mailer, tube=MAIL, request_id="once")).tasks == first.tasks
+    assert await refused(take(rival, tube=MAIL, request_id="once")) == "REQUEST_ID_REUSED"
+
+
+async def test_leases_of_temporary_tubes_belong_to_their_sessions_too(node):
+    root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
+    await root.tubes.DropTube(tube_service_pb2.DropTubeRequest(name=MAIL))
+    options = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)
+    tube = tube_service_pb2.Tube(name=MAIL, kind=tube_service_pb2.Tube.FIFOTTL, options=options)
+    await root.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    await put(root, b"a", b"b", tube=MAIL)
+    session = await session_of(mailer)
+    taken = (await take(mailer, tube=MAIL, tasks_max=1, session_id=session.session_id)).tasks
+    assert [one.error.reason for one in (await ack(rival, taken)).errors] == [20]
+    assert not (await ack(mailer, taken)).errors
+    free = (await take(rival, tube=MAIL, tasks_max=1)).tasks
+    assert not (await ack(rival, free)).errors

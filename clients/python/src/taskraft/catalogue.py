@@ -262,7 +262,7 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
         ),
         Refusal(
             NotAllowed,
-            "The caller may not do this; metadata verb and tube say what.",
+            "The caller may not do this; metadata principal, verb and tube say who and what.",
             "Ask the cluster's operator for the permission.",
         ),
         Refusal(

@@ -127,7 +127,9 @@ class Error(_message.Message):
         NO_CREDENTIALS: Error._Reason.ValueType  # 80
         """No, or no valid, credentials. UNAUTHENTICATED."""
         NOT_ALLOWED: Error._Reason.ValueType  # 81
-        """The caller may not do this; metadata verb and tube say what. PERMISSION_DENIED."""
+        """The caller may not do this; metadata principal, verb and tube say who and what.
+        PERMISSION_DENIED.
+        """
         INTERNAL_ERROR: Error._Reason.ValueType  # 90
         """A defect of the server. INTERNAL."""
 
@@ -225,7 +227,9 @@ class Error(_message.Message):
     NO_CREDENTIALS: Error.Reason.ValueType  # 80
     """No, or no valid, credentials. UNAUTHENTICATED."""
     NOT_ALLOWED: Error.Reason.ValueType  # 81
-    """The caller may not do this; metadata verb and tube say what. PERMISSION_DENIED."""
+    """The caller may not do this; metadata principal, verb and tube say who and what.
+    PERMISSION_DENIED.
+    """
     INTERNAL_ERROR: Error.Reason.ValueType  # 90
     """A defect of the server. INTERNAL."""
 
