@@ -17,7 +17,8 @@ from replication.core.types import (
     Message,
     MessageKind,
 )
-from tests.raft_traces.script import Directive
+from tests.raft_traces.options import OPTIONS
+from tests.raft_traces.script import Directive, ScriptError
 from tests.raft_traces.world import Node, World, initial_snapshot
 from tests.raft_traces.writing import (
     MESSAGE_NAMES,
@@ -39,10 +40,17 @@ class Interaction:
         self._world = World()
 
     def run(self, directive: Directive) -> str:
-        """Carry out ``directive``; return what it prints."""
+        """Carry out ``directive``; return what it prints.
+
+        Raises:
+            ScriptError: it has an option that its command does not know.
+        """
+        unknown = directive.options - OPTIONS.get(directive.command, frozenset()) - {"log-level"}
+        if unknown:
+            raise ScriptError(f"unknown options {', '.join(sorted(unknown))}")
         output = self._world.output
         before = output.level
-        output.level = directive.value("log-level", before)
+        output.level = directive.value("log-level", before).lower()
         _COMMANDS[directive.command](self._world, directive)
         if directive.command != "log-level":
             output.level = before
@@ -133,9 +141,13 @@ def _deliver(world: World, directive: Directive) -> None:
     kind = kinds[name] if name else None
     senders = _ids(directive.values("from"))  # ours; upstream has no such choice
     sender = senders[0] if senders else None
-    count = sum(world.deliver(to, kind, sender) for to in _ids(directive.words))
-    drops = _ids(directive.values("drop"))
-    count += sum(world.deliver(to, kind, sender, drop=True) for to in drops)
+    count = 0
+    for argument in directive.arguments:
+        if argument.key == "drop":
+            for to in _ids(argument.values):
+                count += world.deliver(to, kind, sender, drop=True)
+        elif not argument.values:
+            count += world.deliver(MemberId(int(argument.key)), kind, sender)
     if not count:
         world.output.line("no messages")
 
@@ -158,9 +170,12 @@ def _propose_conf_change(world: World, directive: Directive) -> None:
         "implicit": Transition.JOINT_IMPLICIT,
         "explicit": Transition.JOINT_EXPLICIT,
     }[directive.value("transition", "auto")]
-    words = [word for line in directive.input for word in line.split()]
+    changes = parse_changes([word for line in directive.input for word in line.split()])
+    if directive.flag("v1") and (len(changes) > 1 or transition is not Transition.AUTO):
+        world.output.error("v1 conf change can only have one operation and no transition")
+        return
     try:
-        change = ConfChange(parse_changes(words), transition)
+        change = ConfChange(changes, transition)
         _node(world, directive).core.propose_conf_change(change, kind)
     except ProposalDropped:
         world.output.error("raft proposal dropped")
@@ -199,7 +214,11 @@ def _raft_log(world: World, directive: Directive) -> None:
 
 def _compact(world: World, directive: Directive) -> None:
     node = _node(world, directive)
-    node.disk.compact(LogIndex(int(directive.words[1])))
+    index = LogIndex(int(directive.words[1]))
+    if index < node.disk.first_index():
+        world.output.error("requested index is unavailable due to compaction")
+        return
+    node.disk.compact(index)
     _show_log(world, node)
 
 
@@ -271,7 +290,12 @@ def _report_snapshot(world: World, directive: Directive) -> None:
     world.nodes[at].core.report_snapshot(peer, directive.flag("ok", default=True))
 
 
+def _breakpoint(_world: World, _directive: Directive) -> None:
+    """Do nothing: the place for a debugger's breakpoint in a long script."""
+
+
 _COMMANDS: Final[Mapping[str, Callable[[World, Directive], None]]] = {
+    "_breakpoint": _breakpoint,
     "add-nodes": _add_nodes,
     "campaign": _campaign,
     "compact": _compact,

@@ -31,6 +31,8 @@ _FACTS: Final = [
 _ERRORS: Final = {
     "raft proposal dropped": "proposal_dropped",
     "raft: cannot step as peer not found": "unknown_peer",
+    "v1 conf change can only have one operation and no transition": "v1_form",
+    "requested index is unavailable due to compaction": "compacted",
 }
 _LINES: Final = [
     ("header", re.compile(r"> (\d+) (handling Ready|receiving messages)")),
@@ -49,7 +51,7 @@ _LINES: Final = [
         ),
     ),
     ("empty_log", re.compile(r"log is empty: first index=(\d+), last index=(\d+)")),
-    ("ok", re.compile(r"ok")),
+    ("ok", re.compile(r"ok(?: \(quiet\))?")),
     ("idle", re.compile(r"no (messages|append work to perform|apply work to perform)")),
 ]
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SEPARATOR = "----"
+SUBTEST = "subtest"
+"""Begins or ends a part of a script; neither prints nor is followed by a separator."""
+CONTINUED = "\\"
+"""At the end of a directive's line: it goes on in the next one."""
+_TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _ARGUMENT = re.compile(r"(?P<key>[^\s=()]+)(?:=(?P<value>\([^)]*\)|[^\s()]*))?")
 
 
@@ -49,7 +54,12 @@ class Directive:
 
     def flag(self, key: str, *, default: bool = False) -> bool:
         """Return a ``true`` or ``false``."""
-        return {"true": True, "false": False}[self.value(key, str(default).lower())]
+        return _TRUTHS[self.value(key, str(default)).lower()]
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Return the keys of the arguments with values."""
+        return frozenset(each.key for each in self.arguments if each.values)
 
     def number(self, key: str, default: int) -> int:
         """Return a number."""
@@ -82,12 +92,15 @@ def _directives(lines: Sequence[str]) -> Iterator[Directive]:
             position += 1
         if position == len(lines):
             return
+        if lines[position].split()[0] == SUBTEST:
+            position += 1
+            continue
         at = position
         while position < len(lines) and lines[position] != SEPARATOR:
             position += 1
         if position == len(lines):
             raise ScriptError(f"line {at + 1}: no separator follows")
-        body = lines[at:position]
+        body = _unwrapped(lines[at:position])
         expected, after = _expected(lines, position + 1)
         command, _, rest = body[0].partition(" ")
         yield Directive(
@@ -99,6 +112,14 @@ def _directives(lines: Sequence[str]) -> Iterator[Directive]:
             head="\n".join(lines[start:position]),
         )
         position = after
+
+
+def _unwrapped(body: Sequence[str]) -> list[str]:
+    """Join the lines of a directive that is wrapped; what follows is its input."""
+    first, *rest = body
+    while first.rstrip().endswith(CONTINUED) and rest:
+        first = f"{first.rstrip()[:-1]} {rest.pop(0).strip()}"
+    return [first, *rest]
 
 
 def _expected(lines: Sequence[str], position: int) -> tuple[list[str], int]:

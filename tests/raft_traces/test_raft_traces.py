@@ -120,3 +120,98 @@ def test_command_names_each_file_that_differs(tmp_path):
 
 def test_command_fails_where_there_is_nothing_to_run(tmp_path):
     assert run(tmp_path).returncode == 2
+
+
+def difference(tmp_path, script):
+    path = tmp_path / "script.txt"
+    path.write_text(script)
+    return replay(path)
+
+
+def test_all_that_the_notation_knows_is_read(tmp_path):
+    script = """
+subtest wrapped
+
+# Three voters, one of them prepared for later.
+add-nodes 3 voters=(1, 2,3) \\
+  index=10 prevote=1 \\
+  read-only=safe log-level=NONE
+----
+ok (quiet)
+
+_breakpoint
+----
+ok
+
+subtest end wrapped
+
+raft-state
+----
+----
+1: StateFollower (Voter) Term:0 Lead:0
+
+2: StateFollower (Voter) Term:0 Lead:0
+3: StateFollower (Voter) Term:0 Lead:0
+----
+----
+
+deliver-msgs drop=(2) 1
+----
+no messages
+"""
+    assert difference(tmp_path, script) is None
+
+
+def test_messages_are_delivered_and_dropped_in_the_order_of_the_line(tmp_path):
+    script = """
+add-nodes 3 voters=(1,2,3) index=10 log-level=none
+----
+ok
+
+campaign 1 log-level=none
+----
+ok
+
+process-ready 1 log-level=none
+----
+ok
+
+deliver-msgs drop=(3) 2
+----
+dropped: 1->3 MsgVote Term:1 Log:1/10
+1->2 MsgVote Term:1 Log:1/10
+INFO 2 became follower at term 1
+"""
+    assert difference(tmp_path, script) is None
+
+
+@pytest.mark.parametrize(
+    ("directive", "says"),
+    [
+        ("add-nodes 1 voters=(1) index=2 pre-vote=true", "unknown options pre-vote"),
+        ("stabilize 1 drop=2", "unknown options drop"),
+        ("read-the-mind 1", "unknown command"),
+    ],
+)
+def test_what_the_notation_does_not_know_is_named(tmp_path, directive, says):
+    assert says in str(difference(tmp_path, f"{directive}\n----\nok\n"))
+
+
+@pytest.mark.parametrize(
+    ("directive", "answer"),
+    [
+        (
+            "propose-conf-change 1 v1=true\nv2 v3",
+            "v1 conf change can only have one operation and no transition",
+        ),
+        (
+            "propose-conf-change 1 v1=true transition=explicit\nv2",
+            "v1 conf change can only have one operation and no transition",
+        ),
+        ("compact 1 9", "requested index is unavailable due to compaction"),
+        ("propose 1 x", "raft proposal dropped"),
+    ],
+)
+def test_what_cannot_be_done_is_an_answer(tmp_path, directive, answer):
+    begin = "add-nodes 1 voters=(1) index=10 log-level=none\n----\nok\n"
+    assert difference(tmp_path, f"{begin}\n{directive}\n----\n{answer}\n") is None
