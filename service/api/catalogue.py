@@ -8,6 +8,7 @@ from service.api.cluster import ClusterApi
 from service.api.endpoint import Servicer
 from service.api.feed import FeedApi
 from service.api.feed_positions import FeedPositions
+from service.api.freshness import Freshness
 from service.api.groups import GroupApi
 from service.api.mutations import Mutations
 from service.api.outcomes import OutcomeApi
@@ -19,6 +20,7 @@ from service.api.settings import SettingsApi
 from service.api.subscribe import SubscribeApi
 from service.api.tasks import KnownOnLeader, TaskApi, TaskSettings
 from service.api.tubes import TubeApi
+from service.opening import monotonic_ms
 from service.parts import Parts
 
 
@@ -43,9 +45,8 @@ def client_server(parts: Parts) -> grpc.aio.Server:
 def servicers(parts: Parts) -> tuple[Servicer, ...]:
     """Return the services of the contract."""
     mutations = Mutations(parts.router)
-    reading = Reading(
-        parts.machine, parts.node.read_index, parts.leadership.silence_ms, parts.contents
-    )
+    freshness = Freshness(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
+    reading = Reading(parts.machine, freshness, parts.contents)
     return (
         _tasks(parts, mutations, reading),
         TubeApi(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from service.api.status import Refused
+from service.api.freshness import Freshness
 from service.api.violations import Violations
 from service.contents import Contents
 from service.patterns import matcher
 from service.queue.commands import Durability
 from service.queue.queue import Queue
 from service.state_machine import QueueMachine
-from taskraft.v1 import error_pb2, task_pb2
+from taskraft.v1 import task_pb2
 
 _LEVELS: Final = frozenset(task_pb2.Consistency.Level.values())
 
@@ -22,21 +22,19 @@ class Reading:
 
     Args:
         machine: has the queue.
-        barrier: returns once everything acknowledged before the call is applied here.
-        silence_ms: how long no leader has been heard of; 0 on the leader itself.
+        freshness: proves how old what the queue shows may be.
         contents: the queues of this node.
     """
 
     def __init__(
         self,
         machine: QueueMachine,
-        barrier: Callable[[], Awaitable[object]],
-        silence_ms: Callable[[], int],
+        freshness: Freshness,
         contents: Contents,
     ) -> None:
         self._machine = machine
-        self.barrier = barrier
-        self._silence_ms = silence_ms
+        self.barrier = freshness.barrier
+        self._freshness = freshness
         self.contents = contents
 
     @staticmethod
@@ -62,22 +60,14 @@ class Reading:
         """Return the queue for one read, without another wait in between.
 
         Raises:
-            Refused: INVALID_FIELD; or NODE_BEHIND: no leader has been heard of for longer than the
-                caller allows.
+            Refused: INVALID_FIELD; or NODE_BEHIND: the queue may be older than the caller allows.
             ReadUnconfirmed: a linearizable read, and no majority confirms that it is one.
         """
         _check(consistency)
-        if self.is_local(consistency):
-            limit_ms = consistency.staleness_ms_max
-            silence_ms = self._silence_ms()
-            if limit_ms and silence_ms > limit_ms:
-                raise Refused(
-                    error_pb2.Error.NODE_BEHIND,
-                    f"this node has not heard from a leader for {silence_ms} ms",
-                    {"silence_ms": str(silence_ms)},
-                )
-        else:
+        if not self.is_local(consistency):
             await self.barrier()
+        elif consistency.staleness_ms_max:
+            await self._freshness.within(consistency.staleness_ms_max)
         return self._machine.queue
 
     @property

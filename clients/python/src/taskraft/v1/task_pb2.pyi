@@ -749,8 +749,8 @@ class Consistency(_message.Message):
     level: Global___Consistency.Level.ValueType
     """Kind of the read."""
     staleness_ms_max: _builtins.int
-    """With LOCAL only: refuse with NODE_BEHIND when the node has not heard from a leader for longer.
-    0: no limit.
+    """With LOCAL only: the answer shows everything that was acknowledged so long before the call, or is
+    NODE_BEHIND where that cannot be told. 0: no limit.
     """
     def __init__(
         self,
