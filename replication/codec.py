@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from replication.core.types import (
+    ChangeMade,
     ConfState,
     Entry,
     EntryKind,
@@ -154,6 +155,9 @@ def encode_roster(roster: Roster) -> pb.Roster:
             for info in roster.members
         ],
         last_member=roster.last_member,
+        changes_made=[
+            pb.ChangeMade(request=made.request, member=made.member) for made in roster.changes_made
+        ],
     )
 
 
@@ -176,6 +180,9 @@ def decode_roster(encoded: pb.Roster) -> Roster:
             for info in encoded.members
         ),
         last_member=MemberId(encoded.last_member),
+        changes_made=tuple(
+            ChangeMade(made.request, MemberId(made.member)) for made in encoded.changes_made
+        ),
     )
 
 

@@ -50,6 +50,6 @@ class Founding:
             replace(info, directory_id=directory_id) if info.member == member else info
             for info in self._roster.members
         ]
-        self._roster = Roster(tuple(infos), self._roster.last_member)
+        self._roster = replace(self._roster, members=tuple(infos))
         self.is_complete = not self.missing
         return self.is_complete

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -15,8 +16,11 @@ from replication.codec import MessageMalformed, decode_roster, encode_roster
 from replication.core import membership
 from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
 from replication.core.errors import ConfChangeMalformed
-from replication.core.types import ConfState, MemberId, MemberInfo, Roster
+from replication.core.types import ChangeMade, ConfState, MemberId, MemberInfo, Roster
 from taskraft.raft.v1 import raft_pb2 as pb
+
+CHANGES_KEPT_MAX: Final = 32
+"""Changes of which a repeated request is still known: changes are rare, and repeated soon."""
 
 
 def roster_of(infos: Iterable[MemberInfo]) -> Roster:
@@ -49,18 +53,42 @@ def with_configured(roster: Roster, configured: Mapping[MemberId, MemberInfo]) -
             members.append(replace(info, peer_address=own.peer_address))
         else:
             members.append(info)
-    return Roster(tuple(members), roster.last_member)
+    return replace(roster, members=tuple(members))
 
 
-def change_of(kind: MemberChangeKind, info: MemberInfo) -> ConfChange:
-    """Return the change of one member that also says, from now on, who it is."""
-    return change_of_several((MemberChange(kind, info.member),), (info,))
+def change_of(kind: MemberChangeKind, info: MemberInfo, request: str = "") -> ConfChange:
+    """Return the change of one member that also says, from now on, who it is.
+
+    ``request`` names what was asked for; see ``made_before``.
+    """
+    made = (ChangeMade(request, info.member),) if request else ()
+    return change_of_several((MemberChange(kind, info.member),), (info,), made)
 
 
-def change_of_several(changes: Iterable[MemberChange], infos: Iterable[MemberInfo]) -> ConfChange:
+def removal_of(member: MemberId, request: str = "") -> ConfChange:
+    """Return the change that removes a member."""
+    made = (ChangeMade(request, member),) if request else ()
+    return change_of_several((MemberChange(MemberChangeKind.REMOVE, member),), (), made)
+
+
+def change_of_several(
+    changes: Iterable[MemberChange],
+    infos: Iterable[MemberInfo],
+    made: Iterable[ChangeMade] = (),
+) -> ConfChange:
     """Return a change of several members; through a joint configuration if they are many."""
-    context = encode_roster(Roster(tuple(infos))).SerializeToString(deterministic=True)
+    named = Roster(tuple(infos), changes_made=tuple(made))
+    context = encode_roster(named).SerializeToString(deterministic=True)
     return ConfChange(tuple(changes), context=context)
+
+
+def made_before(roster: Roster, request: str) -> MemberId | None:
+    """Return the member that was changed by ``request``, None if it has not been made yet.
+
+    Then it is a repetition, perhaps because the first answer was lost: nothing is to be done again.
+    """
+    made = (each.member for each in roster.changes_made if each.request == request)
+    return next(made, None)
 
 
 def with_roster(after: ConfState, change: ConfChange, before: Roster) -> ConfState:
@@ -71,12 +99,13 @@ def with_roster(after: ConfState, change: ConfChange, before: Roster) -> ConfSta
     Raises:
         ConfChangeMalformed: the context of the change is no roster.
     """
-    infos = {info.member: info for info in before.members}
-    infos |= {info.member: info for info in _named_by(change).members}
+    named = _named_by(change)
+    infos = {info.member: info for info in (*before.members, *named.members)}
     here = membership.members(after)
     members = tuple(infos[member] for member in here if member in infos)
     last = max((before.last_member, *here))
-    return replace(after, roster=Roster(members, last))
+    made = (*before.changes_made, *named.changes_made)[-CHANGES_KEPT_MAX:]
+    return replace(after, roster=Roster(members, last, made))
 
 
 def _named_by(change: ConfChange) -> Roster:

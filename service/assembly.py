@@ -22,6 +22,7 @@ from service.config import Config, host_of, port_of
 from service.driver_listener import DriverListener
 from service.joining import Place, find_place
 from service.leader.roles import Phase
+from service.moving import Move
 from service.opening import open_machine, raft_config
 from service.parts import Parts
 from service.readiness import Readiness, probe_server
@@ -114,6 +115,8 @@ class Server:
         loop = asyncio.get_running_loop()
         self._tasks.append(loop.create_task(parts.housekeeping.keep(parts.leadership)))
         self._tasks.append(loop.create_task(self.security.keep(self._peers_renewed)))
+        move = Move(config, self.place, lambda: self.node.roster, self.security.peer)
+        self._tasks.append(loop.create_task(move.announce()))
         log.info(
             "serves",
             client=f"{host_of(config.listen)}:{self.client_port}",

@@ -43,6 +43,8 @@ class Place:
     """Itself."""
     founders: Sequence[PeerAddress]
     """All members of a cluster that this node founds, itself included; empty if it has joined."""
+    directory_id: str = ""
+    """Identity of its data directory, by which the others know it."""
 
     @property
     def is_joining(self) -> bool:
@@ -68,41 +70,51 @@ async def find_place(config: Config, security: PeerSecurity | None = None) -> Pl
                 f"{config.data_dir} belongs to cluster_id {stored.identity.cluster_id!r}, "
                 f"not to {config.cluster_id!r}"
             )
-        return Place(replace(own, member_id=stored.identity.member_id), ())
+        member = replace(own, member_id=stored.identity.member_id)
+        return Place(member, (), stored.directory_id)
     if stored.identity is None and config.join:
-        member_id = await _ask(config, own, stored.directory_id, security)
-        return Place(replace(own, member_id=member_id), ())
-    return Place(own, config.members)
+        request = addition_of(config, Place(own, (), stored.directory_id))
+        member_id = await _ask(config, request, security)
+        return Place(replace(own, member_id=member_id), (), stored.directory_id)
+    return Place(own, config.members, stored.directory_id)
 
 
-async def _ask(
-    config: Config, own: PeerAddress, directory_id: str, security: PeerSecurity | None
-) -> int:
-    """Ask one node of the cluster after the other for a number, until the time is over."""
-    request = pb.AddMemberRequest(
-        name=own.name,
-        peer_address=own.peer_address,
-        address=own.client_address,
-        directory_id=directory_id,
+def addition_of(config: Config, place: Place) -> pb.AddMemberRequest:
+    """Return the request by which a node becomes a member, or says where it is."""
+    return pb.AddMemberRequest(
+        name=place.member.name,
+        peer_address=place.member.peer_address,
+        address=place.member.client_address,
+        directory_id=place.directory_id,
         cluster_id=config.cluster_id,
         request_id=str(uuid.uuid4()),
     )
+
+
+async def _ask(config: Config, request: pb.AddMemberRequest, security: PeerSecurity | None) -> int:
+    """Ask one node of the cluster after the other for a number, until the time is over."""
     until = asyncio.get_running_loop().time() + config.join_wait_ms / 1000
     for address in cycle(config.join_addresses):
         try:
-            return await _ask_one(address, request, security)
+            member_id = await ask_one(address, request, security)
         except grpc.aio.AioRpcError as error:
             reason = f"{address}: {error.details()}"
             if error.code() not in _RETRYABLE or asyncio.get_running_loop().time() > until:
                 raise JoinRefused(f"cannot join the cluster: {reason}") from error
             log.info("asks again to join", reason=reason)
+        else:
+            log.info("joins", member=member_id, name=request.name)
+            return member_id
         await asyncio.sleep(ASK_PAUSE_SECONDS)
     raise AssertionError("there is always another address")
 
 
-async def _ask_one(
-    address: str, request: pb.AddMemberRequest, security: PeerSecurity | None
-) -> int:
+async def ask_one(address: str, request: pb.AddMemberRequest, security: PeerSecurity | None) -> int:
+    """Ask one node, which asks the leader; return the number of the member.
+
+    Raises:
+        grpc.aio.AioRpcError: it refuses, or does not answer.
+    """
     channel = (
         grpc.aio.insecure_channel(address)
         if security is None
@@ -111,5 +123,4 @@ async def _ask_one(
     async with channel:
         stub = cluster_service_pb2_grpc.ClusterServiceStub(channel)
         answer: pb.AddMemberResponse = await stub.AddMember(request, timeout=ASK_SECONDS)
-    log.info("joins", member=answer.member.id, name=request.name)
     return answer.member.id

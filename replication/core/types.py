@@ -82,12 +82,24 @@ class MemberInfo:
 
 
 @value
+class ChangeMade:
+    """A membership change that somebody asked for: what tells a request from its repetition."""
+
+    request: str
+    """As whoever asked names it; opaque here."""
+    member: MemberId
+    """Who was changed."""
+
+
+@value
 class Roster:
     """Who the members of a group are, in the order of their numbers."""
 
     members: tuple[MemberInfo, ...] = ()
     last_member: MemberId = NO_MEMBER
     """The highest number that was ever given to a member: numbers are never given again."""
+    changes_made: tuple[ChangeMade, ...] = ()
+    """The last changes that were asked for, oldest first."""
 
 
 @value

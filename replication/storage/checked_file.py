@@ -16,7 +16,7 @@ import google_crc32c
 from replication.errors import FormatUnknown, LogDamaged
 from replication.storage.filesystem import FileSystem
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of all files of the data directory; raised when an old reader would misread one."""
 
 TEMPORARY_SUFFIX: Final = ".new"

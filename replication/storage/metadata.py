@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replication.core.types import (
+    ChangeMade,
     ConfState,
     HardState,
     LogIndex,
@@ -246,6 +247,10 @@ def _encode_membership(index: LogIndex, conf_state: ConfState) -> JsonValue:
         "auto_leave": conf_state.auto_leave,
         "last_member": conf_state.roster.last_member,
         "roster": [_encode_info(info) for info in conf_state.roster.members],
+        "changes_made": [
+            {"request": made.request, "member": made.member}
+            for made in conf_state.roster.changes_made
+        ],
     }
 
 
@@ -260,10 +265,19 @@ def _encode_info(info: MemberInfo) -> JsonValue:
 
 
 def _decode_roster(content: dict[str, JsonValue]) -> Roster:
-    infos = content["roster"]
+    infos, made = content["roster"], content["changes_made"]
     assert isinstance(infos, list)
-    members = tuple(_decode_info(info) for info in infos)
-    return Roster(members, MemberId(_number(content, "last_member")))
+    assert isinstance(made, list)
+    return Roster(
+        tuple(_decode_info(info) for info in infos),
+        MemberId(_number(content, "last_member")),
+        tuple(_decode_change_made(each) for each in made),
+    )
+
+
+def _decode_change_made(content: JsonValue) -> ChangeMade:
+    assert isinstance(content, dict)
+    return ChangeMade(_text(content, "request"), MemberId(_number(content, "member")))
 
 
 def _decode_info(content: JsonValue) -> MemberInfo:

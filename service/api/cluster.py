@@ -165,16 +165,27 @@ class ClusterApi:
 
     async def add_member(self, call: Call[pb.AddMemberRequest]) -> pb.AddMemberResponse:
         """Add a member as a learner, or let a node come that was added before."""
-        return pb.AddMemberResponse(member=self._shown(await self._membership.add(call.request)))
+        added = call.request
+        member = await self._membership.add(added)
+        gone = pb.Member(
+            id=member,
+            name=added.name,
+            address=added.address,
+            peer_address=added.peer_address,
+            suffrage=pb.Member.LEARNER,
+            joined=bool(added.directory_id),
+        )
+        return pb.AddMemberResponse(member=self._shown(member) or gone)
 
     async def promote_member(self, call: Call[pb.PromoteMemberRequest]) -> pb.PromoteMemberResponse:
         """Make a learner that has caught up a voter."""
-        member = await self._membership.promote(call.request.name)
-        return pb.PromoteMemberResponse(member=self._shown(member))
+        member = await self._membership.promote(call.request)
+        gone = pb.Member(id=member, name=call.request.name, suffrage=pb.Member.VOTER, joined=True)
+        return pb.PromoteMemberResponse(member=self._shown(member) or gone)
 
     async def remove_member(self, call: Call[pb.RemoveMemberRequest]) -> pb.RemoveMemberResponse:
         """Remove a member for good."""
-        await self._membership.remove(call.request.name)
+        await self._membership.remove(call.request)
         return pb.RemoveMemberResponse()
 
     def _shown(self, member_id: MemberId) -> pb.Member | None:

@@ -7,13 +7,13 @@ import re
 from dataclasses import replace
 from typing import Final, NoReturn, Protocol
 
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from replication.core.confchange import ConfChange, MemberChangeKind
 from replication.core.errors import ProposalDropped
 from replication.core.progress import ProgressState
 from replication.core.types import ConfState, MemberId, MemberInfo, Roster
 from replication.errors import ChangeRefused, NotLeader, ProposalLost, TransferFailed
 from replication.node_status import NodeStatus
-from replication.roster import change_of, change_of_several
+from replication.roster import change_of, made_before, removal_of
 from service.api.status import RETRY_MS, Refused
 from service.api.violations import Violations
 from service.config import ConfigInvalid, port_of
@@ -53,7 +53,9 @@ class MembershipApi:
     """The handlers that change the members.
 
     They are called on the leader only. Each works on the members as they are when it begins; the
-    lock keeps two of them apart, and Raft itself those of two leaders.
+    lock keeps two of them apart, and Raft itself those of two leaders. A request that is repeated,
+    because its outcome is unknown, is answered as it would have been the first time: the roster
+    remembers the last changes by their requests, whoever leads.
     """
 
     def __init__(self, cluster_id: str, raft: Raft, leadership: Leadership) -> None:
@@ -68,11 +70,15 @@ class MembershipApi:
         wanted = MemberInfo(
             MemberId(0), request.name, request.peer_address, request.address, request.directory_id
         )
+        key = _key("add", request.name, request.request_id)
         async with self._changing:
             roster = self._roster
+            made = made_before(roster, key)
+            if made is not None:
+                return made
             known = _named(roster, request.name)
             if known is None:
-                return await self._add_new(roster, wanted)
+                return await self._add_new(roster, wanted, key)
             if known.directory_id and known.directory_id != request.directory_id:
                 raise Refused(
                     error_pb2.Error.MEMBER_EXISTS,
@@ -82,10 +88,10 @@ class MembershipApi:
                 )
             info = replace(wanted, member=known.member)
             if info != known:
-                await self._change(change_of(MemberChangeKind.UPDATE, info))
+                await self._change(change_of(MemberChangeKind.UPDATE, info, key))
             return known.member
 
-    async def _add_new(self, roster: Roster, wanted: MemberInfo) -> MemberId:
+    async def _add_new(self, roster: Roster, wanted: MemberInfo, key: str) -> MemberId:
         if len(roster.members) >= MEMBERS_MAX:
             raise Refused(
                 error_pb2.Error.LIMIT_REACHED,
@@ -93,33 +99,41 @@ class MembershipApi:
                 {"limit": str(MEMBERS_MAX)},
             )
         info = replace(wanted, member=MemberId(roster.last_member + 1))
-        await self._change(change_of(MemberChangeKind.ADD_LEARNER, info))
+        await self._change(change_of(MemberChangeKind.ADD_LEARNER, info, key))
         return info.member
 
-    async def promote(self, name: str) -> MemberId:
+    async def promote(self, request: pb.PromoteMemberRequest) -> MemberId:
         """Make a learner a voter, if it has joined and caught up."""
+        _check_request_id(request.request_id)
+        key = _key("promote", request.name, request.request_id)
         async with self._changing:
-            info = self._member(name)
+            made = made_before(self._roster, key)
+            if made is not None:
+                return made
+            info = self._member(request.name)
             status = self._raft.status()
             if info.member in status.conf_state.voters:
                 return info.member
             _check_progress(status, info)
-            await self._change(change_of(MemberChangeKind.ADD_VOTER, info))
+            await self._change(change_of(MemberChangeKind.ADD_VOTER, info, key))
             return info.member
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, request: pb.RemoveMemberRequest) -> None:
         """Remove a member for good.
 
         Raises:
             NotLeader: the leader itself was to go, and has handed over: its successor removes it.
         """
+        _check_request_id(request.request_id)
+        key = _key("remove", request.name, request.request_id)
         async with self._changing:
-            member = self._member(name).member
+            if made_before(self._roster, key) is not None:
+                return
+            member = self._member(request.name).member
             await self._check_quorum_without(member)
             if member == self._raft.status().member_id:
                 await self._hand_over()
-            removal = MemberChange(MemberChangeKind.REMOVE, member)
-            await self._change(change_of_several((removal,), ()))
+            await self._change(removal_of(member, key))
 
     async def _hand_over(self) -> NoReturn:
         try:
@@ -189,6 +203,17 @@ def check_addition(request: pb.AddMemberRequest, cluster_id: str) -> None:
         violations.add("cluster_id", f'this is cluster "{cluster_id}"')
     violations.request_id(request.request_id)
     violations.raise_any()
+
+
+def _check_request_id(request_id: str) -> None:
+    violations = Violations()
+    violations.request_id(request_id)
+    violations.raise_any()
+
+
+def _key(verb: str, name: str, request_id: str) -> str:
+    """Return what names a request in the roster; empty if nobody will repeat it."""
+    return f"{verb} {name} {request_id}" if request_id else ""
 
 
 def _named(roster: Roster, name: str) -> MemberInfo | None:

@@ -283,8 +283,8 @@ def test_a_flipped_bit_in_a_small_file_is_damage(log, name):
 
 def test_another_format_is_refused(log):
     path = log.path / "raft-0" / "hard_state"
-    path.write_bytes(path.read_bytes().replace(b"hard_state 2 ", b"hard_state 3 "))
-    with pytest.raises(FormatUnknown, match="has format 3"):
+    path.write_bytes(path.read_bytes().replace(b"hard_state 3 ", b"hard_state 4 "))
+    with pytest.raises(FormatUnknown, match="has format 4"):
         log.open()
 
 

@@ -24,8 +24,8 @@ async def suffrage(node):
     return {member.name: member.suffrage for member in state.members}
 
 
-async def promote(node, name):
-    request = cluster_pb.PromoteMemberRequest(name=name, request_id="p")
+async def promote(node, name, request_id=""):
+    request = cluster_pb.PromoteMemberRequest(name=name, request_id=request_id)
     while True:
         try:
             return (await node.cluster.PromoteMember(request)).member
@@ -35,7 +35,7 @@ async def promote(node, name):
 
 
 async def remove(node, name):
-    request = cluster_pb.RemoveMemberRequest(name=name, request_id="r")
+    request = cluster_pb.RemoveMemberRequest(name=name)
     await node.cluster.RemoveMember(request, timeout=10)
 
 
@@ -95,6 +95,27 @@ async def test_a_node_joins_catches_up_and_votes(three, tmp_path):
     assert await suffrage(again) == dict.fromkeys(("n0", "n1", "n2", "n7"), cluster_pb.Member.VOTER)
 
 
+async def test_a_member_that_comes_back_with_other_addresses_is_called_there(three, tmp_path):
+    config = joiner_in(three, tmp_path, "n7", three.leader.server.config.listen)
+    new = await start(three, config)
+    await promote(three.leader, "n7")
+    await three.stop(new)
+    peer, client = free_addresses(2)
+    # Its settings need not name a cluster to join: it knows the members.
+    moved = config.model_copy(update={"listen": client, "peer_listen": peer, "join": ""})
+    again = await start(three, moved)
+    await turns_until(
+        lambda: all(
+            (info.peer_address, info.client_address) == (peer, client)
+            for node in three.nodes
+            for info in node.server.node.roster.members
+            if info.name == "n7"
+        )
+    )
+    await turns_until(lambda: again.server.parts.roles.phase is Phase.WAITING)
+    assert (await suffrage(again))["n7"] == cluster_pb.Member.VOTER
+
+
 async def test_a_member_is_added_by_the_operator_before_its_node_comes(three, tmp_path):
     peer, client = free_addresses(2)
     first = (await three.followers[0].cluster.AddMember(adding("n7", peer, client))).member
@@ -126,6 +147,46 @@ async def test_a_removed_member_ends_and_its_number_is_not_given_again(three, tm
     assert await refused(remove(three.leader, name)) == "MEMBER_NOT_FOUND"
     added = await three.leader.cluster.AddMember(adding(name))
     assert added.member.id == 4
+
+
+async def test_a_repeated_request_is_answered_as_the_first_one_was(three):
+    # The answers may have been lost: other nodes are asked again, and there is another leader.
+    addition = adding("n7", request_id="a")
+    added = (await three.leader.cluster.AddMember(addition)).member
+    removal = cluster_pb.RemoveMemberRequest(name="n7", request_id="r")
+    await three.leader.cluster.RemoveMember(removal)
+    # Nobody takes over who has a change of the members before it that it has not applied.
+    nodes = [node.server.node for node in three.nodes]
+    await turns_until(lambda: all(node.status().conf_state.learners == () for node in nodes))
+    await turns_until(lambda: len({node.status().applied for node in nodes}) == 1)
+    to = three.followers[0].server.config.node_name
+    transfer = cluster_pb.TransferLeadershipRequest(name=to)
+    await three.leader.cluster.TransferLeadership(transfer, timeout=10)
+    await three.settled()
+    roster = three.leader.server.node.roster
+    for node in three.nodes:
+        await node.cluster.RemoveMember(removal)
+        again = (await node.cluster.AddMember(addition)).member
+        assert (again.id, again.name, again.suffrage) == (4, "n7", cluster_pb.Member.LEARNER)
+        assert again.id == added.id
+    assert three.leader.server.node.roster == roster, "nothing was done again"
+    # Other requests are requests of their own.
+    another = cluster_pb.RemoveMemberRequest(name="n7", request_id="r2")
+    assert await refused(three.leader.cluster.RemoveMember(another)) == "MEMBER_NOT_FOUND"
+    assert (await three.leader.cluster.AddMember(adding("n7", request_id="a2"))).member.id == 5
+
+
+async def test_a_repeated_promotion_is_answered_though_the_member_is_gone(three, tmp_path):
+    new = await start(three, joiner_in(three, tmp_path, "n7", three.leader.server.config.listen))
+    promotion = cluster_pb.PromoteMemberRequest(name="n7", request_id="p")
+    assert (await promote(three.leader, "n7", "p")).id == 4
+    assert (await three.leader.cluster.PromoteMember(promotion)).member.id == 4
+    await remove(three.leader, "n7")
+    await new.server.node.failed
+    await three.stop(new)
+    gone = (await three.leader.cluster.PromoteMember(promotion)).member
+    assert (gone.id, gone.suffrage) == (4, cluster_pb.Member.VOTER)
+    assert "n7" not in await suffrage(three.leader)
 
 
 async def test_a_leader_that_is_removed_hands_over_first(three):

@@ -419,25 +419,57 @@ class Roster(_message.Message):
 
     MEMBERS_FIELD_NUMBER: _builtins.int
     LAST_MEMBER_FIELD_NUMBER: _builtins.int
+    CHANGES_MADE_FIELD_NUMBER: _builtins.int
     last_member: _builtins.int
     """The highest number that was ever given to a member: numbers are never given again."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberInfo]:
         """In the order of their numbers."""
 
+    @_builtins.property
+    def changes_made(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangeMade]:
+        """The last changes that were asked for, oldest first. In the context of a change: this one."""
+
     def __init__(
         self,
         *,
         members: _abc.Iterable[Global___MemberInfo] | None = ...,
         last_member: _builtins.int = ...,
+        changes_made: _abc.Iterable[Global___ChangeMade] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_member", b"last_member", "members", b"members"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes_made", b"changes_made", "last_member", b"last_member", "members", b"members"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Roster: _TypeAlias = Roster  # noqa: Y015
+
+@_typing.final
+class ChangeMade(_message.Message):
+    """A membership change that somebody asked for: what tells a request from its repetition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    request: _builtins.str
+    """As whoever asked names it."""
+    member: _builtins.int
+    """The member that was changed."""
+    def __init__(
+        self,
+        *,
+        request: _builtins.str = ...,
+        member: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeMade: _TypeAlias = ChangeMade  # noqa: Y015
 
 @_typing.final
 class SnapshotHeader(_message.Message):
