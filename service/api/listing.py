@@ -1,14 +1,16 @@
 """List the tasks of a tube page by page, a bounded part of the event loop's time at once.
 
-A token holds the id where the page before ended and the last id that there was at the first page: a
-walk through all pages meets each task that was there at its beginning and still is, once, and ends
-however fast tasks are put. It holds a mark of the list too, since with another filter or order the
+A token holds the id (or the place) where the page before ended and the last id that there was at
+the first page: a walk through all pages meets each task that was there at its beginning and still
+is, once, and ends however fast tasks are put. In the order of takes that holds for tasks that keep
+their places. It holds a mark of the list too, since with another filter or order the
 next page would belong to neither.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
@@ -18,13 +20,15 @@ from service.api.reading import Reading
 from service.filter_text import read_filter
 from service.limits import LIST_BYTES_MAX, LIST_SCAN_MAX, LIST_SLICE_MAX, TASKS_PAGE_SIZE_DEFAULT
 from service.queue.commands import TaskView, TubeView
-from service.queue.tasks.listing import Listing, Window
+from service.queue.tasks.listing import Listing, Passed, Rest, Window
 from taskraft.v1 import task_service_pb2 as pb
 
 DESCENDING: Final = "id desc"
-ORDERS: Final = ("", "id", DESCENDING)
+TAKING: Final = "taking"
+ORDERS: Final = ("", "id", DESCENDING, TAKING)
 """What ``order_by`` may say."""
 _MARK_BYTES: Final = 6
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -47,10 +51,11 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
     """
     mark = _mark(tube, request)
     queue = reading.applied
+    by_place = request.order_by == TAKING
+    last_id = reading.contents.of(tube.name).last_id(tube.name)
+    rest: Rest = Passed((), last_id) if by_place else Window(0, last_id)
     if request.page_token:
-        window = _window(request.page_token, mark)
-    else:
-        window = Window(0, reading.contents.of(tube.name).last_id(tube.name))
+        rest = _rest(request.page_token, mark, by_place=by_place)
     descending = request.order_by == DESCENDING
     size = request.page_size or TASKS_PAGE_SIZE_DEFAULT
     chosen = read_filter(request.filter)
@@ -59,14 +64,14 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
     for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
         queue = reading.applied
         listing = Listing(chosen, descending, size - len(tasks), bytes_left, LIST_SLICE_MAX)
-        found = reading.contents.of(tube.name).scan_tasks(tube.name, listing, window)
+        found = reading.contents.of(tube.name).scan_tasks(tube.name, listing, rest)
         tasks += found.tasks
         bytes_left -= sum(len(task.body) for task in found.tasks)
-        window = found.rest
-        if window.is_empty or len(tasks) >= size or bytes_left <= 0:
+        rest = found.rest
+        if rest.is_empty or len(tasks) >= size or bytes_left <= 0:
             break
         await asyncio.sleep(0)
-    token = "" if window.is_empty else token_after(f"{window.after_id}:{window.last_id}:{mark}")
+    token = "" if rest.is_empty else token_after(_text(rest, mark))
     return Page(tasks, token, queue.applied_index)
 
 
@@ -79,12 +84,21 @@ def _mark(tube: TubeView, request: pb.ListTasksRequest) -> str:
     return digest.hexdigest()
 
 
-def _window(token: str, mark: str) -> Window:
-    """Return where a page begins and the list ends."""
-    parts = key_of(token).split(":")
-    if len(parts) != 3 or parts[2] != mark:
+def _text(rest: Rest, mark: str) -> str:
+    """Return what a token says of what is left of a list."""
+    begin = rest.place if isinstance(rest, Passed) else (rest.after_id,)
+    return ":".join((*map(str, begin), str(rest.last_id), mark))
+
+
+def _rest(token: str, mark: str, *, by_place: bool) -> Rest:
+    """Return what is left of a list behind a page."""
+    *parts, own_mark = key_of(token).split(":")
+    if own_mark != mark or len(parts) != (4 if by_place else 2):
         raise malformed_token()
-    numbers = [int(part) for part in parts[:2] if part.isascii() and part.isdigit()]
-    if len(numbers) != 2 or max(numbers) >= 1 << 63:
+    if not all(_NUMBER.fullmatch(part) for part in parts):
         raise malformed_token()
-    return Window(*numbers)
+    *begin, last_id = map(int, parts)
+    lowest = -(1 << 63) if by_place else 0
+    if not all(lowest <= number < 1 << 63 for number in begin) or not 0 <= last_id < 1 << 63:
+        raise malformed_token()
+    return Passed(tuple(begin), last_id) if by_place else Window(begin[0], last_id)

@@ -82,7 +82,7 @@ def check_list(request: pb.ListTasksRequest) -> None:
     wrong.in_range("page_size", request.page_size, 0, limits.PAGE_SIZE_MAX)
     check_filter(wrong, "filter", request.filter)
     if request.order_by not in ORDERS:
-        wrong.add("order_by", 'not "id" or "id desc"')
+        wrong.add("order_by", 'not "id", "id desc" or "taking"')
     wrong.raise_any()
 
 

@@ -33,7 +33,7 @@ from service.queue.life_cycle import READY
 from service.queue.operations.selection import named
 from service.queue.orders.candidates import matches
 from service.queue.shell_readers import ShellReaders
-from service.queue.tasks.listing import NOTHING_LEFT, Listed, scan_window
+from service.queue.tasks.listing import NOTHING_LEFT, Listed, scan
 from service.queue.tasks.task_codec import write_task
 from service.queue.tubes.statistics import statistics_of, total_statistics
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from service.queue.feed.partitions import Feed
     from service.queue.ledger import Ledger
-    from service.queue.tasks.listing import Listing, Window
+    from service.queue.tasks.listing import Listing, Rest
     from service.queue.tasks.task import Task
     from service.queue.tubes.statistics import TubeStatistics
     from service.queue.tubes.tube import Tube
@@ -114,12 +114,12 @@ class Readers(ShellReaders):
         wanted = (task for task in tasks if not states or task.state in states)
         return [self._view(task) for task in islice(wanted, limit)]
 
-    def scan_tasks(self, tube: str, listing: Listing, window: Window) -> Listed:
-        """Return some of the tasks in a window of a list; see ``scan_window``."""
+    def scan_tasks(self, tube: str, listing: Listing, rest: Rest) -> Listed:
+        """Return some of the tasks of what is left of a list, and what is left then."""
         found = self._ledger.tubes.get(tube)
         if found is None:
             return Listed([], NOTHING_LEFT)
-        return scan_window(self._ledger, found, listing, window)
+        return scan(self._ledger, found, listing, rest)
 
     def last_id(self, tube: str) -> int:
         """Return the greatest id that a tube has given so far; 0: none, or no such tube."""

@@ -174,11 +174,11 @@ class OrderedIndex:
         """Tell whether an entry with this key is, or would be, in memory."""
         return self._bound is None or entry <= self._bound
 
-    def ordered(self) -> Iterator[Entry]:
-        """Yield all entries in order. The index must not change meanwhile."""
-        yield from sorted(self._members)
+    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
+        """Yield the entries above one in order. The index must not change meanwhile."""
+        yield from sorted(entry for entry in self._members if entry > after)
         if self._bound is not None:
-            yield from self._tail()
+            yield from self._tail(max(after, self._bound))
 
     def in_memory_until(self, last: Entry) -> Iterator[Entry]:
         """Yield the entries in memory up to one, in no order, some perhaps twice."""
@@ -203,20 +203,21 @@ class OrderedIndex:
         self._removed.clear()
         return left
 
-    def _tail(self) -> Iterator[Entry]:
-        """Yield the entries above the bound in order."""
-        assert self._bound is not None
+    def _tail(self, above: Entry) -> Iterator[Entry]:
+        """Yield the entries above one that is not below the bound, in order."""
         removed = set(self._removed)
-        stored = (entry for entry in self._scan(self._bound) if entry not in removed)
+        stored = (entry for entry in self._scan(above) if entry not in removed)
+        added = sorted(entry for entry in self._added if entry > above)
         last = None
-        for entry in merge(sorted(self._added), stored):
+        for entry in merge(added, stored):
             if entry != last:
                 yield entry
             last = entry
 
     def _refill(self) -> None:
         """Read the next half head behind what is in memory."""
-        tail = self._tail()
+        assert self._bound is not None
+        tail = self._tail(self._bound)
         room = max(self.head_max // 2, 1)
         entries = list(islice(tail, room))
         more = len(entries) == room and next(tail, None) is not None

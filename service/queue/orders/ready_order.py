@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from service.queue.orders.ordered_index import NOTHING, Entry
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from service.queue.orders.ordered_index import Entry, OrderedIndex
+    from service.queue.orders.ordered_index import OrderedIndex
     from service.queue.store import Write
     from service.queue.tasks.task import Task
 
@@ -74,8 +76,8 @@ class ReadyOrder(Protocol):
     def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
         """Take over other options of sub-queues."""
 
-    def ordered(self) -> Iterator[Entry]:
-        """Yield what is offered, in order. The order must not change meanwhile."""
+    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
+        """Yield what is offered above an entry, in order. The order must not change meanwhile."""
 
     def coming(self, count: int) -> Sequence[Entry]:
         """Return the places of about so many tasks that will be taken next."""
@@ -165,9 +167,9 @@ class PlainOrder:
     def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
         """Do nothing: there are no sub-queues."""
 
-    def ordered(self) -> Iterator[Entry]:
-        """Yield the places of all ready tasks in order."""
-        return self._index.ordered()
+    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
+        """Yield the places of all ready tasks above one, in order."""
+        return self._index.ordered(after)
 
     def coming(self, count: int) -> Sequence[Entry]:
         """Return the places of about so many tasks that will be taken next."""

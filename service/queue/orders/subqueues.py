@@ -24,7 +24,7 @@ from service.queue.keys import (
     waiting_key,
 )
 from service.queue.orders.fairness import Fairness
-from service.queue.orders.ordered_index import OrderedIndex
+from service.queue.orders.ordered_index import NOTHING, OrderedIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -211,9 +211,9 @@ class SubqueueOrder:
         """Offer a withdrawn entry again."""
         self._offers.put_back(entry)
 
-    def ordered(self) -> Iterator[Entry]:
-        """Yield what is offered, in order."""
-        return self._offers.ordered()
+    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
+        """Yield what is offered above an entry, in order."""
+        return self._offers.ordered(after)
 
     def offered(self, ready: int) -> int:
         """Return how many sub-queues offer a task: so many tasks could be taken at least."""

@@ -1,12 +1,13 @@
-"""List the tasks of a tube by their ids, a bounded part at a time.
+"""List the tasks of a tube by their ids or as they would be taken, a bounded part at a time.
 
 Ids grow and are never used again, so a list that goes by them does not shift: what is put meanwhile
-stands behind its end, what goes leaves a gap.
+stands behind its end, what goes leaves a gap. A list in the order of takes goes by places: what is
+put or comes back to a place that was passed is left out, and so is what is put at all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from service.queue.tasks.matching import matcher
 from service.queue.values import value
@@ -14,6 +15,7 @@ from service.queue.values import value
 if TYPE_CHECKING:
     from service.queue.commands import Filter, TaskView
     from service.queue.ledger import Ledger
+    from service.queue.orders.ordered_index import Entry
     from service.queue.tubes.tube import Tube
 
 
@@ -28,6 +30,20 @@ class Window(NamedTuple):
         """Tell whether no id is left."""
         return self.after_id >= self.last_id
 
+
+class Passed(NamedTuple):
+    """The place up to which a list in the order of takes has been looked at.
+
+    ``last_id``: tasks with greater ids came later. ``is_empty`` tells that no place is left.
+    """
+
+    place: Entry
+    last_id: int
+    is_empty: bool = False
+
+
+Rest: TypeAlias = Window | Passed
+"""What is left of a list."""
 
 NOTHING_LEFT: Final = Window(0, 0)
 
@@ -55,10 +71,37 @@ class Listed(NamedTuple):
     """A part of a list, and what is left of it."""
 
     tasks: list[TaskView]
-    rest: Window
+    rest: Rest
 
 
-def scan_window(ledger: Ledger, tube: Tube, listing: Listing, window: Window) -> Listed:
+def scan(ledger: Ledger, tube: Tube, listing: Listing, rest: Rest) -> Listed:
+    """Return some of the tasks of what is left of a list, and what is left then."""
+    if isinstance(rest, Passed):
+        return _scan_places(ledger, tube, listing, rest)
+    return _scan_window(ledger, tube, listing, rest)
+
+
+def _scan_places(ledger: Ledger, tube: Tube, listing: Listing, passed: Passed) -> Listed:
+    """Return some of the tasks behind a place, in the order in which they would be taken."""
+    place, last_id, _ = passed
+    bytes_left = listing.bytes_max
+    is_match = matcher(listing.chosen, ledger.now_ms)
+    tasks: list[TaskView] = []
+    for looked_at, entry in enumerate(tube.ready.ordered(place)):
+        is_full = len(tasks) >= listing.tasks_max or (bytes_left <= 0 and tasks)
+        if is_full or looked_at >= listing.scan_max:
+            return Listed(tasks, Passed(place, last_id))
+        task = ledger.find(tube, entry[-1])
+        assert task is not None, f"tube {tube.number} has no task {entry[-1]}"
+        if task.id <= last_id and is_match(task):
+            view = task.view(ledger.body(task))
+            tasks.append(view)
+            bytes_left -= len(view.body)
+        place = entry
+    return Listed(tasks, Passed(place, last_id, is_empty=True))
+
+
+def _scan_window(ledger: Ledger, tube: Tube, listing: Listing, window: Window) -> Listed:
     """Return some of the tasks in a window, in the order of the list, and what is left."""
     after_id, last_id = window
     descending, bytes_left = listing.descending, listing.bytes_max

@@ -48,11 +48,28 @@ async def test_pages_show_what_was_there_at_the_first_one(node):
     assert await pages(node, filter="id > 2 AND NOT id = 5") == [[3, 6]]
 
 
+async def test_ready_tasks_are_listed_as_takes_would_get_them(node):
+    await create(node)
+    for priority in (5, -(2**63), 1, 2**63 - 1, 1):
+        await put(node, b"", priority=priority)
+    await put(node, b"", position=task_pb2.TaskSpec.FRONT)
+    await put(node, b"", delay_ms=60_000)
+    assert await pages(node, order_by="taking", page_size=4) == [[6, 2, 3, 5], [1, 4]]
+    request = pb.ListTasksRequest(tube="emails", order_by="taking", page_size=2)
+    first = await node.tasks.ListTasks(request)
+    assert [task.id for task in first.tasks] == [6, 2]
+    await put(node, b"later")
+    request.page_token, request.page_size = first.next_page_token, 9
+    second = await node.tasks.ListTasks(request)
+    assert [task.id for task in second.tasks] == [3, 5, 1, 4]
+    assert [task.id for task in (await take(node)).tasks] == [6, 2, 8, 3, 5, 1, 4]
+
+
 async def test_a_token_is_for_one_list_only(node):
     await create(node)
     await put(node, b"1", b"2", b"3")
     first = await node.tasks.ListTasks(pb.ListTasksRequest(tube="emails", page_size=1))
-    for other in ({"filter": "state = READY"}, {"order_by": "id desc"}):
+    for other in ({"filter": "state = READY"}, {"order_by": "id desc"}, {"order_by": "taking"}):
         request = pb.ListTasksRequest(tube="emails", page_token=first.next_page_token, **other)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await node.tasks.ListTasks(request)

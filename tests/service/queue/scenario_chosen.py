@@ -10,7 +10,7 @@
 A put may have ``key=a/b conflict=return_existing``.
 
 ``failed mail ids=1`` asks what is remembered of tasks that failed and are gone.
-``list mail size=2 scan=9 desc where ...`` asks for all pages: the ids, page by page.
+``list mail size=2 scan=9 desc where ...`` (or ``taking``) asks for all pages: ids, page by page.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from service.queue.commands import (
     Switch,
     UpdateTasks,
 )
-from service.queue.tasks.listing import Listing, Window
+from service.queue.tasks.listing import Listing, Passed, Window
 from tests.service.queue.scenario_policies import update
 
 WORDS = ("kick", "bury", "delete", "snatch", "restart", "switch", "cancel", "update")
 QUESTIONS = ("list", "failed")
-FLAGS = ("desc", "fatal")
+FLAGS = ("desc", "fatal", "taking")
 
 
 def cut(line):
@@ -114,7 +114,8 @@ def ask(queue, tube, found, where):
         bytes_max=1 << 20,
         scan_max=int(found.get("scan", 100)),
     )
-    window, pages = Window(0, queue.last_id(tube)), []
+    last_id = queue.last_id(tube)
+    window, pages = Passed((), last_id) if "taking" in found else Window(0, last_id), []
     while not window.is_empty:
         listed = queue.scan_tasks(tube, listing, window)
         assert listed.rest != window

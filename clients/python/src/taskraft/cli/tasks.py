@@ -84,7 +84,7 @@ def task() -> None:
 )
 @click.argument("tube")
 @click.option("--where", default="", help="For example: state = BURIED AND attempt > 3.")
-@click.option("--order-by", default="", help='"id" or "id desc".')
+@click.option("--order-by", default="", help='"id", "id desc" or "taking".')
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @output_option
 @cluster_options

@@ -1065,7 +1065,10 @@ class ListTasksRequest(_message.Message):
     metadata position: characters from 0.
     """
     order_by: _builtins.str
-    """"id" (default) or "id desc"."""
+    """"id" (default), "id desc", or "taking": the tasks that takes could get now, in the order in which
+    they would get them. In a tube with sub-queues these are the first tasks of those that may give
+    one; the tube's pause and its limits of takes are not looked at.
+    """
     page_size: _builtins.int
     """1 to 1 000. 0: 100."""
     page_token: _builtins.str
@@ -1106,7 +1109,7 @@ class ListTasksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """For the next page. Empty: this was the last. Pages show the tasks that were there at the first
-    one and still are, each once.
+    one and still are, each once; in the order "taking", those that keep their places.
     """
     revision: _builtins.int
     """Position in the log that the page shows."""
