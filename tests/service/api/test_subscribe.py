@@ -164,6 +164,22 @@ async def test_a_heartbeat_is_answered(node, stream):
     assert message.heartbeat.leader == node.server.parts.leadership.address
 
 
+async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(node, stream):
+    await stream.open(tasks=3)
+    await put(node, b"1", b"2", b"3")
+    first, second, third = await stream.read_tasks(3)
+    selector = task_pb2.TaskSelector(ids=[first.id, third.id])
+    await node.tasks.CancelTasks(pb.CancelTasksRequest(tube="emails", selector=selector))
+    await stream.call.write(pb.SubscribeRequest(heartbeat=True))
+    message = await stream.read()
+    assert list(message.heartbeat.cancel_tokens) == [first.token, third.token]
+    await stream.ack([first, second])
+    while not stream.settled:
+        await stream.read()
+    await stream.call.write(pb.SubscribeRequest(heartbeat=True))
+    assert list((await stream.read()).heartbeat.cancel_tokens) == [third.token]
+
+
 async def test_heartbeats_come_by_themselves(node, stream, monkeypatch):
     monkeypatch.setattr(subscribe, "HEARTBEAT_MS", 20)
     await stream.open()
