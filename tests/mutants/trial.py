@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeAlias
@@ -78,16 +78,22 @@ class Worker:
     def close(self) -> None:
         """End the process, and whatever it runs; it removes the copy."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
     def attempt(self, mutant: Changed, tests: Sequence[str]) -> Verdict:
-        """Run ``tests`` on ``mutant``."""
-        if not tests:
-            return Verdict(mutant, Answer("", "", 0))
+        """Run ``tests`` on ``mutant``, each by itself: to collect all takes long."""
         module = mutant.file.removesuffix(".py").replace("/", ".")
         source = mutant.changed((self._copy / mutant.file).read_text())
-        return Verdict(mutant, self.run(tests, module, source))
+        answer = Answer("", "", 0)
+        for test in tests:
+            before, answer = answer, self.run([test], module, source)
+            answer = replace(answer, seconds=before.seconds + answer.seconds)
+            if answer.killer:
+                break
+        return Verdict(mutant, answer)
 
     def run(self, tests: Iterable[str], module: str = "", source: str = "") -> Answer:
         """Run tests in order up to the first failure, with ``source`` in place of ``module``."""

@@ -2,7 +2,7 @@
 
 from types import NoneType
 
-from replication.core.types import LogIndex, Message, MessageKind, RaftRole, Term
+from replication.core.types import LogIndex, Message, MessageKind, RaftRole, SnapshotMeta, Term
 from replication.errors import ProposalLost
 from tests.sim.test_known_failures import cut, scripted
 from tests.sim.world import Read
@@ -33,6 +33,16 @@ def test_clients_of_a_deposed_leader_hear_of_what_it_has_committed():
     assert core.role is not RaftRole.LEADER
     assert [type(each.error) for each in proposals] == [NoneType, ProposalLost]
     assert proposals[0].done()
+
+
+def test_clients_whose_entries_a_snapshot_took_are_told_that_the_outcome_is_unknown():
+    """The entry may be in the snapshot; its result is known to nobody here."""
+    world, leader, followers = scripted()
+    cut(world, leader, *followers)
+    (orphan,) = world.propose(leader, 1)
+    index = leader.machine.applied_index
+    leader.driver.installed(SnapshotMeta(index, Term(1), leader.membership_at(index)))
+    assert isinstance(orphan.error, ProposalLost)
 
 
 def test_clients_of_a_process_that_ends_are_told():

@@ -1,0 +1,49 @@
+"""What breaks the code is killed by its test, and nothing is left behind."""
+
+import os
+import subprocess
+import sys
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.trial import ROOT, open_workshop
+
+TEST = "tests/replication/test_driver_parts.py::test_a_proposal_is_resolved_by_index_and_term"
+
+
+def in_proposals(old, new):
+    return Mutant(f"{old}-{new}", "replication/proposals.py", "", f"{old}\n", f"{new}\n", "driver")
+
+
+def test_a_mutant_is_killed_by_the_test_that_fails_and_leaves_the_code_as_it_was():
+    path = ROOT / "replication/proposals.py"
+    text = path.read_text()
+    broken = in_proposals("        if term != entry.term:", "        if False:")
+    harmless = in_proposals("        if term != entry.term:", "        if entry.term != term:")
+    nonsense = in_proposals("        if term != entry.term:", "        if nonsense:")
+    with open_workshop(1) as workshop:
+        assert not workshop.failing([TEST])
+        killers = {
+            verdict.mutant.name: verdict.killer
+            for verdict in workshop.verdicts([broken, harmless, nonsense], [lambda _: [TEST]])
+        }
+    assert path.read_text() == text
+    assert killers == {broken.name: TEST, harmless.name: "", nonsense.name: TEST}
+
+
+def test_nothing_is_left_when_the_program_is_killed(tmp_path):
+    words = ["--only", "proposal-by-index,proposals-off-by-one", "--workers", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.mutants", *words],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline().startswith("killed ")
+        assert [*tmp_path.iterdir()]
+        program.kill()
+        # The worker holds this open as long as it lives.
+        assert not program.stderr.read()
+    assert not [*tmp_path.iterdir()]
