@@ -9,10 +9,11 @@ from replication.core.errors import SnapshotTemporarilyUnavailable
 from replication.core.log import payload_bytes
 from replication.core.member import Member
 from replication.core.progress import Progress, ProgressState
-from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind
+from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, RaftRole
 
 _APPEND: Final = MessageKind.APPEND
 _PROBE: Final = ProgressState.PROBE
+_LEADER: Final = RaftRole.LEADER
 _SNAPSHOT: Final = ProgressState.SNAPSHOT
 
 
@@ -28,6 +29,7 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
     Without entries to send, an append still carries the commit index, unless ``if_empty`` is
     False.
     """
+    assert member.role is _LEADER, "only a leader sends entries"
     state = progress.state
     if progress.paused_by_flow or state is _SNAPSHOT:
         return False
@@ -71,6 +73,7 @@ def _send_snapshot(member: Member, to: MemberId, progress: Progress) -> bool:
 
 def broadcast_heartbeat(member: Member) -> None:
     """Tell everybody that the leader lives; carry the newest read request along."""
+    assert member.role is _LEADER, "only a leader sends heartbeats"
     context = member.reads.heartbeat_context
     for to, progress in member.members.others:
         # Never beyond what is known to match: the rest of its log may still be overwritten.

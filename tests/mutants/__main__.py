@@ -18,7 +18,7 @@ from random import Random
 from tests.mutants.generated import generate
 from tests.mutants.killers import read_killers, write_killers
 from tests.mutants.mutant import FEW_SEEDS, REST, SUITES, Changed, read_table
-from tests.mutants.trial import NO_TEST, ROOT, Stage, Workshop, open_workshop
+from tests.mutants.trial import NO_TEST, ROOT, Stage, Workshop, open_workshop, tests_for
 
 
 def main() -> int:
@@ -54,7 +54,7 @@ def _stages(known: Mapping[str, str], is_brief: bool) -> list[Stage]:
     """Return what to try: the test that killed it the last time, its suite, and then all seeds."""
     stages: list[Stage] = [
         lambda mutant: [known[mutant.name]] if mutant.name in known else [],
-        lambda mutant: SUITES[mutant.suite],
+        tests_for,
     ]
     if not is_brief:
         stages.append(lambda mutant: REST if FEW_SEEDS[0] in SUITES[mutant.suite] else [])

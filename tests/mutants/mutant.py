@@ -32,10 +32,13 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "driver": (
         "tests/replication/test_driver_parts.py",
+        "tests/replication/test_trimmer.py",
+        "tests/replication/test_snapshot_intake.py",
         "tests/replication/test_snapshot_source.py",
         "tests/sim/test_snapshot_transfers.py",
         "tests/sim/test_known_failures.py",
         "tests/sim/test_clients.py",
+        "tests/sim/test_news.py",
         "tests/replication/test_crash_points.py",
         "tests/replication/test_stored_commit.py",
         *FEW_SEEDS,

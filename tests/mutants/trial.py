@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeAlias
 
-from tests.mutants.mutant import Changed
+from tests.mutants.mutant import SUITES, Changed
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -154,6 +154,15 @@ class Workshop:
             yield worker
         finally:
             self._free.put(worker)
+
+
+def tests_for(mutant: Changed) -> list[str]:
+    """Return the files and tests that should notice, those of the mutant's own module first."""
+    tests: list[str] = []
+    for path in SUITES[mutant.suite]:
+        files = sorted((ROOT / path).rglob("test_*.py"))
+        tests += [str(file.relative_to(ROOT)) for file in files] or [path]
+    return sorted(tests, key=lambda test: Path(test).stem != f"test_{Path(mutant.file).stem}")
 
 
 @contextmanager

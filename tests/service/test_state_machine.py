@@ -304,3 +304,14 @@ def test_a_stamp_below_the_last_one_does_not_turn_the_clock_back(machine):
     machine.apply([entry(1, now_ms=5_000)])
     (applied,) = machine.apply([entry(2, now_ms=4_000)])
     assert applied.now_ms == machine.queue.now_ms == 5_000
+
+
+def test_replicas_agree_whatever_their_own_clocks_show(tmp_path):
+    early, late = Clock(), Clock()
+    late.time_ms = 1 << 50
+    machines = [machine_in(tmp_path / name, clock) for name, clock in (("a", early), ("b", late))]
+    results = [[machine.apply([each]) for each in story()] for machine in machines]
+    assert results[0] == results[1]
+    assert machines[0].queue.digest() == machines[1].queue.digest()
+    for machine in machines:
+        machine.close()
