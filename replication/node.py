@@ -88,6 +88,7 @@ class Node:
         )
         self._founding = Founding(config.member_id, storage)
         self._was_started = False
+        self._is_founding = False
 
     @classmethod
     async def open(
@@ -159,6 +160,10 @@ class Node:
         self._succession.hung_up(member)
 
     def _found(self) -> None:
+        """Let the group begin, once: the last founder may be met while this member joins."""
+        if self._is_founding:
+            return
+        self._is_founding = True
         history = self._storage.begin_with(self._founding.roster)
         self._performer.store(
             partial(self._storage.save_memberships, history), lambda _: self._founded()

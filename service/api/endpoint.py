@@ -22,7 +22,7 @@ from replication.errors import NotLeader, ReadUnconfirmed, Stopped
 from service.access.caller import ANYBODY, Caller
 from service.access.denial import NotAllowed, NotKnown
 from service.access.gate import OPEN_GATE, Gate
-from service.api.forward import Forwarder, ServeHere, hops_of
+from service.api.forward import Forwarder, ServeHere, hops_of, trace_of
 from service.api.status import (
     CODES,
     RETRY_MS,
@@ -326,14 +326,20 @@ class Surface:
                 except (NotProposed, NotLeader):
                     # Leadership moved before anything was written: the new leader answers.
                     pass
-            if hops_of(dict(context.invocation_metadata() or ())):
+            metadata = dict(context.invocation_metadata() or ())
+            if hops_of(metadata):
                 if await self._forwarder.serves_soon(deadline):
                     continue
                 break
             try:
                 repeatable = rpc.is_repeatable(raw)
                 return await self._forwarder.unary(
-                    path, raw, deadline, repeatable=repeatable, principal=caller.name
+                    path,
+                    raw,
+                    deadline,
+                    repeatable=repeatable,
+                    principal=caller.name,
+                    trace=trace_of(metadata),
                 )
             except ServeHere:
                 pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -23,8 +23,13 @@ from service.leader.phases import Leadership
 from service.limits import MESSAGE_BYTES_MAX
 from taskraft.v1 import error_pb2
 
+Trace: TypeAlias = tuple[tuple[str, str], ...]
+"""Metadata with a trace context; empty if a call has none."""
+
 HOPS_KEY: Final = "x-taskraft-hops"
 """How often a call has been passed on; a second time is refused, so that calls cannot go round."""
+TRACE_KEYS: Final = ("traceparent", "tracestate")
+"""W3C trace context of a caller: whoever traces the leader's calls sees whose they are."""
 _CLOSING_SECONDS: Final = 60.0
 """How long calls may go on over a channel whose credentials were renewed."""
 _RECONNECT_MS: Final = 100
@@ -171,6 +176,7 @@ class Forwarder:
         *,
         repeatable: bool,
         principal: str = "",
+        trace: Trace = (),
     ) -> bytes:
         """Pass a call on to the leader and return its answer.
 
@@ -180,6 +186,7 @@ class Forwarder:
             deadline: of the call, as a time of the loop.
             repeatable: a second try has no second effect (a read, or a request_id was given).
             principal: who made the call; empty where nobody is told apart.
+            trace: the caller's trace context, from ``trace_of``.
 
         Raises:
             ServeHere: this node has become the leader.
@@ -192,7 +199,7 @@ class Forwarder:
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - asyncio.get_running_loop().time()
             try:
-                answer = await call(raw, timeout=left, metadata=_passed_on(principal))
+                answer = await call(raw, timeout=left, metadata=_passed_on(principal, trace))
             except grpc.aio.AioRpcError as error:
                 if not await self._may_repeat(error, repeatable=repeatable):
                     raise
@@ -221,6 +228,7 @@ class Forwarder:
         requests: AsyncIterator[bytes],
         deadline: float | None,
         principal: str = "",
+        trace: Trace = (),
     ) -> grpc.aio.StreamStreamCall[bytes, bytes]:
         """Open the same stream on the leader.
 
@@ -230,13 +238,19 @@ class Forwarder:
         """
         channel = await self.leader_channel(deadline)
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(method)
-        return call(requests, metadata=_passed_on(principal))
+        return call(requests, metadata=_passed_on(principal, trace))
 
 
-def _passed_on(principal: str) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of a call that is passed on: that it is, and for whom."""
+def _passed_on(principal: str, trace: Trace) -> Trace:
+    """Return the metadata of a call that is passed on: that it is, for whom, in which trace."""
     hops = (HOPS_KEY, "1")
-    return (hops, (PRINCIPAL_KEY, principal)) if principal else (hops,)
+    return (hops, (PRINCIPAL_KEY, principal), *trace) if principal else (hops, *trace)
+
+
+def trace_of(metadata: Mapping[str, str | bytes]) -> Trace:
+    """Return the trace context of a call, to be passed on with it."""
+    found = ((key, metadata.get(key)) for key in TRACE_KEYS)
+    return tuple((key, value) for key, value in found if isinstance(value, str))
 
 
 def hops_of(metadata: Mapping[str, str | bytes]) -> int:

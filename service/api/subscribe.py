@@ -25,7 +25,7 @@ from service.api.endpoint import (
     read_message,
     refusal_of,
 )
-from service.api.forward import Forwarder, ServeHere, hops_of
+from service.api.forward import Forwarder, ServeHere, hops_of, trace_of
 from service.api.giving_back import GivingBack
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
@@ -232,7 +232,10 @@ class SubscribeApi:
                     return
                 yield raw
 
-        upstream = await self._forwarder.stream(PATH, requests(), deadline_of(context), caller.name)
+        trace = trace_of(dict(context.invocation_metadata() or ()))
+        upstream = await self._forwarder.stream(
+            PATH, requests(), deadline_of(context), caller.name, trace
+        )
         try:
             async for raw in upstream:
                 await context.write(raw)

@@ -1,8 +1,11 @@
 """A group over real files and real gRPC: elect, propose, kill, restart, catch up."""
 
 import asyncio
+import os
+from collections import Counter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +109,29 @@ async def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path):
         lines = cluster.machines[leader.config.member_id].lines
         assert lines[:50] == [f"before {number}".encode() for number in range(50)]
         assert len(lines) == 100
+
+
+async def test_an_entry_costs_one_sync_on_each_member(tmp_path, monkeypatch):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await cluster.converged()
+        synced = []
+        fdatasync = os.fdatasync
+
+        def count(descriptor: int) -> None:
+            synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path))
+            fdatasync(descriptor)
+
+        monkeypatch.setattr(os, "fdatasync", count)
+        for number in range(30):
+            await leader.propose(b"entry %d" % number)
+        await cluster.converged()
+        of_logs = Counter(path.parts[0] for path in synced if path.suffix == ".log")
+        assert of_logs[str(leader.config.member_id)] == 30
+        # Who is behind may store several at once.
+        assert all(0 < of_logs[str(member)] <= 30 for member in cluster.ids)
+        # The mark, and nothing else, is synced beside: once a second or in a pause.
+        assert {path.name for path in synced if path.suffix != ".log"} <= {"mark"}
 
 
 async def test_a_leader_that_hangs_up_is_replaced_without_a_timeout(tmp_path):
@@ -253,3 +279,38 @@ async def test_one_process_holds_members_of_several_groups(tmp_path):
         await cluster.until(lambda: len({machine.digest() for machine in machines.values()}) == 1)
         assert all(machine.lines == [] for machine in cluster.machines.values())
         await asyncio.gather(*(node.stop() for node in second))
+
+
+class Eager:
+    """A transport that has met the other members before it has joined a group."""
+
+    def join(self, membership, roster, receiver):
+        for info in roster.members:
+            if info.member != membership.member_id:
+                receiver.met(info.member, f"directory{info.member}")
+        return self
+
+    def send(self, messages):
+        """Lose them."""
+
+    def set_roster(self, roster):
+        """Nobody is called."""
+
+    def set_vanguard(self, members):
+        """Nobody is preferred."""
+
+    async def close(self):
+        """Nothing is open."""
+
+
+async def test_a_founder_that_meets_the_last_one_while_it_joins_begins_once(tmp_path):
+    members = {1: MemberInfo(1, "m1"), 2: MemberInfo(2, "m2")}
+    config = NodeConfig("c", 1, tmp_path, members)
+    node = await Node.open(config, CountingMachine(), Eager())
+    await node.start()
+    stored = asyncio.Event()
+    node._performer.store(lambda: None, lambda _: stored.set())
+    await stored.wait()  # in its turn, after what founds the group
+    assert node.is_running
+    assert not node.failed.done()
+    await node.stop()

@@ -148,6 +148,22 @@ async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
     assert follower.server.parts.forwarder.calls == before
 
 
+async def test_a_call_keeps_its_trace_on_the_way_to_the_leader(three, monkeypatch):
+    await create(three.leader)
+    surface = three.leader.server.parts.surface
+    answer, seen = surface._answer, []
+
+    async def noting(path, rpc, raw, context, caller):
+        seen.append(dict(context.invocation_metadata()).get("traceparent"))
+        return await answer(path, rpc, raw, context, caller)
+
+    monkeypatch.setattr(surface, "_answer", noting)
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    request = pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec(payload=b"x")])
+    await three.followers[0].tasks.PutTasks(request, metadata=(("traceparent", parent),))
+    assert seen == [parent]
+
+
 async def test_a_call_that_was_passed_on_is_not_passed_on_again(three):
     follower = three.followers[0]
     with pytest.raises(grpc.aio.AioRpcError) as caught:

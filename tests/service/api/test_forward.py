@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from service.api.forward import HOPS_KEY, Forwarder, ServeHere, reason_of
+from service.api.forward import HOPS_KEY, Forwarder, ServeHere, reason_of, trace_of
 from service.api.status import STATUS_KEY, Refused, rpc_status
 from service.config import PeerAddress
 from service.leader.phases import Leadership
@@ -85,6 +85,22 @@ async def test_the_bytes_reach_the_leader_as_they_came(bench):
     assert await bench.call() == b"raw"
     ((raw, metadata),) = bench.upstream.calls
     assert (raw, metadata[HOPS_KEY]) == (b"raw", "1")
+
+
+async def test_the_trace_of_the_caller_goes_on_at_the_leader_and_nothing_else_of_its_metadata(
+    bench,
+):
+    bench.leads(LEADER)
+    sent = {"traceparent": "00-aa-bb-01", "tracestate": "x=1", "authorization": "Bearer secret"}
+    trace = trace_of(sent)
+    await bench.forwarder.unary(METHOD, b"raw", None, repeatable=False, principal="p", trace=trace)
+    ((_, metadata),) = bench.upstream.calls
+    assert {key: metadata[key] for key in ("traceparent", "tracestate")} == {
+        "traceparent": "00-aa-bb-01",
+        "tracestate": "x=1",
+    }
+    assert "authorization" not in metadata
+    assert trace_of({"traceparent": b"bytes"}) == ()
 
 
 async def test_a_call_waits_for_an_election(bench):

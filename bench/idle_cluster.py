@@ -1,0 +1,82 @@
+"""Measure what an idle cluster of three costs: processor time and wake-ups of each node.
+
+Nobody calls; the nodes tell each other that they live. Time comes from the scheduler's own account
+of each thread; wake-ups are voluntary context switches. On a busy machine a wake-up costs up to
+three times as much, since nothing is left in the caches: read the figures as upper bounds.
+
+    python -m bench.idle_cluster [--seconds 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tools.local_cluster import LocalCluster
+
+GOAL_PERCENT: Final = 2.0
+SETTLE_SECONDS: Final = 2.0
+"""After the election there is still something to do: the first state is written, streams open."""
+
+
+@dataclass(slots=True, frozen=True)
+class Account:
+    """What a process has used so far."""
+
+    cpu_ns: int
+    wakeups: int
+
+
+def account_of(pid: int) -> Account:
+    """Return what all threads of a process have used."""
+    cpu_ns = wakeups = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        cpu_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
+        for line in (thread / "status").read_text(encoding="ascii").splitlines():
+            if line.startswith("voluntary_ctxt_switches"):
+                wakeups += int(line.split()[1])
+    return Account(cpu_ns, wakeups)
+
+
+def measure(cluster: LocalCluster, seconds: float) -> str:
+    """Watch the nodes of an idle cluster; return the line with the figures."""
+    leader = cluster.wait_ready()
+    time.sleep(SETTLE_SECONDS)
+    before = accounts(cluster)
+    begun = time.monotonic()
+    time.sleep(seconds)
+    after = accounts(cluster)
+    spent = time.monotonic() - begun
+    shown = []
+    for name, account in after.items():
+        percent = (account.cpu_ns - before[name].cpu_ns) / spent / 1e7
+        wakeups = (account.wakeups - before[name].wakeups) / spent
+        role = "leader" if name == leader.name else "follower"
+        shown.append(f"{role} {percent:.2f} % of a core, {wakeups:.0f} wake-ups/s")
+    return f"idle cluster of three, {spent:.0f} s: {'; '.join(shown)}; goal {GOAL_PERCENT:.0f} %"
+
+
+def accounts(cluster: LocalCluster) -> Mapping[str, Account]:
+    """Return what each node has used so far."""
+    return {node.name: account_of(node.pid) for node in cluster.nodes}
+
+
+def main() -> None:
+    """Read the command line, measure, print one line."""
+    parser = argparse.ArgumentParser(description="Measure what an idle cluster costs.")
+    parser.add_argument("--seconds", type=float, default=20)
+    seconds = parser.parse_args().seconds
+    with (
+        tempfile.TemporaryDirectory(prefix="taskraft-idle-") as folder,
+        LocalCluster(3, Path(folder) / "cluster") as cluster,
+    ):
+        print(measure(cluster, seconds))
+
+
+if __name__ == "__main__":
+    main()
