@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
@@ -32,7 +33,12 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from tests.service.queue.test_queue_properties import PASSED, SETTINGS, QueueMachine
+from tests.service.queue.test_queue_properties import (
+    PASSED,
+    SETTINGS,
+    QueueMachine,
+    opened_as,
+)
 
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -104,7 +110,7 @@ class SubqueueMachine(QueueMachine):
 
     @initialize()
     def open(self):
-        self.apply(5, OPENING)
+        self.apply(5, [opened_as(self.profile, command) for command in OPENING])
 
     @rule(passed=PASSED, commands=st.lists(COMMANDS, max_size=4))
     def entry(self, passed, commands):
@@ -113,4 +119,30 @@ class SubqueueMachine(QueueMachine):
 
 SubqueueMachine.TestCase.settings = SETTINGS
 TestSubqueuesAgainstTheNaiveOnes = SubqueueMachine.TestCase
+
+
+class TarantoolMachine(SubqueueMachine):
+    """The same in the profile of tarantool/queue."""
+
+    profile = "tarantool"
+
+
+class XqueueMachine(SubqueueMachine):
+    """The same in the profile of xqueue."""
+
+    profile = "xqueue"
+
+
+class T15Machine(SubqueueMachine):
+    """The same in the profile of the queue of Tarantool 1.5."""
+
+    profile = "t15"
+
+
+FEW = settings(SETTINGS, max_examples=8)
+for machine in (TarantoolMachine, XqueueMachine, T15Machine):
+    machine.TestCase.settings = FEW
+TestTarantoolProfile = TarantoolMachine.TestCase
+TestXqueueProfile = XqueueMachine.TestCase
+TestT15Profile = T15Machine.TestCase
 del QueueMachine
