@@ -51,7 +51,8 @@ def read_ahead(ledger: Ledger) -> None:
     for tube in tubes:
         if ledger.resident_bytes > limits.resident_bytes_max:
             return
-        if len(tube.tasks) < sum(tube.counters.states):
+        is_there = tube.number in ledger.tubes_by_number  # not truncated or dropped meanwhile
+        if is_there and len(tube.tasks) < sum(tube.counters.states):
             coming = tube.ready.coming(limits.ahead_tasks_max)
             _bring(ledger, tube, (entry[-1] for entry in coming))
 

@@ -8,6 +8,7 @@ from service.queue.commands import (
     Put,
     Startup,
     Take,
+    TruncateTube,
     TubeKind,
     TubeOptions,
 )
@@ -136,3 +137,14 @@ def test_deadlines_far_apart_in_time_and_place_are_read_some_at_a_time():
         assert queue.ready_count("plain") == step + 1
     assert store.asked == 0
     assert store.looks.count(TASK) <= TASKS // 10
+
+
+def test_a_tube_that_was_emptied_meanwhile_is_not_read():
+    queue, store = with_backlog(Put("plain", tasks(TASKS)), removals_beside_max=1, read_tasks_max=1)
+    queue.apply(2, 2_000, [Take(["plain"])])
+    store.write(queue.collect_writes())
+    queue.apply(3, 3_000, [TruncateTube("plain")])
+    ((emptied, _),) = queue._ledger.removals.values()
+    before = len(emptied.tasks)
+    queue.read_ahead()
+    assert len(emptied.tasks) == before
