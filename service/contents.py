@@ -65,6 +65,10 @@ class Contents:
             return temporary
         return self._replicated()
 
+    def is_logged(self, tube: str) -> bool:
+        """Tell whether the contents of a tube are replicated."""
+        return self.of(tube) is self._replicated()
+
     def of_number(self, number: int) -> Queue:
         """Return the queue that has the contents of the tube of a number."""
         temporary = self._temporary

@@ -108,6 +108,7 @@ class Parts:
             self.node.fail,
         )
         self.router = Router(self.proposer, self.temporary)
+        self.waiters.listen(self.router.wake)
         self.scheduler = Scheduler(lambda: machine.queue, self.proposer, self.clock.now_ms)
         self.outcomes = Outcomes(self.contents)
         self.rooms = Rooms(self.contents)

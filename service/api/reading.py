@@ -9,7 +9,6 @@ from service.api.freshness import Freshness
 from service.api.violations import Violations
 from service.contents import Contents
 from service.patterns import matcher
-from service.queue.commands import Durability
 from service.queue.queue import Queue
 from service.state_machine import QueueMachine
 from taskraft.v1 import task_pb2
@@ -49,12 +48,11 @@ class Reading:
         """
         if not self.is_local(consistency):
             return False
+        temporary = self.applied.temporary_tubes()
+        if not temporary:
+            return True
         patterns = [matcher(tube) for tube in tubes]
-        return not any(
-            view.options.durability is Durability.TEMPORARY
-            and any(pattern.fullmatch(view.name) for pattern in patterns)
-            for view in self.applied.tubes()
-        )
+        return not any(pattern.fullmatch(name) for pattern in patterns for name in temporary)
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
         """Return the queue for one read, without another wait in between.

@@ -174,7 +174,7 @@ class TaskApi:
 
     async def _put(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse:
         """Put tasks; with automatic creation, make their tube first, in the same entry."""
-        if self._disk.is_low:
+        if self._disk.is_low and self._reading.contents.is_logged(call.request.tube):
             raise Refused(
                 error_pb2.Error.DISK_LOW,
                 "the disk is nearly full: puts are refused, takes and settles still work",

@@ -38,7 +38,7 @@ class QueueBoard:
 
     def is_logged(self, tube: str) -> bool:
         """Tell whether takes from a tube go into the log."""
-        return self._contents.of(tube) is self._contents.replicated
+        return self._contents.is_logged(tube)
 
     def names(self) -> Sequence[str]:
         """Return the names of all tubes."""

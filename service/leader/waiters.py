@@ -111,6 +111,7 @@ class Waiters:
         """Serial of the tube when a claim of the consumer found nothing in it."""
         self._hot: dict[str, None] = {}
         """Tubes to look at when the next entry is built, in a fixed order."""
+        self._stirred: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._consumers)
@@ -122,6 +123,10 @@ class Waiters:
 
     def __iter__(self) -> Iterator[Consumer]:
         return iter(list(self._consumers))
+
+    def listen(self, stirred: Callable[[], None]) -> None:
+        """Call ``stirred`` whenever a consumer that was answered wants more, wherever that is."""
+        self._stirred = stirred
 
     # ------------------------------------------------------------------- consumers come and go
 
@@ -307,3 +312,4 @@ class Waiters:
             for name in self._consumers[claim.consumer]:
                 self._tubes[name].line.setdefault(claim.consumer, None)
                 self._hot[name] = None
+            self._stirred()

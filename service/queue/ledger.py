@@ -97,8 +97,10 @@ class Ledger:
         self.groups = Groups(store)
         self.woken: dict[str, None] = {}
         """Tubes in which tasks became ready that no command told of; for the shell to fetch."""
+        self.temporary: dict[str, None] = {}
+        """Tubes whose contents are kept elsewhere."""
         self.redefined: dict[str, None] = {}
-        """Temporary tubes that were created, changed or dropped; for the shell to fetch."""
+        """Those of them that were created, changed or dropped; for the shell to fetch."""
         self.unique_keys = UniqueKeys(store)
         self.failures = Failures(store)
         self.dirty_tasks: list[Task] = []
@@ -210,25 +212,27 @@ class Ledger:
 
     def add_tube(self, tube: Tube) -> None:
         """Bring a new tube within reach."""
-        self.equip(tube)
-        self.tubes[tube.name] = tube
-        self.tubes_by_number[tube.number] = tube
+        self.admit(tube)
         self.touch_tube(tube)
         self.note_definition(tube)
 
-    def note_definition(self, tube: Tube) -> None:
-        """Note that the options of a tube are new, where its contents are kept elsewhere."""
-        if is_temporary(tube):
-            self.redefined[tube.name] = None
-
-    def equip(self, tube: Tube) -> None:
-        """Give a tube of kind CUSTOM its driver.
+    def admit(self, tube: Tube) -> None:
+        """Know a tube by name and number, and give one of kind CUSTOM its driver.
 
         Raises:
             DriverMissing: this node does not have it.
         """
         if tube.kind is TubeKind.CUSTOM:
             tube.custom = driver_of(self.drivers, tube.name, tube.driver, tube.driver_version)
+        self.tubes[tube.name] = tube
+        self.tubes_by_number[tube.number] = tube
+        if is_temporary(tube):
+            self.temporary[tube.name] = None
+
+    def note_definition(self, tube: Tube) -> None:
+        """Note that the options of a tube are new, where its contents are kept elsewhere."""
+        if is_temporary(tube):
+            self.redefined[tube.name] = None
 
     def line_up(self, task: Task) -> None:
         """Let the driver of its tube say where a task stands that becomes ready."""
@@ -246,6 +250,7 @@ class Ledger:
         """Take a tube out of reach."""
         del self.tubes[tube.name]
         del self.tubes_by_number[tube.number]
+        self.temporary.pop(tube.name, None)
         self.ended_tubes.append(tube)
         self.surplus.pop(tube.number, None)
         self.note_definition(tube)

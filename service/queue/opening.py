@@ -82,9 +82,7 @@ def open_ledger(
     assert at == len(meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
         tube = read_tube(record, store, limits)
-        ledger.equip(tube)
-        ledger.tubes[tube.name] = tube
-        ledger.tubes_by_number[tube.number] = tube
+        ledger.admit(tube)
         note_surplus(ledger, tube)
     for _, record in store.scan(SESSION, prefix_stop(SESSION)):
         session = read_session(record)

@@ -8,7 +8,7 @@ from service.queue.commands import ByIds
 from service.queue.tubes.operations import refusal_to_drop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from service.queue.commands import (
         ByKeys,
@@ -99,6 +99,10 @@ class ShellReaders:
         return woken
 
     # ----------------------------------------------------------------------------- temporary tubes
+
+    def temporary_tubes(self) -> Sequence[str]:
+        """Return the names of the tubes whose contents are kept elsewhere."""
+        return tuple(self._ledger.temporary)
 
     def redefined_tubes(self) -> Iterable[str]:
         """Return the temporary tubes that were made, changed or dropped since the last call."""

@@ -228,3 +228,29 @@ def test_a_subscription_is_served_again_while_its_first_claim_is_unanswered():
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
     waiters.feed("a", 2)
     assert taken(waiters.claims()) == [(consumer, "a", 2)]
+
+
+def test_takes_are_made_only_from_the_tubes_that_are_served():
+    waiters = Waiters(Board(a=1, b=1))
+    consumer = Consumer("a", "b", wants=5, one_shot=False)
+    waiters.add(consumer)
+    (claim,) = waiters.claims(lambda tube: tube == "b")
+    assert taken([claim]) == [(consumer, "b", 1)]
+    (other,) = waiters.claims(lambda tube: tube == "a")
+    assert taken([other]) == [(consumer, "a", 1)]
+
+
+def test_whoever_serves_other_tubes_hears_that_a_consumer_wants_again():
+    waiters = Waiters(Board(a=2, b=0))
+    told = []
+    waiters.listen(lambda: told.append(True))
+    consumer = Consumer("a", "b", wants=2, one_shot=False)
+    waiters.add(consumer)
+    (claim,) = waiters.claims(lambda tube: tube == "a")
+    # While it waits for this answer it wants nothing more, so it loses its place everywhere.
+    waiters.feed("b", 1)
+    assert waiters.claims(lambda tube: tube == "b") == []
+    assert not told
+    answer(waiters, claim, 0)
+    assert told == [True]
+    assert taken(waiters.claims(lambda tube: tube == "b")) == [(consumer, "b", 1)]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from service import forms
 from service.codec import Recorded, record_own
 from service.contents import TEMPORARY_TASKS
-from service.leader.temporary.sides import Holds
+from service.leader.temporary.sides import Side, Where
 from service.queue.commands import ItemRefusal, SettleResult, TouchedLease
 from taskraft.v1 import task_service_pb2 as pb
 
 
-def parted_take(recorded: Recorded, holds: Holds) -> tuple[Recorded, Recorded]:
+def parted_take(recorded: Recorded, where: Where) -> tuple[Recorded, Recorded]:
     """Return the same take from the tubes of the log, and from the temporary ones."""
     logged, temporary = pb.TakeTasksRequest(), pb.TakeTasksRequest()
     logged.ParseFromString(recorded.raw)
     temporary.CopyFrom(logged)
     sources = list(logged.sources)
-    for request, wanted in ((logged, False), (temporary, True)):
+    for request, side in ((logged, Side.LOG), (temporary, Side.MEMORY)):
         del request.sources[:]
-        request.sources.extend(one for one in sources if holds(one.tube) is wanted)
+        request.sources.extend(one for one in sources if where(one.tube) is side)
     hash_ = getattr(recorded.command, "request_hash", 0)
     return record_own(forms.TAKE, logged, hash_), record_own(forms.TAKE, temporary, hash_)
 

@@ -62,10 +62,10 @@ class Router:
         if isinstance(command, NoteCalls):
             # Each side takes what is about its tubes.
             temporary.submit(recorded)
-        side = side_of(command, temporary.holds)
-        refusal = refusal_across(command, side, temporary.holds)
+        side = side_of(command, temporary.side_of)
+        refusal = refusal_across(command, side, temporary.side_of)
         if refusal is not None:
-            return _done(self._outcome_of(refusal))
+            return _done(Outcome(0, 0, refusal))
         if side is Side.LOG:
             return self._log.submit(recorded, deadline)
         if side is Side.MEMORY:
@@ -74,9 +74,6 @@ class Router:
             return self._take_from_both(recorded, command, deadline)
         assert isinstance(command, Settle), f"{command} is refused across"
         return self._settle_both(recorded, deadline)
-
-    def _outcome_of(self, refusal: Refusal) -> Outcome:
-        return Outcome(0, 0, refusal)
 
     # ------------------------------------------------------------------------------ both sides
 
@@ -88,7 +85,7 @@ class Router:
         With a request_id the log is asked first, unless the temporary tubes know the request: so a
         repetition finds what it was answered, wherever that was.
         """
-        logged, temporary = parted_take(recorded, self._temporary.holds)
+        logged, temporary = parted_take(recorded, self._temporary.side_of)
         if command.request_id:
             memory_first = self._temporary.remembers(command.request_id)
         else:
@@ -130,7 +127,7 @@ class Router:
         if isinstance(command, DropTube) and not command.force:
             refusal = self._temporary.refusal_to_drop(what)
             if refusal is not None:
-                return _done(self._outcome_of(refusal))
+                return _done(Outcome(0, 0, refusal))
         proposed = self._log.submit(recorded, deadline)
         self._counts[what] = 0
         answered = _after(proposed, partial(self._with_count, what))
@@ -150,7 +147,7 @@ class Router:
 
 
 def _is_empty(outcome: Outcome) -> bool:
-    """Tell whether a take found nothing, or no tube any more."""
+    """Tell whether a take found nothing."""
     return isinstance(outcome.result, TakeResult) and not outcome.result.tasks
 
 

@@ -6,7 +6,7 @@ both together, is refused with the fields at fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Flag
 from functools import reduce
 from operator import or_
@@ -35,9 +35,6 @@ from service.queue.commands import (
     UpdateTasks,
 )
 
-Holds: TypeAlias = Callable[[str], bool]
-"""Tells whether a tube is temporary."""
-
 
 class Side(Flag):
     """Where the tasks are that a command is about."""
@@ -47,7 +44,9 @@ class Side(Flag):
     BOTH = 3
 
 
-_NOWHERE: Final = Side(0)
+NOWHERE: Final = Side(0)
+Where: TypeAlias = Callable[[str], Side]
+"""Tells where the contents of a tube are; ``NOWHERE``: there is no such tube."""
 _BRANCHES: Final[Mapping[type[BatchOperation], str]] = {
     Put: "put",
     Settle: "settle",
@@ -59,7 +58,7 @@ _BRANCHES: Final[Mapping[type[BatchOperation], str]] = {
 """What the operations of a batch are called in the contract."""
 
 
-def side_of(command: Command, holds: Holds) -> Side:
+def side_of(command: Command, where: Where) -> Side:
     """Return where a command belongs; what is about no task belongs into the log."""
     match command:
         case (
@@ -75,41 +74,39 @@ def side_of(command: Command, holds: Holds) -> Side:
             | TruncateTube(name)
             | ReleaseAll(name)
         ):
-            return _side(holds(name))
+            return where(name) or Side.LOG
         case Take(tubes):
-            return _together(_side(holds(tube)) for tube in tubes)
+            return _together(where(tube) for tube in tubes)
         case Settle(settlements):
             return _together(_side_of_tokens(one.tokens) for one in settlements)
         case Batch(operations):
-            return _together(side_of(operation, holds) for operation in operations)
+            return _together(side_of(operation, where) for operation in operations)
         case _:
             return Side.LOG
 
 
-def _side(is_temporary: bool) -> Side:  # noqa: FBT001 - it is the only thing that is said
-    return Side.MEMORY if is_temporary else Side.LOG
-
-
-def _side_of_tokens(tokens: Iterable[int]) -> Side:
+def _side_of_tokens(tokens: Sequence[int]) -> Side:
     """Return where leases are; tokens are told apart by their size."""
-    low, high = min(tokens, default=0), max(tokens, default=0)
-    return _side(low >= TEMPORARY_TASKS) | _side(high >= TEMPORARY_TASKS)
+    if not tokens:
+        return NOWHERE
+    here = Side.MEMORY if max(tokens) >= TEMPORARY_TASKS else NOWHERE
+    return here | (Side.LOG if min(tokens) < TEMPORARY_TASKS else NOWHERE)
 
 
 def _together(sides: Iterable[Side]) -> Side:
-    return reduce(or_, sides, _NOWHERE) or Side.LOG
+    return reduce(or_, sides, NOWHERE) or Side.LOG
 
 
-def refusal_across(command: Command, side: Side, holds: Holds) -> Refusal | None:
+def refusal_across(command: Command, side: Side, where: Where) -> Refusal | None:
     """Return why a command cannot be done on its side, or on both, or None."""
-    wrong = [*_across(command, side, holds, "")]
+    wrong = [*_across(command, side, where, "")]
     if not wrong:
         return None
     field, text = wrong[0]
     return Refusal(Reason.INVALID_FIELD, f"{field} {text}", {"field": field}, tuple(wrong))
 
 
-def _across(command: Command, side: Side, holds: Holds, path: str) -> Iterator[tuple[str, str]]:
+def _across(command: Command, side: Side, where: Where, path: str) -> Iterator[tuple[str, str]]:
     """Yield the fields that go over the border, each with what is wrong with it."""
     match command:
         case Put(_, tasks) if side is Side.MEMORY:
@@ -117,31 +114,31 @@ def _across(command: Command, side: Side, holds: Holds, path: str) -> Iterator[t
                 if task.group:
                     yield f"{path}tasks[{place}].group", "means nothing in a temporary tube"
         case Settle():
-            yield from _across_settle(command, side, holds, path)
+            yield from _across_settle(command, side, where, path)
         case Batch():
-            yield from _across_batch(command, side, holds)
+            yield from _across_batch(command, side, where)
         case _:
             pass
 
 
 def _across_settle(
-    command: Settle, side: Side, holds: Holds, path: str
+    command: Settle, side: Side, where: Where, path: str
 ) -> Iterator[tuple[str, str]]:
     if command.atomic and side is Side.BOTH:
         yield f"{path}settlements", "are about temporary tubes and others, so not all or none"
     for place, one in enumerate(command.settlements):
         if not isinstance(one, Release) or not one.move_to:
             continue
-        if _side_of_tokens(one.tokens) is not _side(holds(one.move_to)):
+        if where(one.move_to) | _side_of_tokens(one.tokens) is Side.BOTH:
             field = f"{path}settlements[{place}].release.move_to"
             yield field, "is temporary and the tasks are not, or the other way round"
 
 
-def _across_batch(command: Batch, side: Side, holds: Holds) -> Iterator[tuple[str, str]]:
+def _across_batch(command: Batch, side: Side, where: Where) -> Iterator[tuple[str, str]]:
     for place, operation in enumerate(command.operations):
-        there = side_of(operation, holds)
+        there = side_of(operation, where)
         within = f"operations[{place}]"
         if side is Side.BOTH and Side.MEMORY in there:
             yield within, "is about a temporary tube, and other operations are not"
         else:
-            yield from _across(operation, there, holds, f"{within}.{_BRANCHES[type(operation)]}.")
+            yield from _across(operation, there, where, f"{within}.{_BRANCHES[type(operation)]}.")

@@ -16,6 +16,7 @@ from service.contents import Contents, origin_of
 from service.leader.proposal import NotProposed, Outcome
 from service.leader.proposer import Clock
 from service.leader.temporary.memory import MemoryQueue
+from service.leader.temporary.sides import NOWHERE, Side
 from service.leader.waiters import Waiters
 from service.queue.commands import (
     CloseSession,
@@ -87,6 +88,13 @@ class TemporaryTubes:
         """Tell whether the contents of a tube are here."""
         return tube in self._numbers
 
+    def side_of(self, tube: str) -> Side:
+        """Return where the contents of a tube are."""
+        if tube in self._numbers:
+            return Side.MEMORY
+        is_known = self._contents.replicated.tube_number(tube) is not None
+        return Side.LOG if is_known else NOWHERE
+
     @property
     def memory_bytes(self) -> int:
         """About how much memory the contents take."""
@@ -115,7 +123,7 @@ class TemporaryTubes:
         self.end()
         self._memory = MemoryQueue(origin_of(term), self._bytes_max, self._drivers)
         self._contents.hold(self._memory.queue)
-        self._follow_definitions(view.name for view in self._contents.replicated.tubes())
+        self._follow_definitions(self._contents.replicated.temporary_tubes())
 
     def end(self) -> None:
         """End a leadership: what is in the tubes is gone."""
@@ -241,7 +249,7 @@ class TemporaryTubes:
 
     def wake(self) -> None:
         """Serve those who wait soon: after what else arrives at this moment."""
-        if self._memory is not None and self._serving is None:
+        if self._numbers and self._serving is None:
             self._serving = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
@@ -273,4 +281,8 @@ class TemporaryTubes:
 
     def _at_deadline(self) -> None:
         self._timer = None
+        self.advance()
+
+    def advance(self) -> None:
+        """Let happen what is due by now."""
         self._apply(())

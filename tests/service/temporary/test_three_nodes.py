@@ -7,7 +7,7 @@ from service.contents import TEMPORARY_TASKS
 from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import ack, put, reason_of, turns_until
-from tests.service.temporary_tubes import (
+from tests.service.temporary.calls import (
     Options,
     acked,
     chosen,

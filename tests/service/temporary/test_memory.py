@@ -1,0 +1,85 @@
+"""How much memory temporary tubes may take, and that work goes on when it is taken."""
+
+import pytest
+
+from service.contents import origin_of
+from service.leader.temporary.memory import MemoryQueue, growth_bytes
+from service.queue.commands import (
+    Ack,
+    ByIds,
+    CreateTube,
+    Keep,
+    Kick,
+    NewTask,
+    OnAck,
+    Put,
+    Reason,
+    Refusal,
+    Settle,
+    Take,
+    TaskUpdate,
+    TubeKind,
+    TubeOptions,
+    UpdateTasks,
+)
+from service.queue.driver import NO_DRIVERS
+
+BYTES_MAX = 100_000
+
+
+@pytest.fixture
+def memory():
+    one = MemoryQueue(origin_of(1), BYTES_MAX, NO_DRIVERS)
+    one.apply(1, [CreateTube("t", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.KEEP))])
+    return one
+
+
+def put(size, count=1):
+    return Put("t", [NewTask(b"x" * size, size)] * count)
+
+
+def test_a_put_beyond_the_bound_is_refused_as_a_whole(memory):
+    (refusal,) = memory.apply(2, [put(30_000, 4)])
+    assert (refusal.reason, refusal.metadata["value"]) == (Reason.LIMIT_REACHED, str(BYTES_MAX))
+    assert memory.queue.last_id("t") == origin_of(1).task
+    (done,) = memory.apply(2, [put(30_000, 3)])
+    assert len(done.ids) == 3
+    assert 90_000 < memory.memory_bytes <= BYTES_MAX
+
+
+def test_what_is_gone_makes_room_at_once(memory):
+    for _ in range(20):
+        (done,) = memory.apply(2, [put(30_000, 3)])
+        (taken,) = memory.apply(3, [Take(["t"], tasks_max=3)])
+        tokens = [task.token for task in taken.tasks]
+        memory.apply(4, [Settle([Ack(tokens, keep=Keep.REMOVE)])])
+    assert len(done.ids) == 3
+
+
+def test_results_have_a_reserve_above_what_puts_may_take(memory):
+    memory.apply(2, [put(30_000, 3)])
+    (taken,) = memory.apply(3, [Take(["t"], tasks_max=3)])
+    tokens = [task.token for task in taken.tasks]
+    assert isinstance(memory.apply(4, [put(10_000)])[0], Refusal)
+    (settled,) = memory.apply(4, [Settle([Ack(tokens[:1], result=b"r" * 10_000)])])
+    assert not settled.refused
+    (refusal,) = memory.apply(5, [Settle([Ack(tokens[1:], result=b"r" * 15_000)])])
+    assert refusal.reason is Reason.LIMIT_REACHED
+    (settled,) = memory.apply(6, [Settle([Ack(tokens[1:])])])
+    assert not settled.refused
+
+
+def test_every_command_that_brings_content_is_weighed():
+    update = TaskUpdate(content=b"u" * 10)
+    assert growth_bytes(put(100, 3)) >= 300
+    assert growth_bytes(UpdateTasks("t", ByIds([1, 2]), update)) == 20
+    assert growth_bytes(Kick("t", 5, update=update)) == 50
+    assert growth_bytes(Settle([Ack([1, 2], result=b"r" * 7, update=update)])) == 34
+    assert growth_bytes(Settle([Ack([1, 2])])) == 0
+    assert growth_bytes(Take(["t"])) == 0
+
+
+def test_ids_of_later_leaderships_are_greater():
+    first, second = origin_of(7), origin_of(8)
+    assert first.task < second.task < 1 << 63
+    assert second.task - first.task == 1 << 42

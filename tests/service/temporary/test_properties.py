@@ -1,0 +1,206 @@
+"""A temporary tube answers as a replicated one does, whatever it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields, is_dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service import forms
+from service.body_editor import edit
+from service.codec import Recorded
+from service.contents import Contents, origin_of
+from service.leader.proposal import Outcome
+from service.leader.temporary import memory
+from service.leader.temporary.router import Router
+from service.leader.temporary.tubes import TemporaryTubes
+from service.leader.waiters import Waiters
+from service.queue.commands import (
+    FOREVER_MS,
+    AttachSession,
+    CreateTube,
+    Durability,
+    KeepSessions,
+    NewTask,
+    OpenSession,
+    Refusal,
+    Startup,
+    TaskUpdate,
+    UpdateTube,
+)
+from service.queue.driver import NO_DRIVERS
+from service.queue.queue import Queue
+from service.storage.memory import MemoryStore
+from taskraft.v1 import task_pb2
+from tests.service.queue.drawn_commands import PASSED, any_command
+from tests.service.queue.test_queue_properties import LIMITS as SMALL
+from tests.service.queue.test_queue_properties import OPENING, plain
+
+# Whatever is due happens at once: the two sides have different numbers of entries.
+LIMITS = replace(
+    SMALL, deadlines_per_entry_max=99, removals_per_entry_max=99, removals_beside_max=99
+)
+TERM = 3
+SHIFT = origin_of(TERM).task
+IDS = ("id", "ids", "task_id", "token", "tokens", "existing_id", "after_id", "continue_after_id")
+"""Fields of commands and results that hold numbers of tasks and leases."""
+ELSEWHERE = (Startup, AttachSession, KeepSessions, OpenSession)
+"""What ends sessions by time: then the two sides see it in different orders."""
+
+
+def told(command):
+    """Return a command with contents as clients write them."""
+    if isinstance(command, NewTask):
+        payload = task_pb2.TaskSpec(payload=command.body)
+        return replace(command, body=payload.SerializeToString())
+    if isinstance(command, TaskUpdate):
+        changes = task_pb2.TaskUpdate(payload=command.content)
+        return replace(command, content=changes.SerializeToString())
+    return each_part(command, told)
+
+
+def each_part(value, change):
+    if isinstance(value, (list, range)):
+        return [change(one) for one in value]
+    if isinstance(value, tuple):
+        return tuple(change(one) for one in value)
+    if is_dataclass(value):
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        return replace(value, **{name: change(part) for name, part in parts.items()})
+    return value
+
+
+def shifted(value, by):
+    """Return a command or a result with the numbers of tasks and leases moved, 0 aside."""
+    if isinstance(value, (list, range)):
+        return [shifted(one, by) for one in value]
+    if isinstance(value, tuple):
+        return tuple(shifted(one, by) for one in value)
+    if not is_dataclass(value):
+        return value
+    parts = {field.name: getattr(value, field.name) for field in fields(value)}
+    return replace(
+        value,
+        **{
+            name: moved(part, by) if name in IDS else shifted(part, by)
+            for name, part in parts.items()
+        },
+    )
+
+
+def moved(number, by):
+    if isinstance(number, int):
+        return number + by if number else 0
+    return None if number is None else [moved(one, by) for one in number]
+
+
+class Clock:
+    time_ms = 0
+
+    def now_ms(self):
+        return self.time_ms
+
+
+class Log:
+    """Applies what it gets at once, as a cluster of one node would in the end."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.queue = Queue(MemoryStore(), LIMITS, forms.new_task, edit)
+        self.listeners = []
+
+    def submit(self, recorded, deadline=None):
+        del deadline
+        index, now_ms = self.queue.applied_index + 1, self.clock.now_ms()
+        (result,) = self.queue.apply(index, now_ms, [recorded.command])
+        for listener in self.listeners:
+            listener(now_ms)
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(Outcome(index, now_ms, result))
+        return future
+
+    def wake(self):
+        pass
+
+
+class Pair:
+    """The same tubes twice: in a replicated queue, and temporary."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self.plain, self.log = Log(self.clock), Log(self.clock)
+        self.contents = Contents(lambda: self.log.queue)
+        self.temporary = TemporaryTubes(
+            self.contents, self.clock, Waiters(None), 1 << 30, NO_DRIVERS, lambda _error: None
+        )
+        self.log.listeners.append(self.temporary.applied)
+        self.router = Router(self.log, self.temporary)
+        self.temporary.begin(TERM)
+
+    async def do(self, passed, command):
+        """Do a command on both, and compare what they answer and what they then hold."""
+        self.clock.time_ms += passed
+        here = shifted(command, SHIFT)
+        if isinstance(command, CreateTube):
+            options = replace(command.options, durability=Durability.TEMPORARY)
+            here = replace(here, options=options)
+        expected = (await self.plain.submit(Recorded(command, b"", b""))).result
+        found = (await self.router.submit(Recorded(here, b"", b""))).result
+        if isinstance(command, (CreateTube, UpdateTube)):
+            assert isinstance(found, Refusal) is isinstance(expected, Refusal)
+        else:
+            assert plain(shifted(found, -SHIFT)) == plain(shifted(expected, 0))
+
+    def compare(self):
+        # An entry without a command: what is due happens, also what the last command made due.
+        self.temporary.advance()
+        queue = self.plain.queue
+        queue.apply(queue.applied_index + 1, self.clock.now_ms(), [])
+        for view in self.plain.queue.tubes():
+            name, there = view.name, self.contents.of(view.name)
+            found = there.list_tasks(name, (), 0, 1_000)
+            assert shifted(found, -SHIFT) == shifted(
+                self.plain.queue.list_tasks(name, (), 0, 1_000), 0
+            )
+            (expected,) = self.plain.queue.statistics([name])
+            assert self.contents.statistics([name])[0].states == expected.states
+            assert there.ready_count(name) == self.plain.queue.ready_count(name)
+            assert self.log.queue.list_tasks(name, (), 0, 1) == []
+
+
+def makes_sense_here(command):
+    if isinstance(command, UpdateTube):
+        return "ttl_scope" not in command.names
+    return not isinstance(command, ELSEWHERE)
+
+
+STEPS = st.lists(st.tuples(PASSED, any_command().filter(makes_sense_here)), max_size=30)
+BEGINNING = [command for command in OPENING if not isinstance(command, ELSEWHERE)] + [
+    OpenSession(name, "", FOREVER_MS) for name in ("session-one", "session-two")
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    """Let little be in memory, and much in the store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "LIMITS", LIMITS)
+        patch.setattr(memory, "COLLECT_TASKS", 3)
+        yield
+
+
+@settings(max_examples=40)
+@given(steps=STEPS)
+def test_a_temporary_tube_answers_as_a_replicated_one(steps):
+    async def play():
+        pair = Pair()
+        for command in BEGINNING:
+            await pair.do(1, command)
+        for passed, command in steps:
+            await pair.do(passed, told(command))
+            pair.compare()
+
+    asyncio.run(play())
