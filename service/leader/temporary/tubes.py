@@ -102,7 +102,10 @@ class TemporaryTubes:
 
     def refusal_to_drop(self, tube: str) -> Refusal | None:
         """Return why a tube may not be dropped unless that is forced, or None."""
-        return self._memory.queue.refusal_to_drop(tube) if self._memory is not None else None
+        if self._memory is None:
+            return None
+        self.advance()  # a lease that is over by now is none
+        return self._memory.queue.refusal_to_drop(tube)
 
     def remembers(self, request_id: str) -> bool:
         """Tell whether a request with this id has been answered here."""

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import fields, is_dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from service import forms
@@ -22,13 +22,18 @@ from service.queue.commands import (
     FOREVER_MS,
     AttachSession,
     CreateTube,
+    DropTube,
     Durability,
     KeepSessions,
     NewTask,
     OpenSession,
+    Put,
     Refusal,
     Startup,
+    Take,
     TaskUpdate,
+    TubeKind,
+    TubeOptions,
     UpdateTube,
 )
 from service.queue.driver import NO_DRIVERS
@@ -192,8 +197,17 @@ def small():
         yield
 
 
-@settings(max_examples=40)
+# Not shrunk: an example is short, and each of them is many commands.
+@settings(max_examples=40, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(steps=STEPS)
+@example(
+    steps=[
+        (0, CreateTube("temp", TubeKind.FIFOTTL, TubeOptions())),
+        (0, Put("temp", [NewTask(b"", 0)])),
+        (0, Take(["temp"], ttr_ms=10)),
+        (20, DropTube("temp")),
+    ]
+)
 def test_a_temporary_tube_answers_as_a_replicated_one(steps):
     async def play():
         pair = Pair()
