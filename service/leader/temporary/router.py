@@ -128,8 +128,12 @@ class Router:
             refusal = self._temporary.refusal_to_drop(what)
             if refusal is not None:
                 return _done(Outcome(0, 0, refusal))
-        proposed = self._log.submit(recorded, deadline)
         self._counts[what] = 0
+        try:
+            proposed = self._log.submit(recorded, deadline)
+        except BaseException:
+            del self._counts[what]
+            raise
         answered = _after(proposed, partial(self._with_count, what))
         proposed.add_done_callback(lambda _done: self._counts.pop(what, None))
         return answered
