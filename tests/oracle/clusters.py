@@ -79,7 +79,10 @@ class Host:
         return self._node.address
 
     def clean(self) -> None:
-        """Remove all tubes, so that a trace finds the queue empty."""
+        """Remove all tubes, so that a trace finds the queue empty, and clients at the leader."""
+        if self.is_read_only:
+            self.make_writable()
+        self._node = self._cluster.leader() or self._node
         stubs = Stubs(self.address)
         try:
             request = tube_service_pb2.ListTubesRequest()

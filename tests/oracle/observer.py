@@ -21,6 +21,7 @@ from tests.oracle.refusals import TUBE_NOT_FOUND, Refused
 from tests.oracle.trace import Json
 
 Kind = feed_service_pb2.ChangeEvent
+Options = tube_service_pb2.TubeOptions
 State = task_pb2.Task
 LOCAL: Final = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
 FRESH: Final = task_pb2.Consistency()
@@ -114,10 +115,15 @@ class Observer:
         """Return the names of all tubes."""
         return sorted(self._kinds())
 
-    def _kinds(self) -> dict[str, str]:
+    def _kinds(self, *, temporary: bool = True) -> dict[str, str]:
+        """Return the kinds of the tubes by name; of temporary ones too unless told otherwise."""
         request = tube_service_pb2.ListTubesRequest(consistency=self.consistency)
         answer = self._stubs.call(self._stubs.tubes.ListTubes, request)
-        return {tube.name: KIND_NAMES[tube.kind] for tube in answer.tubes}
+        return {
+            tube.name: KIND_NAMES[tube.kind]
+            for tube in answer.tubes
+            if temporary or tube.options.durability != Options.TEMPORARY
+        }
 
     def waiting(self, tube: str) -> int:
         """Return how many consumers wait on a tube."""
@@ -148,8 +154,11 @@ class Observer:
     def forget_counts(self) -> None:
         """Count from zero: the oracle's counters do not outlive its process, ours do."""
         self._counted.clear()
-        totals = {name: body["calls"] for name, body in self._statistics(()).items()}
-        done = {name: body["tasks"]["done"] for name, body in self._statistics(()).items()}
+        # Those of temporary tubes do not either: they go with the contents.
+        kept = self._kinds(temporary=False)
+        counts = {name: body for name, body in self._statistics(()).items() if name in kept}
+        totals = {name: body["calls"] for name, body in counts.items()}
+        done = {name: body["tasks"]["done"] for name, body in counts.items()}
         self._counted = {name: {**calls, "done": done[name]} for name, calls in totals.items()}
 
     def _counts(self, counted: tube_service_pb2.TubeStatistics) -> dict[str, dict[str, int]]:

@@ -39,10 +39,7 @@ DIVERGES: Final = frozenset(
 
 
 def replay(path: Path, host: Host) -> list[str]:
-    """Return how the service differs from a recorded trace; empty if it does not.
-
-    A trace that ends nodes, or takes the leader from them, is played on nodes of its own.
-    """
+    """Return how the service, on ``host``, differs from a recorded trace; empty if it does not."""
     try:
         trace = renamed(read_trace(path))
     except TraceUnreadable as error:
@@ -87,8 +84,5 @@ def _differences(trace: Trace, host: Host) -> list[str]:
 
 
 def _play(trace: Trace, host: Host) -> list[Outcome]:
-    if trace.changes_nodes:
-        with Host(nodes=2 if trace.switches_roles else 1) as own:
-            return Player(trace, own).play()
     host.clean()
     return Player(trace, host).play()
