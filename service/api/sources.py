@@ -39,11 +39,17 @@ class Sources:
         """Tell whether the caller may take from a tube, now."""
         return self._caller.may(Verb.TAKE, tube)
 
+    def allowed(self, tubes: Sequence[str]) -> tuple[str, ...]:
+        """Return the tubes without those to which the right was withdrawn meanwhile."""
+        if self._caller.is_limited:
+            return tuple(tube for tube in tubes if self.allows(tube))
+        return tuple(tubes)
+
     def narrowed(self, tubes: Sequence[str]) -> list[pb.TakeSource]:
         """Return sources for some existing tubes, with the weights that were asked for.
 
         A tube is left out if the right to it was withdrawn while the consumer waited.
         """
-        if self._caller.is_limited:
-            tubes = [tube for tube in tubes if self.allows(tube)]
-        return [pb.TakeSource(tube=tube, weight=self.weight_of(tube)) for tube in tubes]
+        return [
+            pb.TakeSource(tube=tube, weight=self.weight_of(tube)) for tube in self.allowed(tubes)
+        ]

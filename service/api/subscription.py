@@ -163,7 +163,8 @@ class Subscription:
         self._claimed += tasks_max
         self.idle.clear()
         bytes_max = min(self._bytes_open or TAKE_BYTES_DEFAULT, TAKE_BYTES_DEFAULT)
-        wish = (tuple(tubes), tasks_max, bytes_max)
+        # By the rights that are in force now: they may have been withdrawn since the last take.
+        wish = (self._sources.allowed(tubes), tasks_max, bytes_max)
         if self._last_take is not None and self._last_take[0] == wish:
             # A consumer of single tasks takes the same way every time.
             return self._last_take[1]
