@@ -18,6 +18,7 @@ SUITE_OF: Final = (
     ("replication/storage/", "storage"),
     ("replication/transport", "transport"),
     ("replication/peer", "transport"),
+    ("replication/grpc_peers", "transport"),
     ("replication/outbox", "transport"),
     ("replication/handshake", "transport"),
     ("replication/codec", "transport"),

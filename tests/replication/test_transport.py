@@ -22,11 +22,11 @@ from replication.core.types import (
     Term,
 )
 from replication.errors import SnapshotBroken
+from replication.grpc_peers import GrpcPeers
 from replication.outbox import QUEUE_MESSAGES_MAX
 from replication.roster import roster_of
 from replication.storage.filesystem import DiskFileSystem
 from replication.storage.snapshot_inbox import SnapshotInbox
-from replication.transport import GrpcPeers
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
 from tests.replication.remembering_member import META, Member
