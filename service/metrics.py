@@ -7,6 +7,7 @@ observed as it happens. No label names a task; tubes are labels up to a bound, t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import nlargest
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -28,8 +29,8 @@ from service.leader.proposer import Proposer
 from service.leader.roles import Phase, Roles
 from service.leader.temporary.tubes import TemporaryTubes
 from service.leader.waiters import Waiters
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.statistics import TubeStatistics
+from service.queue.commands import State
+from service.queue.life_cycle import GONE, EventKind
 from service.state_machine import QueueMachine
 
 TUBES_MAX: Final = 200
@@ -223,9 +224,8 @@ class NodeCollector(Collector):
         yield low
 
     def _of_tubes(self) -> Iterator[Metric]:
-        queue = self._machine.queue
-        names = [tube.name for tube in queue.tubes()]
-        counted = sorted(self._contents.statistics(names), key=lambda counts: -counts.total)
+        counted = self._contents.task_counts()
+        largest = nlargest(TUBES_MAX, counted, key=lambda name: sum(counted[name]))
         tasks = GaugeMetricFamily("taskraft_tasks", "Tasks by state.", labels=("tube", "state"))
         calls = CounterMetricFamily(
             "taskraft_operations", "Tasks by what happened to them.", labels=("tube", "operation")
@@ -236,7 +236,7 @@ class NodeCollector(Collector):
             "Age of the task that is next to be taken.",
             labels=("tube",),
         )
-        for counts in counted[:TUBES_MAX]:
+        for counts in self._contents.statistics(largest):
             for state, number in counts.states.items():
                 tasks.add_metric((counts.tube, state.name.lower()), number)
             for kind in EventKind:
@@ -246,18 +246,13 @@ class NodeCollector(Collector):
             since_ms = counts.oldest_ready_ms
             age_ms = max(self._contents.now_ms - since_ms, 0) if since_ms else 0
             oldest.add_metric((counts.tube,), age_ms / 1000)
-        self._add_others(tasks, counted[TUBES_MAX:])
+        others = counted.keys() - set(largest)
+        if others:
+            for state in State:
+                if state is not GONE:
+                    number = sum(counted[name][state] for name in others)
+                    tasks.add_metric((_OTHERS, state.name.lower()), number)
         yield from (tasks, calls, held, oldest)
-
-    @staticmethod
-    def _add_others(tasks: GaugeMetricFamily, counted: list[TubeStatistics]) -> None:
-        sums: dict[str, int] = {}
-        for counts in counted:
-            for state, number in counts.states.items():
-                name = state.name.lower()
-                sums[name] = sums.get(name, 0) + number
-        for name, number in sums.items():
-            tasks.add_metric((_OTHERS, name), number)
 
 
 def _gauge(name: str, text: str, number: float) -> GaugeMetricFamily:

@@ -9,6 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
+import service.metrics
 from service.leader.roles import Happening
 from taskraft.v1 import feed_service_pb2
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
@@ -42,16 +43,21 @@ async def test_a_stopping_node_is_alive_and_not_ready(node):
     node.server.parts.surface.draining = False
 
 
-async def test_the_metrics_count_what_happens(node):
-    await create(node)
-    await put(node, b"x", b"y")
-    await ack(node, (await take(node, tasks_max=1)).tasks)
+async def scraped(node):
+    """Return the text of the metrics, and their values by name and labels."""
     _, text = await get(node, "/metrics")
-    found = {
+    return text, {
         (sample.name, *sorted(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+async def test_the_metrics_count_what_happens(node):
+    await create(node)
+    await put(node, b"x", b"y")
+    await ack(node, (await take(node, tasks_max=1)).tasks)
+    text, found = await scraped(node)
     assert found["taskraft_is_leader", "0"] == 1
     assert found["taskraft_tasks", "emails", "ready"] == 1
     assert found["taskraft_operations_total", "ack", "emails"] == 1
@@ -62,6 +68,25 @@ async def test_the_metrics_count_what_happens(node):
     assert found["taskraft_log_sync_seconds_count",] >= 3
     names = {family.name for family in text_string_to_metric_families(text)}
     assert all(re.fullmatch(r"taskraft_[a-z_]+", name) for name in names)
+
+
+async def test_the_metrics_name_the_largest_tubes_and_look_closely_at_no_others(node, monkeypatch):
+    monkeypatch.setattr(service.metrics, "TUBES_MAX", 2)
+    for tasks in (1, 4, 2, 3):
+        await create(node, f"tube{tasks}")
+        await put(node, *[b"x"] * tasks, tube=f"tube{tasks}")
+    asked = []
+    contents = node.server.parts.contents
+    statistics = contents.statistics
+    monkeypatch.setattr(
+        contents, "statistics", lambda names: asked.append(names) or statistics(names)
+    )
+    _, found = await scraped(node)
+    assert asked == [["tube4", "tube3"]]
+    assert found["taskraft_tasks", "ready", "tube4"] == 4
+    assert found["taskraft_tasks", "ready", "tube3"] == 3
+    assert found["taskraft_tasks", "other", "ready"] == 3
+    assert ("taskraft_tasks", "ready", "tube2") not in found
 
 
 async def test_health_follows_the_phase(node):
