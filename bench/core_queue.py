@@ -22,6 +22,7 @@ from service.queue.commands import (
 )
 from service.queue.limits import Limits
 from service.queue.queue import Queue
+from service.state_machine import COLLECT_TASKS
 from service.storage.rocks import RocksStore
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class CoreQueue:
         self.index += 1
         results = self.queue.apply(self.index, self.now_ms, commands)
         self._waiting += 1
-        if self._waiting >= ENTRIES_PER_COLLECT:
+        if self._waiting >= ENTRIES_PER_COLLECT or self.queue.changed_tasks >= COLLECT_TASKS:
             self.collect()
         return results
 
