@@ -10,7 +10,7 @@ from replication.core.config import Config
 from replication.core.types import MemberId, MemberInfo
 from replication.storage.failpoints import NO_FAILPOINTS, Failpoints
 from replication.storage.segment import SEGMENT_BYTES
-from replication.trimmer import FLUSH_BYTES, KEPT_ENTRIES, TrimPolicy
+from replication.trimmer import FLUSH_BYTES, KEPT_BYTES, KEPT_ENTRIES, TrimPolicy
 
 TICK_MS = 50
 HEARTBEAT_TICKS = 2
@@ -43,6 +43,7 @@ class NodeConfig:
     segment_bytes: int = SEGMENT_BYTES
     flush_bytes: int = FLUSH_BYTES
     kept_entries: int = KEPT_ENTRIES
+    kept_bytes: int = KEPT_BYTES
     failpoints: Failpoints = NO_FAILPOINTS
     """What goes wrong on purpose."""
     core: Config = field(init=False)
@@ -65,4 +66,4 @@ class NodeConfig:
     @property
     def trim_policy(self) -> TrimPolicy:
         """When the log is trimmed."""
-        return TrimPolicy(self.flush_bytes, self.kept_entries)
+        return TrimPolicy(self.flush_bytes, self.kept_entries, self.kept_bytes)

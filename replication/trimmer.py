@@ -12,12 +12,15 @@ from replication.effects import Effects
 from replication.machine import StateMachine
 from replication.storage.group_storage import GroupStorage
 
-FLUSH_BYTES: Final = 64 << 20
+FLUSH_BYTES: Final = 16 << 20
 """Log written after which the state machine is asked to become durable. A restart replays about as
-much at most."""
+much at most: the time that it may take decides."""
 
 KEPT_ENTRIES: Final = 10_000
 """Entries kept for followers that are a little behind; those further behind get a snapshot."""
+
+KEPT_BYTES: Final = 128 << 20
+"""The same in bytes, whichever is less: a start reads all of the log, and large entries add up."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,6 +29,7 @@ class TrimPolicy:
 
     flush_bytes: int = FLUSH_BYTES
     kept_entries: int = KEPT_ENTRIES
+    kept_bytes: int = KEPT_BYTES
 
 
 class Trimmer:
@@ -57,7 +61,9 @@ class Trimmer:
             self._effects.flush(self._machine.flush_durably, self._flushed)
 
     def _flushed(self, durable: LogIndex) -> None:
-        keep_from = min(durable, self._storage.view.last_index() - self._policy.kept_entries)
+        policy, storage = self._policy, self._storage
+        by_count = storage.view.last_index() - policy.kept_entries
+        keep_from = min(durable, max(by_count, storage.beyond(policy.kept_bytes)))
         floor = self._floor()
         if floor is not None:
             keep_from = min(keep_from, floor)

@@ -153,11 +153,13 @@ class Config(SecuritySettings):
     pending_bytes_max: int = Field(default=64 * MIB, ge=MIB)
 
     log_segment_bytes: int = Field(default=16 * MIB, ge=4096, le=1024 * MIB)
-    log_flush_bytes: int = Field(default=64 * MIB, ge=4096)
+    log_flush_bytes: int = Field(default=16 * MIB, ge=4096)
     """Log after which the state is flushed and the log before it may go; about so much is replayed
     at a start."""
     log_kept_entries: int = Field(default=10_000, ge=0)
     """Entries kept for followers that are a little behind; others get a snapshot."""
+    log_kept_bytes: int = Field(default=128 * MIB, ge=0)
+    """Bytes that these entries may have together; a start reads all of the log."""
 
     collect_entries: int = Field(default=256, ge=1)
     """Entries whose changes go to RocksDB in one batch, at most. More of them spare writes of tasks

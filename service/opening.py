@@ -65,5 +65,6 @@ def raft_config(config: Config, place: Place, failpoints: Failpoints) -> NodeCon
         segment_bytes=config.log_segment_bytes,
         flush_bytes=config.log_flush_bytes,
         kept_entries=config.log_kept_entries,
+        kept_bytes=config.log_kept_bytes,
         failpoints=failpoints,
     )

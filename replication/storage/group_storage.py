@@ -218,6 +218,10 @@ class GroupStorage:
         self._memberships = [*kept[oldest:], (index, conf_state)]
         return list(self._memberships)
 
+    def beyond(self, bytes_max: int) -> LogIndex:
+        """Return the last entry behind which the log has at most so many bytes."""
+        return self._log.beyond(bytes_max)
+
     def trim_start(self, index: LogIndex) -> LogStart | None:
         """Return where the log can begin if ``index`` may go; None if it begins there already."""
         reached = self._log.trimmed_to(index)

@@ -98,6 +98,18 @@ class SegmentLog:
             reached = segment.last_index
         return reached
 
+    def beyond(self, bytes_max: int) -> LogIndex:
+        """Return the last entry behind which whole segments have at most so many bytes together.
+
+        Safe to call on the event loop.
+        """
+        kept = 0
+        for segment in reversed(self.segments):
+            kept += segment.end
+            if kept > bytes_max:
+                return segment.last_index
+        return self.start.index
+
     def trim(self, start: LogStart) -> None:
         """Delete the segments before ``start``, which ``trimmed_to`` has named."""
         if start.generation != self.start.generation:

@@ -191,6 +191,16 @@ async def test_a_follower_behind_the_log_gets_a_snapshot_while_the_leader_works(
         await cluster.converged()
 
 
+async def test_the_log_keeps_no_more_bytes_than_it_may_however_few_entries_they_are(tmp_path):
+    settings = {"flush_bytes": 1 << 15, "kept_bytes": 1 << 15, "segment_bytes": 1 << 14}
+    async with LocalCluster(tmp_path, 1, **settings) as cluster:
+        leader = await cluster.leader()
+        for _ in range(20):
+            await asyncio.gather(*(leader.propose(b"x" * 500) for _ in range(20)))
+        await cluster.until(lambda: leader.status().first > 200)
+        assert leader.status().first < 400 - (1 << 14) // 600, "what may stay stays"
+
+
 async def test_leadership_is_handed_over_on_request(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()
