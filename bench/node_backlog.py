@@ -37,6 +37,7 @@ PUTS_IN_FLIGHT: Final = 4
 TAKE_TASKS: Final = 100
 TAKES_PER_ROUND: Final = 100
 ROUNDS: Final = 7
+COMPARED_TASKS: Final = ROUNDS * TAKES_PER_ROUND * TAKE_TASKS
 CALL_SECONDS_MAX: Final = 60
 PAYLOAD_BYTES: Final = 100
 DIFFERENT_PUTS: Final = 64
@@ -50,7 +51,9 @@ class Client:
         self._channel = grpc.insecure_channel(node.address)
         self.tasks = task_service_pb2_grpc.TaskServiceStub(self._channel)
         self.tubes = tube_service_pb2_grpc.TubeServiceStub(self._channel)
-        self._put_raw = self._channel.unary_unary("/taskraft.v1.TaskService/PutTasks")
+        self._put_raw: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(
+            "/taskraft.v1.TaskService/PutTasks"
+        )
 
     def create(self, name: str) -> None:
         """Create a tube."""
@@ -204,6 +207,8 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=200_000)
     parser.add_argument("--tubes", type=int, default=0)
     arguments = parser.parse_args()
+    if arguments.tasks <= COMPARED_TASKS:
+        parser.error(f"--tasks: more than {COMPARED_TASKS} are taken")
     with (
         tempfile.TemporaryDirectory(prefix="taskraft-") as folder,
         LocalCluster(1, Path(folder) / "node") as cluster,
