@@ -34,7 +34,6 @@ def run(core: CoreQueue, tubes: int, subqueues: int, tasks: int) -> tuple[float,
             batch = bodies(BATCH, subqueue=str(subqueue))
             for _ in range(tasks // BATCH):
                 core.put(name, batch)
-    spare_the_collector()
     put_s = time.perf_counter() - began
     began = time.perf_counter()
     for name in names:
@@ -63,6 +62,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as path:
         core = CoreQueue(Path(path))
+        spare_the_collector()
         put_s, rest_s, cpu_s = run(core, arguments.tubes, arguments.subqueues, arguments.tasks)
         core.close()
     total = arguments.tubes * arguments.subqueues * arguments.tasks

@@ -12,8 +12,10 @@ number of its taken tasks, so that a forgotten one can be met again at any time.
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from service.queue.keys import (
     READY_ORDER,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from service.queue.store import Store, Write
     from service.queue.tasks.task import Task
 
+BY_SUBQUEUE: Final = attrgetter("subqueue")
 _turn = Struct(">Q")
 
 
@@ -134,8 +137,10 @@ class SubqueueOrder:
 
     def add_all(self, tasks: Sequence[Task]) -> None:
         """Take in tasks that are ready."""
-        for task in tasks:
-            self.add(task)
+        for name, run in groupby(tasks, BY_SUBQUEUE):
+            subqueue, order = self._touch(name)
+            order.add_all([task.order for task in run])
+            self._offer(subqueue, order)
 
     def discard(self, task: Task) -> None:
         """Let go of a task that is not ready any more; the next of its sub-queue is offered."""
