@@ -64,7 +64,7 @@ def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
             _write_task(task, writes)
             _let_go(ledger, task)
         elif task.written is not None:
-            if task.tube.number in ledger.tubes_by_number:
+            if _goes_alone(ledger, task):
                 _delete_task(task, writes)
             else:
                 writes.extend((key, None) for key in task.written[:2] if key[:1] in OUTSIDE_TUBES)
@@ -73,6 +73,19 @@ def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
     for number in ledger.cleared_tubes:
         writes.extend(RangeDeletion(*tube_range(prefix, number)) for prefix in INSIDE_TUBES)
     ledger.cleared_tubes.clear()
+
+
+def _goes_alone(ledger: Ledger, task: Task) -> bool:
+    """Tell whether a task that is gone must be deleted by itself, not as a part of its tube.
+
+    Besides the tasks of living tubes those that had gone when their tube went: what is to be
+    cleared away is found in the store, and they must not be found again.
+    """
+    number = task.tube.number
+    if number in ledger.tubes_by_number:
+        return True
+    removal = ledger.removals.get(number)
+    return removal is not None and task.id >= removal[1]
 
 
 def _write_task(task: Task, writes: list[Write]) -> None:

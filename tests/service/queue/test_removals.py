@@ -8,6 +8,7 @@ from service.queue.commands import (
     Bury,
     ByIds,
     CreateTube,
+    Delete,
     DropTube,
     NewTask,
     Put,
@@ -49,6 +50,24 @@ def test_dropped_content_is_cleared_away_in_bounded_steps(collected):
     node.collect()
     assert sum(key[:1] == b"t" for key in node.store.pairs) == 1
     assert sum(key[:1] in b"rbldy" for key in node.store.pairs) == 1
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_what_was_gone_before_its_tube_is_not_cleared_away_again(collected):
+    """Whenever a node writes: replicas that differ in that tell the same events."""
+    node = Node(Limits(removals_per_entry_max=1, removals_beside_max=1))
+    node.put(5)
+    node.collect()
+    node.do(Delete("mail", ByIds([3])), TruncateTube("mail"))
+    if collected:
+        digest = node.queue.digest()
+        node.collect()
+        assert node.queue.digest() == digest
+        node.queue = Queue(node.store, node.limits)
+    while node.queue.next_deadline_ms() is not None:
+        node.do()
+    assert [event.task_id for event in told(node, 8)] == [3]
+    assert [event.task_id for event in told(node, 14)] == [1, 2, 4, 5]
 
 
 def test_entries_with_commands_clear_away_less_than_those_without():
