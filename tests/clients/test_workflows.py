@@ -75,7 +75,8 @@ def test_a_refused_put_does_not_wait(tube):
         tube.put_and_wait("x", key="k", wait="10s")
 
 
-def test_a_wait_ends_with_all_tasks_or_with_the_first(tube):
+def test_a_wait_ends_with_all_tasks_or_with_the_first(client):
+    tube = created(client, on_ack="keep")
     first, second = tube.put_many(["a", "b"])
     (task,) = tube.take_many(1, wait=0)
     worker = in_thread(task.ack)
@@ -91,8 +92,15 @@ def test_a_wait_ends_with_all_tasks_or_with_the_first(tube):
 def test_a_wait_hears_of_progress(tube):
     task_id = tube.put("x", key=("order", "7"))
     task = tube.take(wait=0)
-    worker = in_thread(lambda: task.touch(progress=0.5, note="half"))
+    is_seen = threading.Event()
+
+    def tell_progress():
+        while not is_seen.is_set():
+            task.touch(progress=0.5, note="half")
+
+    worker = in_thread(tell_progress)
     (seen,) = tube.wait(Keys(("order", "7")), progress=True, wait="10s")
+    is_seen.set()
     worker.join()
     assert (seen.id, seen.message.progress.note) == (task_id, "half")
 
@@ -171,6 +179,32 @@ def test_an_administrator_moves_tasks_from_state_to_state(tube):
 
 
 # ----------------------------------------------------------------------------------------- batches
+
+
+def test_a_task_is_given_back_with_changes_a_place_and_a_time_to_live(client, tube):
+    other = created(client)
+    first = tube.put("a", priority=1)
+    tube.put("b", priority=9)
+    task = tube.take(wait=0)
+    task.release(0, position="back", ttl_policy="reset", ttl="1h", changes={"payload": "A"})
+    seen = tube.peek(first)
+    assert (seen.text(), seen.message.ttl_ms) == ("A", 3_600_000)
+    assert [each.text() for each in tube.take_many(2, wait=0)] == ["b", "A"]
+    tube.release_all()
+    tube.take(wait=0).release("1m", move_to=other.name, reason="not mine")
+    assert [each.state for each in other.list()] == ["DELAYED"]
+    with pytest.raises(TypeError, match="colour"):
+        tube.take(wait=0).release(colour="red")
+
+
+def test_a_task_is_changed_with_its_burial_and_at_its_end(tube):
+    task_id = tube.put("a")
+    tube.take(wait=0).bury("why", changes={"priority": 7})
+    assert tube.peek(task_id).priority == 7
+    tube.kick()
+    tube.take(wait=0).ack("result", keep="done", payload="small")
+    seen = tube.peek(task_id)
+    assert (seen.text(), seen.result, seen.outcome) == ("small", b"result", "PROCESSED")
 
 
 def test_a_batch_does_all_or_nothing(client, tube):

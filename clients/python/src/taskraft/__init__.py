@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from taskraft._payload import Json, Payload
     from taskraft._planned import PlannedTask
     from taskraft._schedules import AsyncSchedules, ScheduleOptions, Schedules
+    from taskraft._settlement import ReleaseOptions
     from taskraft._spec import PutOptions, Retry
     from taskraft._subscription import AsyncSubscription, SubscribeOptions
     from taskraft._sync_subscription import Subscription
@@ -53,6 +54,7 @@ __all__ = [
     "Payload",
     "PlannedTask",
     "PutOptions",
+    "ReleaseOptions",
     "Retry",
     "ScheduleOptions",
     "Schedules",
@@ -88,6 +90,7 @@ _MODULES: Final = {
     "Payload": "_payload",
     "PlannedTask": "_planned",
     "PutOptions": "_spec",
+    "ReleaseOptions": "_settlement",
     "Retry": "_spec",
     "ScheduleOptions": "_schedules",
     "Schedules": "_schedules",

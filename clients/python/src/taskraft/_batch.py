@@ -14,7 +14,7 @@ from taskraft.v1 import task_service_pb2 as pb
 if TYPE_CHECKING:
     from taskraft._payload import Payload
     from taskraft._planned import PlannedTask
-    from taskraft._settlement import Keep, Reason, Settlement
+    from taskraft._settlement import Keep, Reason, ReleaseOptions, Settlement
 
 
 class Batch:
@@ -59,14 +59,10 @@ class Batch:
         self,
         task: Task | int,
         delay: Duration | None = None,
-        *,
-        reason: Reason | None = None,
-        uncounted: bool = False,
-        move_to: str = "",
+        **options: Unpack[ReleaseOptions],
     ) -> Self:
-        """Give a taken task back."""
-        action = _settlement.release(delay, reason=reason, uncounted=uncounted, move_to=move_to)
-        return self._settle(task, action)
+        """Give a taken task back; see `ReleaseOptions`."""
+        return self._settle(task, _settlement.release(delay, **options))
 
     def reject(self, task: Task | int, reason: Reason = "") -> Self:
         """Give a taken task up: to the dead-letter tube if there is one, else bury it."""

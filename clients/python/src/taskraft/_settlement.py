@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, Unpack
 
+from taskraft._choosing import TaskChanges, update_of
 from taskraft._durations import Duration, milliseconds
 from taskraft._payload import Payload, encode
+from taskraft._spec import Position, position_of
 from taskraft._status import refused_items
 from taskraft.v1 import task_pb2, task_service_pb2
 
@@ -47,11 +49,34 @@ def _cut(text: str, bytes_max: int) -> str:
     return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
+class ReleaseOptions(TypedDict, total=False):
+    """How a task is given back, beside its delay."""
+
+    reason: Reason | None
+    """Why, for people and for the retry policy."""
+    uncounted: bool
+    """Take the attempt back: the task was not worked on."""
+    position: Position
+    """Before or behind all ready tasks instead of the old place."""
+    ttl_policy: Literal["add_delay", "keep_deadline", "reset"]
+    """What becomes of the time to live; absent as the tube says."""
+    ttl: Duration
+    """The new time to live, with the policy "reset"."""
+    move_to: str
+    """Another tube to move it to."""
+    changes: TaskChanges
+    """What of the task changes together with the release; no delay."""
+
+
 def ack(
-    result: Payload = None, *, keep: Keep | None = None, retain: Duration | None = None
+    result: Payload = None,
+    *,
+    keep: Keep | None = None,
+    retain: Duration | None = None,
+    payload: Payload = None,
 ) -> Settlement:
     """Return the settlement that finishes a task."""
-    if result is None and keep is None and retain is None:
+    if result is None and keep is None and retain is None and payload is None:
         return PLAIN_ACK
     message = Settlement.Ack()
     if result is not None:
@@ -60,28 +85,46 @@ def ack(
         message.keep = Settlement.Ack.Keep.Value(keep.upper())
     if retain is not None:
         message.retain_ms = milliseconds(retain)
+    if payload is not None:
+        message.payload = encode(payload)[0]
     return Settlement(ack=message)
 
 
-def release(
-    delay: Duration | None = None,
-    *,
-    reason: Reason | None = None,
-    uncounted: bool = False,
-    move_to: str = "",
-) -> Settlement:
-    """Return the settlement that gives a task back."""
-    message = Settlement.Release(uncounted=uncounted, move_to=move_to)
+def release(delay: Duration | None = None, **options: Unpack[ReleaseOptions]) -> Settlement:
+    """Return the settlement that gives a task back.
+
+    Raises:
+        TypeError: There is no such option.
+    """
+    unknown = options.keys() - ReleaseOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"release has no option {', '.join(sorted(unknown))}")
+    message = Settlement.Release(
+        uncounted=options.get("uncounted", False), move_to=options.get("move_to", "")
+    )
     if delay is not None:
         message.delay_ms = milliseconds(delay)
+    reason = options.get("reason")
     if reason is not None:
         message.failure.CopyFrom(failure_of(reason))
+    if "position" in options:
+        message.position = position_of(options["position"])
+    if "ttl_policy" in options:
+        policy = options["ttl_policy"].upper()
+        message.ttl_policy = Settlement.Release.TtlPolicy.Value(policy)
+    if "ttl" in options:
+        message.ttl_ms = milliseconds(options["ttl"])
+    if "changes" in options:
+        message.update.CopyFrom(update_of(options["changes"]))
     return Settlement(release=message)
 
 
-def bury(reason: Reason = "") -> Settlement:
+def bury(reason: Reason = "", *, changes: TaskChanges | None = None) -> Settlement:
     """Return the settlement that takes a task out of circulation."""
-    return Settlement(bury=Settlement.Bury(failure=failure_of(reason)))
+    message = Settlement.Bury(failure=failure_of(reason))
+    if changes is not None:
+        message.update.CopyFrom(update_of(changes))
+    return Settlement(bury=message)
 
 
 def reject(reason: Reason = "") -> Settlement:

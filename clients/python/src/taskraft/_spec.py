@@ -48,7 +48,7 @@ class Retry:
             backoff_ms_max=milliseconds(self.backoff_max),
             jitter_percent=round(self.jitter * 100),
             exhausted=task_pb2.RetryPolicy.Exhausted.Value(self.exhausted.upper()),
-            position=_position(self.position or "position_unspecified"),
+            position=position_of(self.position or "position_unspecified"),
         )
 
 
@@ -112,7 +112,7 @@ def prototype(options: PutOptions) -> task_pb2.TaskSpec:
     key = options.get("key", ())
     spec.unique_key.extend([key] if isinstance(key, str) else key)
     spec.on_conflict = _on_conflict(options.get("on_conflict", "on_conflict_unspecified"))
-    spec.position = _position(options.get("position", "position_unspecified"))
+    spec.position = position_of(options.get("position", "position_unspecified"))
     if "retry" in options:
         spec.retry.CopyFrom(options["retry"].message())
     return spec
@@ -122,7 +122,8 @@ def _on_conflict(name: str) -> task_pb2.TaskSpec.OnConflict.ValueType:
     return task_pb2.TaskSpec.OnConflict.Value(name.upper())
 
 
-def _position(name: str) -> task_pb2.TaskSpec.Position.ValueType:
+def position_of(name: str) -> task_pb2.TaskSpec.Position.ValueType:
+    """Return a place in the order of ready tasks as the contract writes it."""
     return task_pb2.TaskSpec.Position.Value(name.upper())
 
 

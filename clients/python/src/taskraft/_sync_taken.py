@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from taskraft import errors
 from taskraft._task import Task
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from taskraft._choosing import TaskChanges
     from taskraft._durations import Duration
     from taskraft._payload import Payload
     from taskraft._portal import Portal
-    from taskraft._settlement import Keep, Reason
+    from taskraft._settlement import Keep, Reason, ReleaseOptions
     from taskraft._taken import AsyncTakenTask
 
 
@@ -62,30 +63,33 @@ class TakenTask(Task):
         *,
         keep: Keep | None = None,
         retain: Duration | None = None,
+        payload: Payload = None,
         timeout: Duration | None = None,
     ) -> None:
         """Finish the task; see `AsyncTakenTask.ack`."""
-        self._portal.run(self.taken.ack(result, keep=keep, retain=retain, timeout=timeout))
+        self._portal.run(
+            self.taken.ack(result, keep=keep, retain=retain, payload=payload, timeout=timeout)
+        )
 
     def release(
         self,
         delay: Duration | None = None,
         *,
-        reason: Reason | None = None,
-        uncounted: bool = False,
-        move_to: str = "",
         timeout: Duration | None = None,
+        **options: Unpack[ReleaseOptions],
     ) -> None:
         """Give the task back; see `AsyncTakenTask.release`."""
-        self._portal.run(
-            self.taken.release(
-                delay, reason=reason, uncounted=uncounted, move_to=move_to, timeout=timeout
-            )
-        )
+        self._portal.run(self.taken.release(delay, timeout=timeout, **options))
 
-    def bury(self, reason: Reason = "", *, timeout: Duration | None = None) -> None:
-        """Take the task out of circulation until it is kicked."""
-        self._portal.run(self.taken.bury(reason, timeout=timeout))
+    def bury(
+        self,
+        reason: Reason = "",
+        *,
+        changes: TaskChanges | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Take the task out of circulation until it is kicked; change it at the same time."""
+        self._portal.run(self.taken.bury(reason, changes=changes, timeout=timeout))
 
     def reject(self, reason: Reason = "", *, timeout: Duration | None = None) -> None:
         """Give the task up: to the tube's dead-letter tube if it has one, else like `bury`."""

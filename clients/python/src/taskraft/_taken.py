@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack
 
 from taskraft import _settlement, errors
 from taskraft._durations import Duration, seconds
@@ -17,9 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from taskraft._choosing import TaskChanges
     from taskraft._joiner import Outcome
     from taskraft._payload import Payload
-    from taskraft._settlement import Keep, Reason, SettleItem, Settlement, TouchedLease
+    from taskraft._settlement import (
+        Keep,
+        Reason,
+        ReleaseOptions,
+        SettleItem,
+        Settlement,
+        TouchedLease,
+    )
     from taskraft._spans import Spans
     from taskraft.v1 import task_pb2
 
@@ -117,6 +125,7 @@ class AsyncTakenTask(Task):
         *,
         keep: Keep | None = None,
         retain: Duration | None = None,
+        payload: Payload = None,
         timeout: Duration | None = None,
     ) -> None:
         """Finish the task.
@@ -125,34 +134,37 @@ class AsyncTakenTask(Task):
             result: Stored with the task where it is kept, and told to those who wait for it.
             keep: What becomes of the task instead of what the tube says.
             retain: How long a kept task stays.
+            payload: Replaces the payload of a kept task.
             timeout: How long to try.
         """
-        await self._end(_settlement.ack(result, keep=keep, retain=retain), timeout)
+        action = _settlement.ack(result, keep=keep, retain=retain, payload=payload)
+        await self._end(action, timeout)
 
     async def release(
         self,
         delay: Duration | None = None,
         *,
-        reason: Reason | None = None,
-        uncounted: bool = False,
-        move_to: str = "",
         timeout: Duration | None = None,
+        **options: Unpack[ReleaseOptions],
     ) -> None:
         """Give the task back.
 
         Args:
             delay: Hide it for so long; absent as the retry policy says.
-            reason: Why, for people and for the retry policy.
-            uncounted: Take the attempt back: the task was not worked on.
-            move_to: Another tube to move it to.
             timeout: How long to try.
+            **options: See `ReleaseOptions`.
         """
-        action = _settlement.release(delay, reason=reason, uncounted=uncounted, move_to=move_to)
-        await self._end(action, timeout)
+        await self._end(_settlement.release(delay, **options), timeout)
 
-    async def bury(self, reason: Reason = "", *, timeout: Duration | None = None) -> None:
-        """Take the task out of circulation until it is kicked."""
-        await self._end(_settlement.bury(reason), timeout)
+    async def bury(
+        self,
+        reason: Reason = "",
+        *,
+        changes: TaskChanges | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Take the task out of circulation until it is kicked; change it at the same time."""
+        await self._end(_settlement.bury(reason, changes=changes), timeout)
 
     async def reject(self, reason: Reason = "", *, timeout: Duration | None = None) -> None:
         """Give the task up: to the tube's dead-letter tube if it has one, else like `bury`."""
