@@ -260,6 +260,8 @@ def test_tubes_are_created_listed_counted_and_dropped(cluster, client, run):
         60_000,
         True,
     )
+    assert run("tube create scratch --durability temporary").exit_code == 0
+    assert cluster.requests("CreateTube")[1].tube.options.durability == 2
     assert run("tube list").stdout.splitlines()[1].split()[:2] == ["emails", "FIFOTTL"]
     assert run("stats").stdout.splitlines()[1].split()[:2] == ["emails", "1"]
     assert json.loads(run("stats emails -o jsonl").stdout)["tasks"]["buried"] == "0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
+from tests.oracle import newest
 from tests.oracle.connection import Stubs
 from tests.oracle.refusals import Refused
 from tools.local_cluster import LocalCluster
@@ -21,6 +23,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "TASKRAFT_FEED_PARTITIONS": "1",
     "TASKRAFT_LOG_LEVEL": "warning",
 }
+DRIVERS: Final = "drivers"
+"""Where the drivers that the nodes have are installed."""
 READY_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.005
 READ_ONLY_CALL_SECONDS: Final = 0.3
@@ -53,7 +57,11 @@ class Host:
     def __init__(self, *, nodes: int = 1) -> None:
         place = MEMORY if MEMORY.is_dir() else None
         self._folder = tempfile.TemporaryDirectory(prefix="taskraft-oracle-", dir=place)
-        self._cluster = LocalCluster(nodes, Path(self._folder.name), SETTINGS)
+        folder = Path(self._folder.name)
+        newest.install(folder / DRIVERS)
+        found = os.pathsep.join(filter(None, (str(folder / DRIVERS), os.environ.get("PYTHONPATH"))))
+        settings = {**SETTINGS, "PYTHONPATH": found}
+        self._cluster = LocalCluster(nodes, folder, settings)
         self._node = self._cluster.nodes[0]
         self.is_read_only = False
 

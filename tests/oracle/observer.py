@@ -16,7 +16,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from tests.oracle.connection import Stubs
 from tests.oracle.names import Names
-from tests.oracle.operations import KIND_NAMES, SUBQUEUE_KINDS, TIMED_KINDS
+from tests.oracle.operations import SUBQUEUE_KINDS, TIMED_KINDS, type_of
 from tests.oracle.refusals import TUBE_NOT_FOUND, Refused
 from tests.oracle.trace import Json
 
@@ -120,7 +120,7 @@ class Observer:
         request = tube_service_pb2.ListTubesRequest(consistency=self.consistency)
         answer = self._stubs.call(self._stubs.tubes.ListTubes, request)
         return {
-            tube.name: KIND_NAMES[tube.kind]
+            tube.name: type_of(tube)
             for tube in answer.tubes
             if temporary or tube.options.durability != Options.TEMPORARY
         }

@@ -50,6 +50,11 @@ SUBQUEUE_KINDS: Final = frozenset({"utube", "utubettl"})
 TIMES: Final = ("ttl", "ttr", "delay")
 
 
+def type_of(tube: tube_service_pb2.Tube) -> str:
+    """Return the type of a tube; one that is not built in is called as its driver."""
+    return tube.driver if tube.kind == Tube.CUSTOM else KIND_NAMES[tube.kind]
+
+
 def milliseconds(seconds: Json) -> int:
     """Return seconds as milliseconds; less than nothing is nothing, too much is for ever.
 
@@ -105,15 +110,19 @@ class Operations:
         if not lenient:
             if asked.get("temporary") and self.in_replicaset:
                 raise Refused(TEMPORARY)
-            if kind not in KINDS:
+            if not isinstance(kind, str):
                 raise Refused(UNKNOWN_TUBE_TYPE, text=str(kind))
-        tube = Tube(name=name, kind=KINDS.get(kind, Tube.FIFO))  # type: ignore[arg-type]  # a number
+        tube = Tube(name=name)
+        if kind in KINDS or lenient:
+            tube.kind = KINDS.get(kind, Tube.FIFO)  # type: ignore[assignment]  # a number
+        else:
+            tube.kind, tube.driver = Tube.CUSTOM, kind
         self._fill_options(tube.options, kind, asked)
         request = tube_service_pb2.CreateTubeRequest(
             tube=tube, if_not_exists=bool(asked.get("if_not_exists")), profile=PROFILE
         )
         answer = by.stubs.call(by.stubs.tubes.CreateTube, request)
-        self.kinds[name] = KIND_NAMES[answer.tube.kind]
+        self.kinds[name] = type_of(answer.tube)
         if answer.tube.options.durability == Options.TEMPORARY:
             self.temporary.add(name)
         return {"type": self.kinds[name]}

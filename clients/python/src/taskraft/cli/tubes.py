@@ -32,6 +32,11 @@ def tube() -> None:
 @click.option("--kind", type=click.Choice(KINDS), default="fifottl", show_default=True)
 @click.option("--profile", default="", help="tarantool, xqueue, t15 or rsqueue.")
 @settings_options
+@click.option(
+    "--durability",
+    type=click.Choice(("replicated", "temporary")),
+    help="Where its tasks live; temporary: in the leader's memory only.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Be content with an existing tube.")
 @output_option
 @cluster_options

@@ -1,0 +1,42 @@
+"""A driver for traces: the task that became ready last is taken first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from service.queue.driver import Arrival, Placement
+
+_METADATA: Final = "Metadata-Version: 2.1\nName: taskraft-oracle-newest\nVersion: 1\n"
+_ENTRY_POINTS: Final = "[taskraft.drivers]\nnewest = tests.oracle.newest:DRIVER\n"
+
+
+class Newest:
+    """Satisfies ``service.queue.driver.Driver``."""
+
+    name = "newest"
+    version = 1
+
+    @staticmethod
+    def refuse(arrival: Arrival) -> str:
+        """Take every task in."""
+        del arrival
+        return ""
+
+    @staticmethod
+    def place(arrival: Arrival, memory: bytes) -> Placement:
+        """Place a task before all that came before it."""
+        del arrival
+        come = int(memory or b"0") + 1
+        return Placement(-come, b"%d" % come)
+
+
+DRIVER: Final = Newest()
+
+
+def install(folder: Path) -> None:
+    """Write what an installed distribution with this driver has, for a path of Python's."""
+    info = folder / "taskraft_oracle_newest-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(_METADATA)
+    (info / "entry_points.txt").write_text(_ENTRY_POINTS)
