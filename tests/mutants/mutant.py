@@ -47,6 +47,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     "storage": (
         "tests/replication/test_storage.py",
         "tests/replication/test_stored_commit.py",
+        "tests/replication/test_removed_member.py",
         "tests/replication/test_failpoints.py",
         "tests/replication/test_crash_points.py",
         "tests/sim/test_known_failures.py",

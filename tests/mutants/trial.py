@@ -157,12 +157,10 @@ class Workshop:
 
 
 def tests_for(mutant: Changed) -> list[str]:
-    """Return the files and tests that should notice, those of the mutant's own module first."""
-    tests: list[str] = []
-    for path in SUITES[mutant.suite]:
-        files = sorted((ROOT / path).rglob("test_*.py"))
-        tests += [str(file.relative_to(ROOT)) for file in files] or [path]
-    return sorted(tests, key=lambda test: Path(test).stem != f"test_{Path(mutant.file).stem}")
+    """Return what should notice: the tests of the mutant's own module, then its suite."""
+    path = Path(mutant.file)
+    own = Path("tests") / path.parent / f"test_{path.name}"
+    return [*([str(own)] if (ROOT / own).exists() else []), *SUITES[mutant.suite]]
 
 
 @contextmanager

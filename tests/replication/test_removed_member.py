@@ -1,0 +1,25 @@
+"""Who was removed from a group does not start again with what it has."""
+
+import pytest
+
+from replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, Roster
+from replication.errors import MemberRemoved
+from tests.replication.test_storage import Log, entry
+
+
+def test_a_member_does_not_start_when_its_state_knows_that_it_was_removed(tmp_path):
+    log = Log(tmp_path)
+    log.append(entry(2), commit=2)
+    infos = (MemberInfo(MemberId(2)), MemberInfo(MemberId(3)))
+    others = ConfState((MemberId(2), MemberId(3)), roster=Roster(infos, MemberId(3)))
+    log.storage.save_memberships(log.storage.add_membership(LogIndex(2), others, LogIndex(1)))
+    log.open(applied=1)
+    with pytest.raises(MemberRemoved, match="member 1 was removed"):
+        log.open(applied=2)
+
+
+def test_a_member_that_was_told_of_its_removal_does_not_start(tmp_path):
+    log = Log(tmp_path)
+    log.storage.save_removed()
+    with pytest.raises(MemberRemoved, match="member 1 was removed"):
+        log.open()
