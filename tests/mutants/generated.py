@@ -28,6 +28,12 @@ SUITE_OF: Final = (
     ("replication/founding", "node"),
     ("replication/joining", "node"),
     ("replication/storage_worker", "node"),
+    ("replication/failing_machine", "storage"),
+    ("replication/roster", "node"),
+    ("replication/requests", "node"),
+    ("replication/succession", "node"),
+    ("replication/audience", "node"),
+    ("replication/ticker", "node"),
     ("replication/", "driver"),
     ("service/queue/", "queue"),
 )

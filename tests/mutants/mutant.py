@@ -43,6 +43,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/test_stored_commit.py",
         *FEW_SEEDS,
         "tests/replication/test_node.py",
+        "tests/replication/test_membership.py",
     ),
     "storage": (
         "tests/replication/test_storage.py",

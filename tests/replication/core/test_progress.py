@@ -116,6 +116,15 @@ def test_probe_goes_on_after_the_snapshot_it_sent():
     assert (each.state, each.next, each.pending_snapshot) == (ProgressState.PROBE, 11, 0)
 
 
+def test_entries_follow_what_matches_and_not_the_snapshot_that_was_not_needed():
+    each = progress(3, 4)
+    each.become_snapshot(10)
+    assert each.acknowledge(7)
+    each.become_probe()
+    each.become_replicate()
+    assert (each.state, each.next) == (ProgressState.REPLICATE, 8)
+
+
 def test_failed_snapshot_starts_over():
     each = progress(3, 4)
     each.become_snapshot(10)
