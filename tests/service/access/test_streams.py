@@ -3,7 +3,10 @@
 import asyncio
 
 import grpc
+import pytest
 
+from service.access.book import digest_of
+from taskraft.v1 import feed_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.access.secured import (
     GRANTS,
@@ -14,6 +17,7 @@ from tests.service.access.secured import (
     session_of,
     subscribed,
     tasks_of,
+    token_of,
     write_book,
 )
 from tests.service.conftest import ack, put, take
@@ -21,9 +25,9 @@ from tests.service.conftest import ack, put, take
 
 async def test_a_stream_is_opened_only_on_tubes_that_may_be_taken_from(node):
     mailer, rival = await node.known("mailer"), await node.known("rival")
-    assert await ended(await subscribed(mailer, MAIL, INVOICES)) is (
-        grpc.StatusCode.PERMISSION_DENIED
-    )
+    refused_stream = await subscribed(mailer, MAIL, INVOICES, session_ttr_ms=60_000)
+    assert await ended(refused_stream) is grpc.StatusCode.PERMISSION_DENIED
+    assert node.server.machine.queue.sessions() == []
     session = await session_of(rival)
     assert await ended(await subscribed(mailer, MAIL, session_id=session.session_id)) is (
         grpc.StatusCode.NOT_FOUND
@@ -50,11 +54,16 @@ async def test_a_stream_settles_only_what_is_the_callers(node):
     assert await ended(stream) is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_a_stream_ends_when_its_credentials_are_withdrawn(node, tmp_path):
+@pytest.mark.parametrize("is_gone", [True, False], ids=["principal", "token"])
+async def test_a_stream_ends_when_its_credentials_are_withdrawn(node, tmp_path, is_gone):
     mailer = await node.known("mailer")
     stream = await subscribed(mailer, MAIL)
     assert (await stream.read()).opened.session_id
-    write_book(tmp_path / "access.toml", {name: GRANTS[name] for name in ("root", "rival")})
+    path = tmp_path / "access.toml"
+    if is_gone:
+        write_book(path, {name: GRANTS[name] for name in ("root", "rival")})
+    else:
+        path.write_text(path.read_text().replace(digest_of(token_of("mailer")), digest_of("new")))
     node.server.reload()
     await stream.write(pb.SubscribeRequest(heartbeat=True))
     assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
@@ -84,3 +93,19 @@ async def test_a_new_token_is_good_without_a_restart_and_the_old_one_no_more(nod
     write_book(path, {"root": GRANTS["root"]})
     node.server.reload()
     assert await refused(put(old, b"x", tube=MAIL)) == "NO_CREDENTIALS"
+
+
+async def test_who_follows_the_feed_is_looked_at_with_each_piece(node, tmp_path):
+    auditor, root = await node.known("auditor"), await node.known("root")
+    await put(root, *[b"x"] * 20, tube=MAIL)
+    streams = [
+        auditor.feed.ReadChanges(
+            feed_service_pb2.ReadChangesRequest(partition=partition, tubes=[MAIL], from_seq=1)
+        )
+        for partition in range(node.server.config.feed_partitions)
+    ]
+    write_book(tmp_path / "access.toml", GRANTS | {"auditor": [("reader", "other")]})
+    node.server.reload()
+    await put(root, *[b"x"] * 200, tube=MAIL)
+    codes = {await ended(stream) for stream in streams}
+    assert codes == {grpc.StatusCode.PERMISSION_DENIED}

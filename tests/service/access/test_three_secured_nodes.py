@@ -7,13 +7,22 @@ import grpc.aio
 import pytest
 
 from replication.peer_security import PeerSecurity
+from service.access.book import Book
 from service.assembly import Server
 from service.joining import JoinRefused, find_place
 from service.leader.roles import Phase
 from taskraft.v1 import cluster_service_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.authority import Authority
-from tests.service.access.secured import MAIL, Secured, refused, subscribed, tasks_of, write_book
+from tests.service.access.secured import (
+    MAIL,
+    Secured,
+    ended,
+    refused,
+    subscribed,
+    tasks_of,
+    write_book,
+)
 from tests.service.conftest import ack, config_in, create, put, take, turns_until, until_phase
 from tools.local_cluster import free_addresses
 
@@ -119,6 +128,16 @@ async def test_a_stream_over_a_follower_has_the_rights_of_its_caller(three):
     stream = await subscribed(mailer, "*")
     assert [task.spec.payload for task in await tasks_of(stream)] == [b"y"]
     stream.cancel()
+
+
+async def test_a_follower_ends_a_stream_whose_credentials_were_withdrawn(three):
+    root, mailer = await three.leader.known("root"), await three.follower.known("mailer")
+    await create(root, MAIL)
+    stream = await subscribed(mailer, MAIL)
+    assert (await stream.read()).opened.session_id
+    three.follower.server.security.rights.book = Book({})
+    await stream.write(pb.SubscribeRequest(heartbeat=True))
+    assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_the_port_of_the_peers_believes_members_only(three):

@@ -1,0 +1,64 @@
+"""A secured node as a process: what it refuses to run with, and that SIGHUP reads files anew."""
+
+import os
+import signal
+
+import pytest
+
+from taskraft import Client, errors
+from tests.authority import DAY, Authority
+from tests.service.access.secured import GRANTS, token_of, write_book
+from tests.service.test_main import refused
+from tools.local_cluster import LocalCluster
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path, "clients")
+
+
+def variables(files, **others):
+    return {
+        "TASKRAFT_TLS_CERT": str(files.certificate),
+        "TASKRAFT_TLS_KEY": str(files.key),
+        **others,
+    }
+
+
+def ask_on(client):
+    for _ in range(10_000):
+        client.stats()
+
+
+def test_what_cannot_be_used_is_said_in_one_line(tmp_path, authority):
+    cluster = LocalCluster(1, tmp_path / "c1")
+    (node,) = cluster.nodes
+    expired = authority.server("expired", valid=-DAY)
+    assert "expired.crt expired at" in refused(node, **variables(expired))
+    good = authority.server()
+    broken = tmp_path / "broken.toml"
+    broken.write_text("nonsense")
+    said = refused(node, **variables(good, TASKRAFT_ACCESS_FILE=str(broken)))
+    assert "broken.toml: " in said
+    assert "tls_cert and tls_key" in refused(node, TASKRAFT_TLS_KEY=str(good.key))
+    cluster.close()
+
+
+def test_sighup_brings_new_rights_into_force(tmp_path, authority):
+    book = write_book(tmp_path / "access.toml", {"root": GRANTS["root"]})
+    settings = variables(authority.server(), TASKRAFT_ACCESS_FILE=str(book))
+    cluster = LocalCluster(1, tmp_path / "c1", settings)
+    (node,) = cluster.nodes
+    node.start()
+    target = node.address.replace("127.0.0.1", "localhost")
+    try:
+        with Client(target, ca=authority.path, token=token_of("root"), timeout="20s") as root:
+            root.create_tube("mail", "fifo")
+            write_book(book, {"other": []})
+            os.kill(node.pid, signal.SIGHUP)
+            with pytest.raises(errors.NoCredentials):
+                ask_on(root)
+        assert node.stop() == 0
+    finally:
+        cluster.close()
+    assert "new rights are in force" in node.log.read_text()
