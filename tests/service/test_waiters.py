@@ -254,3 +254,14 @@ def test_whoever_serves_other_tubes_hears_that_a_consumer_wants_again():
     answer(waiters, claim, 0)
     assert told == [True]
     assert taken(waiters.claims(lambda tube: tube == "b")) == [(consumer, "b", 1)]
+
+
+def test_a_pattern_does_not_stand_for_tubes_that_the_consumer_may_not_have():
+    waiters = Waiters(Board(a1=1, a2=1))
+    consumer = Consumer("a*", wants=5, one_shot=False)
+    consumer.allows = {"a2", "a4"}.__contains__
+    waiters.add(consumer)
+    for later in ("a3", "a4"):
+        waiters.feed(later, 1)
+    assert [waiters.waiting(tube) for tube in ("a1", "a2", "a3", "a4")] == [0, 1, 0, 1]
+    assert [set(claim.recorded.command.tubes) for claim in waiters.claims()] == [{"a2", "a4"}]

@@ -97,13 +97,14 @@ async def test_a_new_token_is_good_without_a_restart_and_the_old_one_no_more(nod
 
 async def test_who_follows_the_feed_is_looked_at_with_each_piece(node, tmp_path):
     auditor, root = await node.known("auditor"), await node.known("root")
-    await put(root, *[b"x"] * 20, tube=MAIL)
+    await put(root, *[b"x"] * 200, tube=MAIL)
     streams = [
         auditor.feed.ReadChanges(
             feed_service_pb2.ReadChangesRequest(partition=partition, tubes=[MAIL], from_seq=1)
         )
         for partition in range(node.server.config.feed_partitions)
     ]
+    assert all([(await stream.read()).rows for stream in streams])
     write_book(tmp_path / "access.toml", GRANTS | {"auditor": [("reader", "other")]})
     node.server.reload()
     await put(root, *[b"x"] * 200, tube=MAIL)
