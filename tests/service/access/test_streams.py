@@ -100,7 +100,8 @@ async def test_who_follows_the_feed_is_looked_at_with_each_piece(node, tmp_path)
     await put(root, *[b"x"] * 200, tube=MAIL)
     streams = [
         auditor.feed.ReadChanges(
-            feed_service_pb2.ReadChangesRequest(partition=partition, tubes=[MAIL], from_seq=1)
+            feed_service_pb2.ReadChangesRequest(partition=partition, tubes=[MAIL], from_seq=1),
+            timeout=30,
         )
         for partition in range(node.server.config.feed_partitions)
     ]
