@@ -205,7 +205,12 @@ def test_recent_entries_are_bounded_by_number_and_by_size():
         recent.append(entry(index, data=b"x" * 10))
         assert recent.first is not None
         assert index - recent.first < 10
+    first = recent.first
+    recent.drop_before(LogIndex(first - 2))
+    assert recent.first == first, "what is gone already takes nothing with it"
     recent.append(entry(100, data=b"x" * 5000))
     assert recent.first == 100
     recent.cut_after(LogIndex(50))
+    assert recent.first is None
+    recent.drop_before(LogIndex(50))
     assert recent.first is None

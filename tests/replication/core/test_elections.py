@@ -362,6 +362,28 @@ def test_handing_over_is_given_up_after_a_timeout():
     cluster[1].propose(b"x")
 
 
+def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].transfer_leader(3)
+    cluster.tick(1, 9)
+    cluster[1].transfer_leader(3)
+    cluster.tick(1)
+    cluster[1].propose(b"x")
+
+
+def test_leader_needs_not_probe_its_own_log():
+    cluster = Cluster(3)
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster.deliver()
+    cluster.flush(2, 3)
+    cluster.deliver(to(1))
+    assert cluster[1].role is RaftRole.LEADER
+    progress = cluster[1].status().progress
+    assert [progress[member].state.name for member in (1, 2, 3)] == ["REPLICATE", "PROBE", "PROBE"]
+
+
 def test_leadership_is_not_handed_to_learners_or_strangers():
     cluster = Cluster(3, learners=[3])
     cluster.elect(1)
