@@ -73,7 +73,7 @@ def test_every_help_has_an_example_of_the_command_that_parses(path):
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_every_command_that_asks_the_cluster_has_the_same_options(path):
     command = ALL[path]
-    if isinstance(command, click.Group):
+    if isinstance(command, click.Group) or path == ("token",):  # which writes a file, and no more
         return
     options = {name for parameter in command.params for name in parameter.opts}
     assert "--output" in options
