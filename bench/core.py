@@ -1,4 +1,4 @@
-"""Run the measurements of the cores, one after the other, each in a process of its own.
+"""Run the measurements of the cores and of one node, each in a process of its own.
 
 Run: `python -m bench.core [name ...]` (`make bench-core`), with the names of some only, or
 `--full` for the sizes that the goals name: that takes half an hour and 4 GiB of disk.
@@ -16,6 +16,8 @@ MEASUREMENTS: dict[str, tuple[list[str], list[str]]] = {
     "subqueue_takes": (["--busy", "100,20000"], ["--busy", "100,100000"]),
     "backlog": ([], ["--tasks", "5000000"]),
     "delayed_tasks": ([], ["--tasks", "1000000"]),
+    "node_backlog": ([], ["--tasks", "5000000"]),
+    "node_delayed": ([], ["--tasks", "1000000"]),
     "raft_commit_path": ([], []),
 }
 """Modules, with their arguments for a look and for the full size."""
