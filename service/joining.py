@@ -26,9 +26,10 @@ GROUP_ID: Final = 0
 """The Raft group of the cluster; there is one as yet."""
 ASK_SECONDS: Final = 5.0
 ASK_PAUSE_SECONDS: Final = 0.5
-_RETRYABLE: Final = frozenset(
+RETRYABLE: Final = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 )
+"""What a node answers that may answer otherwise later."""
 
 
 class JoinRefused(Exception):
@@ -99,7 +100,7 @@ async def _ask(config: Config, request: pb.AddMemberRequest, security: PeerSecur
             member_id = await ask_one(address, request, security)
         except grpc.aio.AioRpcError as error:
             reason = f"{address}: {error.details()}"
-            if error.code() not in _RETRYABLE or asyncio.get_running_loop().time() > until:
+            if error.code() not in RETRYABLE or asyncio.get_running_loop().time() > until:
                 raise JoinRefused(f"cannot join the cluster: {reason}") from error
             log.info("asks again to join", reason=reason)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import grpc.aio
 import structlog
@@ -12,10 +13,13 @@ from replication.core.types import MemberInfo, Roster
 from replication.peer_security import PeerSecurity
 from replication.roster import find
 from service.config import Config
-from service.joining import ASK_PAUSE_SECONDS, Place, addition_of, ask_one
+from service.joining import ASK_PAUSE_SECONDS, RETRYABLE, Place, addition_of, ask_one
 from service.members import info_of
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
+
+PAUSE_SECONDS_MAX: Final = 15.0
+"""Longest pause between attempts; each is twice as long as the one before."""
 
 
 class Move:
@@ -45,18 +49,31 @@ class Move:
         self._security = security
 
     async def announce(self) -> None:
-        """Ask one member after the other until the roster has the addresses of this node."""
+        """Ask one member after the other until the roster has the addresses of this node.
+
+        A refusal ends it: the node goes on, and the log of the process says why nobody calls it.
+        """
+        pause_seconds = ASK_PAUSE_SECONDS
         while not self._is_known():
             for address in self._targets():
-                request = addition_of(self._config, self._place)
-                try:
-                    await ask_one(address, request, self._security)
-                except grpc.aio.AioRpcError as error:
-                    log.info("cannot tell yet where it is", asked=address, reason=error.details())
-                else:
-                    log.info("moved", peer=request.peer_address, client=request.address)
+                if await self._tell(address):
                     return
-            await asyncio.sleep(ASK_PAUSE_SECONDS)
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+
+    async def _tell(self, address: str) -> bool:
+        """Ask one member; tell whether that was the end of it."""
+        request = addition_of(self._config, self._place)
+        try:
+            await ask_one(address, request, self._security)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in RETRYABLE:
+                log.info("cannot tell yet where it is", asked=address, reason=error.details())
+                return False
+            log.warning("is not believed where it is", asked=address, reason=error.details())
+            return True
+        log.info("moved", peer=request.peer_address, client=request.address)
+        return True
 
     def _is_known(self) -> bool:
         """Tell whether the roster is right; a member that it does not show yet is about to join."""
