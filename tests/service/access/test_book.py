@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from service.access.book import AccessInvalid, digest_of, read_book
+from service.access.book import AccessInvalid, Book, Principal, digest_of, read_book
 from service.access.current import CurrentBook
+from service.access.rights import Rights
 from tests.service.access.secured import token_of, write_book
 
 A, B = digest_of("a"), digest_of("b")
@@ -25,6 +26,12 @@ def test_a_token_and_a_certificate_tell_of_their_principal(tmp_path):
     assert book.of_token("z") is None
     assert book.of_token(digest_of(token_of("x"))) is None
     assert book.of_certificate([]) is None
+
+
+def test_a_digest_that_only_begins_alike_is_another():
+    alike = A[:40] + "0" * (len(A) - 40)
+    assert Book({"x": Principal("x", Rights([]), frozenset({alike}))}).of_token("a") is None
+    assert Book({"x": Principal("x", Rights([]), frozenset({A}))}).of_token("a") is not None
 
 
 def test_a_certificate_with_names_of_two_tells_of_nobody(tmp_path):
