@@ -362,6 +362,24 @@ def test_handing_over_is_given_up_after_a_timeout():
     cluster[1].propose(b"x")
 
 
+def test_order_to_hand_over_goes_nowhere_without_a_leader():
+    cluster = Cluster(3)
+    cluster[2].transfer_leader(3)
+    cluster.flush(2)
+    assert not cluster.network
+
+
+@pytest.mark.parametrize("pre_vote", [True, False])
+def test_candidate_that_hears_nothing_waits_a_timeout_before_it_asks_again(pre_vote):
+    cluster = Cluster(3, pre_vote=pre_vote, draw=lambda _: 0)
+    asked = []
+    for _ in range(30):
+        cluster.tick(1)
+        cluster.flush(1)
+        asked.append(len(cluster.drop()))
+    assert asked == 3 * [*9 * [0], 2]
+
+
 def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():
     cluster = Cluster(3)
     cluster.elect(1)
