@@ -45,6 +45,17 @@ def test_clients_whose_entries_a_snapshot_took_are_told_that_the_outcome_is_unkn
     assert isinstance(orphan.error, ProposalLost)
 
 
+def test_a_read_of_an_idle_group_is_answered_though_nothing_is_applied_after_it():
+    world, leader, followers = scripted()
+    world.elapse(1000)
+    for member in (leader, *followers):
+        before = world.counts["client: reads"]
+        read = Read(world, member)
+        member.driver.read_index(read)
+        world.until(read.done)
+        assert world.counts["client: reads"] == before + 1
+
+
 def test_clients_of_a_process_that_ends_are_told():
     world, leader, followers = scripted()
     cut(world, leader, *followers)
