@@ -26,7 +26,7 @@ from types import TracebackType
 
 ROOT = Path(__file__).parent.parent.parent
 EXECUTED = ("sh", "python")
-BLOCK_SECONDS_MAX = 90
+BLOCK_SECONDS_MAX = 180
 STOP_SECONDS_MAX = 30
 
 FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
