@@ -38,7 +38,7 @@ LOOK_SECONDS: Final = 0.02
 """How often the worker looks whether the fork has ended, or whoever asked."""
 
 TEST_CPU_SECONDS_MAX: Final = 25
-TEST_SECONDS_MAX: Final = 120
+TEST_SECONDS_MAX: Final = 60
 """A test that takes longer hangs, computing or waiting; that is noticed, too."""
 
 PLUGINS: Final = ("-p", "pytest_asyncio.plugin", "-W", "ignore::pytest.PytestAssertRewriteWarning")
