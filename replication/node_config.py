@@ -13,7 +13,7 @@ from replication.storage.segment import SEGMENT_BYTES
 from replication.trimmer import FLUSH_BYTES, KEPT_BYTES, KEPT_ENTRIES, TrimPolicy
 
 TICK_MS = 50
-HEARTBEAT_TICKS = 2
+HEARTBEAT_TICKS = 3
 ELECTION_TICKS = 7
 """A follower campaigns after 350 to 700 ms of silence, three heartbeats or more.
 

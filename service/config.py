@@ -133,7 +133,7 @@ class Config(SecuritySettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     tick_ms: int = Field(default=50, ge=1, le=1_000)
-    heartbeat_ms: int = Field(default=100, ge=1, le=10_000)
+    heartbeat_ms: int = Field(default=150, ge=1, le=10_000)
     election_timeout_ms: int = Field(default=350, ge=2, le=60_000)
     """The shortest; each is drawn between this and its double."""
     failover_grace_ms: int = Field(default=SESSION_TTR_DEFAULT_MS, ge=0)

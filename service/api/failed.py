@@ -27,8 +27,11 @@ def is_gone(view: TaskView) -> bool:
 
 
 def with_key(view: TaskView) -> TaskView:
-    """Return a task that is gone with its unique key, all that is left of its content."""
-    if not is_gone(view):
+    """Return a task that is gone with its unique key, if that is all that is left of its content.
+
+    One that ends while somebody waits for it is told with its content.
+    """
+    if view.body or not is_gone(view):
         return view
     spec = task_pb2.TaskSpec(unique_key=view.extras.unique_key)
     return replace(view, body=spec.SerializeToString())
