@@ -109,6 +109,8 @@ def test_a_subscription_limited_in_bytes_goes_on_as_tasks_are_settled(client, tu
             task.ack()
             if done == 20:
                 break
+    assert done == 20
+    assert tube.stats().tasks.total == 0
 
 
 def test_unsettled_tasks_of_a_subscription_come_back_uncounted(client, tube):

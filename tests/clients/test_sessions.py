@@ -32,6 +32,9 @@ async def test_a_blocked_event_loop_does_not_lose_the_session(cluster):
         await client.tube("emails").put("a")
         await client.tube("emails").take(wait=0)
         until(lambda: len(cluster.asked("KeepSessions")) >= 3)  # this blocks the loop
+        kept = [set(request.session_ids) for request in cluster.requests("KeepSessions")]
+        assert kept[0]
+        assert all(each == kept[0] for each in kept)
 
 
 def test_heartbeats_come_no_oftener_than_every_third_of_the_time_to_run(three, keep_alive):
@@ -69,6 +72,7 @@ def test_heartbeats_go_on_when_the_leader_is_killed(three, keep_alive):
     three.kill(0)
     seen = len(three.asked("KeepSessions"))
     until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
+    assert list(three.requests("KeepSessions")[-1].session_ids) == ["s1"]
 
 
 def test_a_removed_session_is_kept_no_longer(three, keep_alive):

@@ -31,6 +31,7 @@ from taskraft_pipeline.report.figures import (
     bucket_width_ms,
 )
 from taskraft_pipeline.report.make import from_feed, from_journal
+from taskraft_pipeline.report.picture import colours_of
 from taskraft_pipeline.report.tables import as_text, duration, ratio
 from taskraft_pipeline.report.write import write
 
@@ -263,7 +264,12 @@ def test_a_history_of_a_single_event_has_a_report(events, tmp_path):
 
 def test_many_tubes_share_the_last_colour(events, tmp_path):
     many = [replace(event, tube=f"tube-{event.task_id % 30}") for event in events]
-    write(plain_report(many), tmp_path)
+    report = plain_report(many)
+    assert len(report.tubes) == 30
+    colours = colours_of(report)
+    assert (len(colours), [*colours][-1]) == (8, "others")
+    assert len({*colours.values()}) == 8
+    assert write(report, tmp_path).exists()
 
 
 def test_gaps_are_told_wherever_a_report_is_read(report, tmp_path):

@@ -28,6 +28,7 @@ from service.queue.tubes.throttling import choose_within, open_tubes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from service.queue.commands import State
     from service.queue.ledger import Ledger
     from service.queue.sessions.session import Session
     from service.queue.tasks.task import Task
@@ -116,6 +117,15 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
     return [task]
 
 
+def _charge(ledger: Ledger, tube: Tube, before: State, tasks: int) -> None:
+    """Count so many takes, and charge them to the rate of their tube."""
+    ledger.touch_tube(tube)
+    tube.counters.count(TAKE, before, TAKEN, tasks)
+    if tube.bucket is not None:
+        tube.bucket.use(tasks, ledger.now_ms)
+        ledger.set_tube_timer(tube)
+
+
 def _lease(
     ledger: Ledger,
     tube: Tube,
@@ -123,11 +133,10 @@ def _lease(
     session: Session | None,
     ttr_ms: int | None,
 ) -> Iterator[TaskView]:
-    """Lease tasks of one tube that are out of their order; yield them as they are shown.
+    """Lease tasks of one tube and state that are out of their order; yield them as they are shown.
 
-    A lease with a session ends with that, without one after a minute, unless a time to run says
-    otherwise; in the scope UNTAKEN never after the time to live (tarantool/queue, fifottl). The
-    hot path of consumers. All tasks of a run come from one state.
+    The hot path of consumers. A lease with a session ends with that, without one after a minute,
+    unless a time to run says otherwise; in the scope UNTAKEN never after the time to live.
     """
     now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
     appends = ledger.feed.appends
@@ -136,11 +145,7 @@ def _lease(
     label = session.label if session is not None else ""
     before = run[0].state
     is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
-    ledger.touch_tube(tube)
-    tube.counters.count(TAKE, before, TAKEN, len(run))
-    if tube.bucket is not None:
-        tube.bucket.use(len(run), now_ms)
-        ledger.set_tube_timer(tube)
+    _charge(ledger, tube, before, len(run))
     for task in run:
         if not task.dirty:
             ledger.touch_task(task)

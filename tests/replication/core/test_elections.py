@@ -386,8 +386,12 @@ def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():
     cluster[1].transfer_leader(3)
     cluster.tick(1, 9)
     cluster[1].transfer_leader(3)
+    with pytest.raises(ProposalDropped):
+        cluster[1].propose(b"too early")
     cluster.tick(1)
+    before = cluster[1].status().last
     cluster[1].propose(b"x")
+    assert cluster[1].status().last == before + 1
 
 
 def test_leader_needs_not_probe_its_own_log():
@@ -405,9 +409,13 @@ def test_leader_needs_not_probe_its_own_log():
 def test_leadership_is_not_handed_to_learners_or_strangers():
     cluster = Cluster(3, learners=[3])
     cluster.elect(1)
+    before = cluster[1].status().last
     for target in (1, 3, 9):
         cluster[1].transfer_leader(target)
         cluster[1].propose(b"x")
+    cluster.settle()
+    assert cluster[1].role is RaftRole.LEADER
+    assert cluster[1].status().last == before + 3
 
 
 def test_follower_passes_the_order_to_hand_over_on():
