@@ -282,6 +282,6 @@ async def test_subscriptions_take_turns(node, stream):
     await other.open(tasks=100)
     for number in range(10):
         await put(node, b"%d" % number)
-    await stream.read_tasks(5)
-    await other.read_tasks(5)
+    mine, theirs = await stream.read_tasks(5), await other.read_tasks(5)
+    assert sorted(task.id for task in (*mine, *theirs)) == list(range(1, 11))
     other.call.cancel()
