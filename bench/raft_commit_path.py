@@ -31,7 +31,7 @@ from replication.core.types import (
     Message,
     RaftRole,
 )
-from replication.outbox import Outbox
+from replication.peers.outbox import Outbox
 from service.main import spare_the_collector
 
 MEMBERS = tuple(MemberId(number) for number in (1, 2, 3))

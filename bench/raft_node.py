@@ -27,12 +27,12 @@ from replication.core.types import (
     Roster,
     SnapshotMeta,
 )
+from replication.driver.vanguard import Chosen
 from replication.machine import SnapshotReader, StagedState
-from replication.node import Node
-from replication.node_config import NodeConfig
-from replication.peers import Membership, Receiver
-from replication.transport import GrpcTransport
-from replication.vanguard import Chosen
+from replication.node.config import NodeConfig
+from replication.node.node import Node
+from replication.peers.contract import Membership, Receiver
+from replication.peers.transport import GrpcTransport
 
 
 class NullSnapshot:

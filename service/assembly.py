@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from replication.errors import ReplicationError
-from replication.node import Node
+from replication.node.node import Node
+from replication.peers.transport import GrpcTransport
 from replication.storage.data_directory import DataDirectory
-from replication.transport import GrpcTransport
 from service.api.catalogue import client_server
 from service.api.server import listen
 from service.config import Config, host_of, port_of

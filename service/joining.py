@@ -14,8 +14,8 @@ import grpc.aio
 import structlog
 
 from replication.errors import DirectoryForeign
-from replication.joining import stored_member
-from replication.peer_security import PeerSecurity
+from replication.membership.joining import stored_member
+from replication.peers.security import PeerSecurity
 from service.config import Config, PeerAddress
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import cluster_service_pb2_grpc

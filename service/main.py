@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from replication.errors import DirectoryRefused, ReplicationError
-from replication.node import Node
+from replication.node.node import Node
 from service.access.book import AccessInvalid
 from service.api.server import PortTaken
 from service.assembly import Server

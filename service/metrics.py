@@ -19,7 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from replication.core.types import RaftRole
-from replication.node_status import NodeStatus
+from replication.node.status import NodeStatus
 from replication.observer import Counters
 from service.api.endpoint import CallCounts
 from service.contents import Contents

@@ -10,8 +10,8 @@ import grpc.aio
 import structlog
 
 from replication.core.types import MemberInfo, Roster
-from replication.peer_security import PeerSecurity
-from replication.roster import find
+from replication.membership.roster import find
+from replication.peers.security import PeerSecurity
 from service.config import Config
 from service.joining import ASK_PAUSE_SECONDS, RETRYABLE, Place, addition_of, ask_one
 from service.members import info_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from replication.core.types import MemberId
-from replication.node_config import NodeConfig
+from replication.node.config import NodeConfig
 from replication.storage.failpoints import Failpoints
 from service.config import Config
 from service.drivers import installed_drivers

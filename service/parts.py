@@ -8,7 +8,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 
 from replication.core.types import MemberId
-from replication.node import Node
+from replication.node.node import Node
 from service import metrics
 from service.api.endpoint import Surface
 from service.api.forward import Forwarder

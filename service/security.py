@@ -9,8 +9,8 @@ from typing import Final
 import grpc
 
 from replication.errors import PeerRefused
-from replication.peer_security import PeerSecurity
-from replication.tls_files import CurrentTls
+from replication.peers.security import PeerSecurity
+from replication.tls.files import CurrentTls
 from service.access.current import CurrentBook
 from service.access.denial import NotKnown
 from service.access.gate import OPEN_GATE, ClientGate, Context, Gate, PeerGate

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic_settings import BaseSettings
 
-from replication.tls_files import TlsFiles
+from replication.tls.files import TlsFiles
 
 _DNS_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?")
 """What a node or a cluster may be called so that a certificate can name it."""
@@ -27,7 +27,7 @@ class SecuritySettings(BaseSettings):
     tls_client_ca: Path | None = None
     """Authority of clients: with it every client must have a certificate."""
     peer_tls_cert: Path | None = None
-    """Certificate of this node for the others, see ``replication.peer_security``."""
+    """Certificate of this node for the others, see ``replication.peers.security``."""
     peer_tls_key: Path | None = None
     peer_tls_ca: Path | None = None
     """Authority of the cluster's nodes, and of nobody else."""

@@ -20,7 +20,7 @@ from replication.core.types import (
     Term,
 )
 from replication.errors import LogDamaged, MemberRemoved, StateLost
-from replication.roster import was_removed
+from replication.membership.roster import was_removed
 from replication.storage.filesystem import FileSystem
 from replication.storage.mark import Mark, MarkFile
 from replication.storage.metadata import Identity, LogStart, Metadata

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from replication.watched_files import WatchedFiles
+from replication.tls.watched_files import WatchedFiles
 from service.access.book import AccessInvalid, Book, read_book
 
 log: Final = structlog.get_logger(__name__)

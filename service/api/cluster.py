@@ -10,8 +10,8 @@ from typing import Final
 
 from replication.core.types import MemberId
 from replication.errors import TransferFailed
-from replication.node_status import NodeStatus
-from replication.roster import find
+from replication.membership.roster import find
+from replication.node.status import NodeStatus
 from service import limits
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.membership import MembershipApi, Raft

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
-from replication.peer_security import PeerSecurity
+from replication.peers.security import PeerSecurity
 from service.access.gate import PRINCIPAL_KEY
 from service.api.status import DOMAIN, RETRY_MS, STATUS_KEY, Refused, reason_name
 from service.config import PeerAddress

@@ -12,8 +12,8 @@ from replication.core.errors import ProposalDropped
 from replication.core.progress import ProgressState
 from replication.core.types import ConfState, MemberId, MemberInfo, Roster
 from replication.errors import ChangeRefused, NotLeader, ProposalLost, TransferFailed
-from replication.node_status import NodeStatus
-from replication.roster import change_of, made_before, removal_of
+from replication.membership.roster import change_of, made_before, removal_of
+from replication.node.status import NodeStatus
 from service.api.status import RETRY_MS, Refused
 from service.api.violations import Violations
 from service.config import ConfigInvalid, port_of

@@ -1,7 +1,7 @@
 """Follow the role of this node: INIT, STARTUP, RUNNING, ENDING, WAITING.
 
 The table is the whole logic; what is done on entering a phase is told to listeners. Driven by Raft:
-elections and depositions come from ``replication.node``, the rest from the service itself.
+elections and depositions come from ``replication.node.node``, the rest from the service itself.
 """
 
 from __future__ import annotations

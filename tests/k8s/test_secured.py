@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.peer_security import cluster_name, node_name
+from replication.peers.security import cluster_name, node_name
 from tests.k8s.test_manifests import node_config, one
 from tools import manifests
 

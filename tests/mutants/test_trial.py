@@ -7,15 +7,19 @@ import sys
 from tests.mutants.mutant import Mutant
 from tests.mutants.trial import ROOT, open_workshop
 
-TEST = "tests/replication/test_driver_parts.py::test_a_proposal_is_resolved_by_index_and_term"
+TEST = (
+    "tests/replication/driver/test_driver_parts.py::test_a_proposal_is_resolved_by_index_and_term"
+)
 
 
 def in_proposals(old, new):
-    return Mutant(f"{old}-{new}", "replication/proposals.py", "", f"{old}\n", f"{new}\n", "driver")
+    return Mutant(
+        f"{old}-{new}", "replication/driver/proposals.py", "", f"{old}\n", f"{new}\n", "driver"
+    )
 
 
 def test_a_mutant_is_killed_by_the_test_that_fails_and_leaves_the_code_as_it_was():
-    path = ROOT / "replication/proposals.py"
+    path = ROOT / "replication/driver/proposals.py"
     text = path.read_text()
     broken = in_proposals("        if term != entry.term:", "        if False:")
     harmless = in_proposals("        if term != entry.term:", "        if entry.term != term:")

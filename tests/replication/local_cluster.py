@@ -16,9 +16,9 @@ from replication.core.types import (
     Term,
 )
 from replication.errors import Stopped
-from replication.node import Node
-from replication.node_config import NodeConfig
-from replication.transport import GrpcTransport
+from replication.node.config import NodeConfig
+from replication.node.node import Node
+from replication.peers.transport import GrpcTransport
 from tests.replication.counting_machine import CountingMachine
 
 

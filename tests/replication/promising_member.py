@@ -28,16 +28,16 @@ from replication.core.types import (
     SoftState,
     Term,
 )
-from replication.driver import build_driver
+from replication.driver.driver import build_driver
+from replication.driver.trimmer import TrimPolicy
 from replication.failing_machine import FailingMachine
 from replication.machine import SnapshotReader, StateMachine
-from replication.roster import roster_of
+from replication.membership.roster import roster_of
 from replication.storage.failing_filesystem import FailingFileSystem
 from replication.storage.failpoints import Failpoints
 from replication.storage.filesystem import FileSystem
 from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
-from replication.trimmer import TrimPolicy
 
 T = TypeVar("T")
 

@@ -15,12 +15,12 @@ from replication.core.types import (
     Term,
 )
 from replication.errors import DirectoryRefused, SnapshotBroken
-from replication.grpc_peers import GrpcPeers
-from replication.peers import Membership
-from replication.roster import roster_of
+from replication.membership.roster import roster_of
+from replication.peers.contract import Membership
+from replication.peers.grpc_peers import GrpcPeers
+from replication.peers.transport import GrpcTransport
 from replication.storage.filesystem import DiskFileSystem
 from replication.storage.snapshot_inbox import SnapshotInbox
-from replication.transport import GrpcTransport
 
 META = SnapshotMeta(LogIndex(9), Term(2), ConfState(voters=(MemberId(1), MemberId(2))))
 

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from replication.codec import decode_roster, encode_roster
 from replication.core import membership
 from replication.core.confchange import MemberChange, MemberChangeKind, Transition
 from replication.core.errors import ConfChangeFault
@@ -20,8 +19,7 @@ from replication.core.types import (
     Roster,
 )
 from replication.errors import ChangeRefused, DirectoryUnknown, MemberRemoved, NotLeader
-from replication.node import Node
-from replication.roster import (
+from replication.membership.roster import (
     CHANGES_KEPT_MAX,
     change_of,
     change_of_several,
@@ -31,6 +29,8 @@ from replication.roster import (
     with_configured,
     with_roster,
 )
+from replication.node.node import Node
+from replication.peers.codec import decode_roster, encode_roster
 from replication.storage.filesystem import DiskFileSystem
 from replication.storage.metadata import Metadata
 from tests.replication.local_cluster import LocalCluster

@@ -20,7 +20,7 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.roster import change_of, with_roster
+from replication.membership.roster import change_of, with_roster
 from tests.replication.promising_member import FOUNDERS, PromisingMember
 
 SNAPSHOT_AT = 300

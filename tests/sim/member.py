@@ -25,13 +25,13 @@ from replication.core.types import (
     SoftState,
     Term,
 )
-from replication.driver import Driver, build_driver
+from replication.driver.driver import Driver, build_driver
+from replication.driver.trimmer import TrimPolicy
 from replication.errors import LogDamaged, MemberRemoved, SnapshotBroken
 from replication.machine import SnapshotReader
 from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
 from replication.storage.stored_log import StoredLog
-from replication.trimmer import TrimPolicy
 from tests.sim.disk import SimDisk
 from tests.sim.invariants import Invariants
 from tests.sim.machine import Applied, Durable, QueueMachine

@@ -17,7 +17,7 @@ from replication.core.confchange import (
 from replication.core.errors import ConfChangeInvalid
 from replication.core.types import ConfState, MemberId, MemberInfo
 from replication.errors import ChangeRefused
-from replication.roster import change_of_several
+from replication.membership.roster import change_of_several
 
 if TYPE_CHECKING:
     from tests.sim.member import Member

@@ -16,7 +16,7 @@ from replication.core.types import (
     Message,
     RaftRole,
 )
-from replication.roster import roster_of
+from replication.membership.roster import roster_of
 from service.queue.commands import TaskView
 from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults

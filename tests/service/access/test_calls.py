@@ -10,7 +10,7 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from replication.tls_files import TlsUnusable
+from replication.tls.files import TlsUnusable
 from service.assembly import Server
 from taskraft.v1 import (
     cluster_service_pb2,

@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from replication.peer_security import PeerSecurity
+from replication.peers.security import PeerSecurity
 from service.access.book import Book
 from service.assembly import Server
 from service.joining import JoinRefused, find_place

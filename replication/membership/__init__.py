@@ -1,0 +1,1 @@
+"""Say who belongs to a group, from its founding on."""

@@ -1,0 +1,1 @@
+"""Run one member of a group on the event loop."""

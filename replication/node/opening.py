@@ -1,0 +1,37 @@
+"""Open the storage of a member as its configuration says; make what is drawn once and for all."""
+
+from __future__ import annotations
+
+import secrets
+
+from replication.core.types import ConfState, LogIndex
+from replication.membership.roster import roster_of
+from replication.node.config import NodeConfig
+from replication.storage.failing_filesystem import with_failpoints
+from replication.storage.filesystem import DiskFileSystem
+from replication.storage.group_storage import GroupStorage, StorageConfig
+from replication.storage.metadata import Identity
+
+
+def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
+    """Open what a member has stored, or begin its first life; blocks on the disk.
+
+    Raises:
+        DirectoryRefused, LogDamaged, StateLost: see ``GroupStorage.open``.
+    """
+    founders = ConfState()
+    if not config.is_joining:
+        founders = ConfState(
+            voters=tuple(sorted(config.members)), roster=roster_of(config.members.values())
+        )
+    return GroupStorage.open(
+        with_failpoints(DiskFileSystem(config.data_directory), config.failpoints),
+        StorageConfig(
+            identity=Identity(config.cluster_id, config.member_id, config.group_id),
+            founders=founders,
+            salt=secrets.randbits(32),
+            directory_id=secrets.token_hex(8),
+            segment_bytes=config.segment_bytes,
+        ),
+        applied,
+    )

@@ -1,0 +1,207 @@
+"""Hold the links to the other members of one group, over gRPC: who they are, and where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Final
+
+from grpc import aio
+
+from replication.core.types import MemberId, Message, Roster, SnapshotMeta
+from replication.driver.vanguard import Chosen
+from replication.errors import DirectoryRefused, SnapshotBroken
+from replication.machine import SnapshotReader
+from replication.membership.roster import find, was_removed
+from replication.peers.contract import Membership, Receiver
+from replication.peers.handshake import check_directory
+from replication.peers.link import PeerLink
+from replication.peers.outbox import FRAME_BYTES_MAX
+from replication.peers.security import PeerSecurity
+from replication.snapshots.stream import Transfer, header_of
+from replication.storage.record import ENTRY_BYTES_MAX
+from taskraft.raft.v1 import raft_pb2 as pb
+
+KEEPALIVE_MS: Final = 2000
+"""A connection without an answer for this long is dead: a cut network sends no reset."""
+
+CONNECTION_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", ENTRY_BYTES_MAX + FRAME_BYTES_MAX + (1 << 20)),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.so_reuseport", 0),
+)
+_CHANNEL_OPTIONS: Final = (
+    *CONNECTION_OPTIONS,
+    # The pauses between attempts are the link's business.
+    ("grpc.initial_reconnect_backoff_ms", 20),
+    ("grpc.min_reconnect_backoff_ms", 20),
+    ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcPeers:
+    """The other members of one group: a link to each; satisfies ``Peers``."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        receiver: Receiver,
+        security: PeerSecurity | None,
+    ) -> None:
+        self.membership = membership
+        self.receiver = receiver
+        self._security = security
+        self.roster = Roster()
+        self._chosen: Chosen = None
+        self._links: dict[MemberId, PeerLink] = {}
+        self._addresses: dict[MemberId, str] = {}
+        self._nodes: dict[MemberId, str] = {}
+        """Names of those who called before the roster has told of them."""
+        self._inbound: dict[MemberId, asyncio.Task[object]] = {}
+        """Who serves the stream of each peer."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """See ``Peers``. A message to a member without an address is dropped."""
+        links = self._links
+        for message in messages:
+            link = links.get(message.to)
+            if link is not None:
+                link.send(message)
+
+    def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
+        """See ``Peers``."""
+        self._start(self._send_snapshot(message, meta, content))
+
+    async def _send_snapshot(
+        self, message: Message, meta: SnapshotMeta, content: SnapshotReader
+    ) -> None:
+        ok = False
+        link = self._links.get(message.to)
+        try:
+            if link is not None:
+                _log.info("snapshot of entry %d to member %d begins", meta.index, message.to)
+                header = header_of(message, meta, self.membership)
+                await Transfer(link.channel, header, content).run()
+                _log.info("snapshot of entry %d is taken by member %d", meta.index, message.to)
+                ok = True
+        except (
+            aio.AioRpcError,
+            aio.UsageError,
+            asyncio.InvalidStateError,
+            SnapshotBroken,
+            OSError,  # reading it here failed, or the peer took nothing for too long
+        ) as error:
+            _log.warning("snapshot to member %d failed: %s", message.to, error)
+        self.receiver.snapshot_sent(message.to, ok=ok)
+
+    def set_vanguard(self, chosen: Chosen) -> None:
+        """See ``Peers``."""
+        self._chosen = chosen
+        for member, link in self._links.items():
+            link.is_patient = chosen is not None and member not in chosen
+
+    def set_roster(self, roster: Roster) -> None:
+        """See ``Peers``. Links to those who are not in it yet stay: the roster may be behind."""
+        self.roster = roster
+        for member in [*self._inbound]:
+            if was_removed(roster, member):
+                # It may have nothing to say, and would never hear of it.
+                self._inbound.pop(member).cancel()
+        wanted = {
+            member: address
+            for member, address in self._addresses.items()
+            if member > roster.last_member
+        }
+        wanted |= {
+            info.member: info.peer_address
+            for info in roster.members
+            if info.member != self.membership.member_id and info.peer_address
+        }
+        for member in [*self._links]:
+            if self._addresses.get(member) != wanted.get(member):
+                self._start(self._links.pop(member).close())
+        self._addresses = wanted
+        for member in wanted.keys() - self._links.keys():
+            self._open_link(member)
+
+    def renew(self) -> None:
+        """Open all links anew, with the credentials in force; what was on its way is lost."""
+        for member in [*self._links]:
+            self._start(self._links.pop(member).close())
+            self._open_link(member)
+
+    def _open_link(self, member: MemberId) -> None:
+        channel = self._channel(member)
+        link = self._links[member] = PeerLink(member, channel, self.membership, self)
+        link.is_patient = self._chosen is not None and member not in self._chosen
+
+    def greeted(self, hello: pb.Hello, node: str) -> None:
+        """Note a sign of life from a member; learn where it is if this is the first one ever.
+
+        ``node`` is its name by its certificate, empty without one.
+        """
+        member = MemberId(hello.sender)
+        link = self._links.get(member)
+        if link is not None:
+            link.nudge()
+        elif hello.peer_address:
+            # A leader that was elected while we were away, or we are new ourselves.
+            self._addresses[member] = hello.peer_address
+            self._nodes[member] = node
+            self._open_link(member)
+
+    def serve(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
+        """Note which task serves the stream of a peer, so that it can be ended."""
+        assert task is not None
+        self._inbound[member] = task
+
+    def ended(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
+        """Note that a task serves a stream no more; it may have been replaced before."""
+        if self._inbound.get(member) is task:
+            del self._inbound[member]
+            self.receiver.hung_up(member)
+
+    def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
+        """See ``LinkEvents``."""
+        check_directory(member, answer.directory_id, self.roster)
+        self.receiver.met(member, answer.directory_id)
+
+    def unreachable(self, member: MemberId) -> None:
+        """See ``LinkEvents``."""
+        self.receiver.unreachable(member)
+
+    def refused(self, error: DirectoryRefused) -> None:
+        """See ``LinkEvents``."""
+        self.receiver.refused(error)
+
+    async def close(self) -> None:
+        """See ``Peers``."""
+        for task in self._tasks:
+            task.cancel()
+        closing = [link.close() for link in self._links.values()]
+        self._links.clear()
+        await asyncio.gather(*closing, *self._tasks, return_exceptions=True)
+
+    def _channel(self, member: MemberId) -> aio.Channel:
+        address = self._addresses[member]
+        if self._security is None:
+            return aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        known = find(self.roster, member)
+        node = self._nodes.get(member, "") if known is None else known.name
+        return self._security.channel(address, node, _CHANNEL_OPTIONS)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,1 @@
+"""Bring the state to a member that the log no longer reaches."""

@@ -1,0 +1,77 @@
+"""Take a snapshot from a leader: seal it, build its state, and only then tell the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from replication.core.raft import RaftCore
+from replication.core.types import LogIndex, Message
+from replication.driver.effects import Effects
+from replication.driver.log_writer import LogWriter
+from replication.machine import StagedState, StateMachine
+from replication.snapshots.installer import Installer
+from replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
+
+
+class SnapshotIntake:
+    """The way of a received snapshot to the core.
+
+    To build a state takes long. Meanwhile this member votes, stores and applies as always, from its
+    old state; what is left to do when the core has accepted the snapshot is short.
+    """
+
+    def __init__(
+        self,
+        core: RaftCore,
+        machine: StateMachine,
+        inbox: SnapshotInbox,
+        writer: LogWriter,
+        installer: Installer,
+        effects: Effects,
+    ) -> None:
+        self._core = core
+        self._machine = machine
+        self._inbox = inbox
+        self._writer = writer
+        self._installer = installer
+        self._effects = effects
+
+    def received(
+        self,
+        message: Message,
+        incoming: IncomingSnapshot,
+        done: Callable[[], None],
+        pump: Callable[[], None],
+    ) -> None:
+        """Take the announcement of a snapshot whose content is whole; then ``done``."""
+        assert message.snapshot is not None
+        index = message.snapshot.meta.index
+        if index <= self._core.commit_index:
+            # An older one: it came late, or entries came after all.
+            incoming.close()
+            self._inbox.discard(incoming.name)
+            done()
+            return
+        build = partial(self._build, incoming, index)
+        self._effects.flush(build, partial(self._offer, message, incoming.name, done, pump))
+
+    def _build(self, incoming: IncomingSnapshot, index: LogIndex) -> StagedState:
+        incoming.seal()
+        return self._machine.stage_snapshot(index, self._inbox.chunks(incoming.name))
+
+    def _offer(
+        self,
+        message: Message,
+        name: str,
+        done: Callable[[], None],
+        pump: Callable[[], None],
+        staged: StagedState,
+    ) -> None:
+        """Tell the core; if it has no use for the snapshot, everything of it is removed."""
+        self._installer.stage(name, staged)
+        self._core.step(message)
+        pump()
+        if not self._writer.holds_snapshot(name) and self._installer.current != name:
+            self._installer.unstage(name)
+        done()

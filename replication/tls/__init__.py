@@ -1,0 +1,1 @@
+"""Read certificates from files, and notice when they are renewed."""

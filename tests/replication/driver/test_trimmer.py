@@ -1,0 +1,121 @@
+"""The log is trimmed when enough was written, each time, and never what somebody needs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from replication.core.types import LogIndex, Term
+from replication.driver.trimmer import Trimmer, TrimPolicy
+from replication.storage.metadata import LogStart
+from tests.replication.test_storage import Log
+
+
+class Group:
+    """Machine, storage and effects of a group whose log ends at 100; work is done at once."""
+
+    def __init__(
+        self, *, durable: int = 90, floor: int | None = None, kept: int = 5, too_long_at: int = 0
+    ) -> None:
+        self.durable = LogIndex(durable)
+        self.too_long_at = LogIndex(too_long_at)
+        self.flushes = 0
+        self.start = LogStart(0, LogIndex(1), Term(1))
+        self.done: list[str] = []
+        self.view = SimpleNamespace(
+            last_index=lambda: LogIndex(100),
+            publish_start=lambda start: self.done.append(f"hidden before {start.index}"),
+        )
+        policy = TrimPolicy(flush_bytes=1000, kept_entries=kept, kept_bytes=7000)
+        self.trimmer = Trimmer(self, self, self, policy, lambda: floor)
+
+    def beyond(self, bytes_max: int) -> LogIndex:
+        assert bytes_max == 7000
+        return self.too_long_at
+
+    def flush_durably(self) -> LogIndex:
+        self.flushes += 1
+        return self.durable
+
+    def flush(self, work, then) -> None:
+        then(work())
+
+    def store(self, work, then) -> None:
+        then(work())
+
+    def trim_start(self, index: LogIndex) -> LogStart | None:
+        return LogStart(0, index, Term(1)) if index > self.start.index else None
+
+    def trim(self, start: LogStart) -> None:
+        self.start = start
+        self.done.append(f"deleted before {start.index}")
+
+
+def test_enough_must_be_written_before_the_state_is_flushed():
+    group = Group()
+    group.trimmer.written(999)
+    assert group.flushes == 0
+    group.trimmer.written(1)
+    assert group.flushes == 1
+    group.trimmer.written(999)
+    assert group.flushes == 1
+
+
+def test_what_is_trimmed_is_hidden_first():
+    group = Group()
+    group.trimmer.written(1000)
+    assert group.done == ["hidden before 90", "deleted before 90"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "start"),
+    [
+        ({}, 90),
+        ({"kept": 30}, 70),
+        ({"floor": 40}, 40),
+        ({"floor": 95}, 90),
+        ({"durable": 60}, 60),
+        ({"kept": 30, "too_long_at": 80}, 80),
+        ({"too_long_at": 99}, 90),
+    ],
+)
+def test_what_is_not_durable_what_is_kept_and_what_is_being_sent_stay(settings, start):
+    group = Group(**settings)
+    group.trimmer.written(1000)
+    assert group.start.index == start
+
+
+def test_it_trims_again_whether_or_not_anything_was_to_be_trimmed_before():
+    group = Group(durable=1)
+    group.trimmer.written(1000)
+    assert not group.done
+    for durable in (50, 60):
+        group.durable = LogIndex(durable)
+        group.trimmer.written(1000)
+        assert group.start.index == durable
+    assert group.flushes == 3
+
+
+def test_one_flush_at_a_time():
+    group = Group()
+    waiting = []
+    group.flush = lambda work, then: waiting.append((work, then))
+    group.trimmer.written(1000)
+    group.trimmer.written(1000)
+    assert len(waiting) == 1
+    work, then = waiting.pop()
+    then(work())
+    group.trimmer.written(0)
+    assert len(waiting) == 1, "what was written meanwhile counts"
+
+
+def test_all_segments_but_the_last_may_go_and_none_twice(tmp_path):
+    log = Log(tmp_path)
+    log.append_each(2, 300)
+    *_, last = log.storage.view._log.segments
+    start = log.storage.trim_start(LogIndex(10**6))
+    assert start.index == last.first_index - 1
+    log.storage.view.publish_start(start)
+    log.storage.trim(start)
+    assert log.storage.trim_start(LogIndex(10**6)) is None

@@ -1,0 +1,326 @@
+"""A group over real files and real gRPC: elect, propose, kill, restart, catch up."""
+
+import asyncio
+import os
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from replication.core.types import MemberInfo, RaftRole
+from replication.errors import DirectoryForeign, DirectoryLocked, NotLeader, Stopped
+from replication.node.config import NodeConfig
+from replication.node.node import Node
+from replication.node.succession import Succession
+from tests.replication.counting_machine import CountingMachine
+from tests.replication.local_cluster import LocalCluster
+
+
+async def propose_all(node: Node, count: int, prefix: str = "line") -> list[object]:
+    proposals = [node.propose(f"{prefix} {number}".encode()) for number in range(count)]
+    return await asyncio.gather(*proposals)
+
+
+async def test_a_single_member_elects_itself_and_applies_in_order(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+        results = await propose_all(leader, 100)
+        assert results == list(range(1, 101))
+        assert cluster.machines[1].lines == [f"line {number}".encode() for number in range(100)]
+
+
+async def test_proposals_of_one_moment_cost_one_sync(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+        before = leader.counters.batches
+        await propose_all(leader, 100)
+        assert leader.counters.batches == before + 1
+        assert leader.append_idle
+
+
+async def test_three_members_agree(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await propose_all(leader, 200)
+        await cluster.converged()
+        assert leader.status().peers[leader.config.member_id].lag_entries == 0
+
+
+async def test_a_follower_refuses_proposals_and_names_the_leader(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        follower = next(node for node in cluster.nodes.values() if node is not leader)
+        await cluster.until(lambda: follower.status().leader == leader.config.member_id)
+        with pytest.raises(NotLeader) as refusal:
+            await follower.propose(b"x")
+        assert refusal.value.leader == leader.config.member_id
+
+
+async def test_a_read_on_a_follower_sees_everything_acknowledged_before(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        for member, node in cluster.nodes.items():
+            await propose_all(leader, 3)
+            seen = len(cluster.machines[leader.config.member_id].lines)
+            assert await node.read_index() >= seen
+            assert len(cluster.machines[member].lines) == seen
+
+
+class AskedCore:
+    """Notes for which rounds a core was asked."""
+
+    def __init__(self, core) -> None:
+        self._core = core
+        self.rounds: set[bytes] = set()
+
+    def read_index(self, context: bytes) -> None:
+        self.rounds.add(context)
+        self._core.read_index(context)
+
+
+async def test_many_reads_share_a_round(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        for node in cluster.nodes.values():
+            asked = AskedCore(node._driver.core)
+            node._driver._reads._core = asked
+            first = asyncio.ensure_future(node.read_index())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            # These come while the first one's round is under way: they share the next.
+            others = [asyncio.ensure_future(node.read_index()) for _ in range(500)]
+            index = leader.status().commit
+            assert min(await asyncio.gather(first, *others)) >= index
+            assert len(asked.rounds) == 2
+
+
+async def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await propose_all(leader, 50, "before")
+        await cluster.kill(leader.config.member_id)
+        successor = await cluster.leader()
+        assert successor is not leader
+        await propose_all(successor, 50, "after")
+        await cluster.start(leader.config.member_id)
+        await cluster.converged()
+        lines = cluster.machines[leader.config.member_id].lines
+        assert lines[:50] == [f"before {number}".encode() for number in range(50)]
+        assert len(lines) == 100
+
+
+async def test_an_entry_costs_one_sync_on_each_member(tmp_path, monkeypatch):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await cluster.converged()
+        synced = []
+        fdatasync = os.fdatasync
+
+        def count(descriptor: int) -> None:
+            synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path))
+            fdatasync(descriptor)
+
+        monkeypatch.setattr(os, "fdatasync", count)
+        for number in range(30):
+            await leader.propose(b"entry %d" % number)
+        await cluster.converged()
+        of_logs = Counter(path.parts[0] for path in synced if path.suffix == ".log")
+        assert of_logs[str(leader.config.member_id)] == 30
+        # Who is behind may store several at once.
+        assert all(0 < of_logs[str(member)] <= 30 for member in cluster.ids)
+        # The mark, and nothing else, is synced beside: once a second or in a pause.
+        assert {path.name for path in synced if path.suffix != ".log"} <= {"mark"}
+
+
+async def test_a_leader_that_hangs_up_is_replaced_without_a_timeout(tmp_path):
+    # No election timeout passes in the time of this test.
+    async with LocalCluster(tmp_path, 3, election_ticks=100_000) as cluster:
+        first = cluster.nodes[1]
+        await cluster.until_seen(lambda: all(node.is_running for node in cluster.nodes.values()))
+        first._driver.campaign()
+        assert await cluster.leader() is first
+        rest = [cluster.nodes[2], cluster.nodes[3]]
+        seekers = []
+        for node in rest:
+            # One after the other: with two at once the votes might split.
+            node._succession._replace_leader = partial(seekers.append, node)
+        await cluster.kill(1)
+        await cluster.until_seen(lambda: len(seekers) == 2)
+        assert [node.status().leader for node in rest] == [0, 0]
+        Succession._replace_leader(rest[0]._succession)
+        assert await cluster.leader() is rest[0]
+
+
+async def test_everything_acknowledged_survives_the_kill_of_all(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await propose_all(leader, 50)
+        for member in cluster.ids:
+            await cluster.kill(member)
+        for member in cluster.ids:
+            await cluster.start(member)
+        await cluster.leader()
+        await cluster.converged()
+        assert len(cluster.machines[1].lines) == 50
+
+
+async def test_a_follower_behind_the_log_gets_a_snapshot_while_the_leader_works(tmp_path):
+    # Slow ticks: a busy disk must not cost the leadership in the middle of the proposals.
+    settings = {
+        "flush_bytes": 1 << 15,
+        "kept_entries": 10,
+        "segment_bytes": 1 << 14,
+        "tick_ms": 60,
+    }
+    async with LocalCluster(tmp_path, 3, **settings) as cluster:
+        leader = await cluster.leader()
+        behind = next(member for member in cluster.ids if member != leader.config.member_id)
+        await cluster.kill(behind)
+        for _ in range(30):
+            await asyncio.gather(*(leader.propose(b"x" * 500) for _ in range(20)))
+        await cluster.until(lambda: leader.status().first > 100)
+        node = await cluster.start(behind)
+        await propose_all(leader, 20)
+        await cluster.converged()
+        assert node.status().first > 100
+        # What was installed survives a kill.
+        await cluster.kill(behind)
+        await cluster.start(behind)
+        await cluster.converged()
+
+
+async def test_the_log_keeps_no_more_bytes_than_it_may_however_few_entries_they_are(tmp_path):
+    settings = {"flush_bytes": 1 << 15, "kept_bytes": 1 << 15, "segment_bytes": 1 << 14}
+    async with LocalCluster(tmp_path, 1, **settings) as cluster:
+        leader = await cluster.leader()
+        for _ in range(20):
+            await asyncio.gather(*(leader.propose(b"x" * 500) for _ in range(20)))
+        await cluster.until(lambda: leader.status().first > 200)
+        assert leader.status().first < 400 - (1 << 14) // 600, "what may stay stays"
+
+
+async def test_leadership_is_handed_over_on_request(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await propose_all(leader, 10)
+        target = next(member for member in cluster.ids if member != leader.config.member_id)
+        await leader.transfer_leadership(target)
+        successor = await cluster.leader()
+        assert successor.config.member_id == target
+        assert leader.status().role is RaftRole.FOLLOWER
+
+
+async def test_a_stopped_node_fails_what_is_proposed(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+        await leader.stop()
+        del cluster.nodes[1]
+        with pytest.raises(Stopped):
+            await leader.propose(b"x")
+
+
+async def test_an_exception_while_applying_stops_the_node(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+
+        def fail(entries):
+            raise ZeroDivisionError("a bug")
+
+        cluster.machines[1].apply = fail
+        with pytest.raises(Exception, match="outcome of the proposal"):
+            await leader.propose(b"x")
+        assert "a bug" in str(await leader.failed)
+
+
+async def test_a_data_directory_is_used_by_one_process_at_a_time(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        with pytest.raises(DirectoryLocked, match="in use by process"):
+            await Node.open(cluster.config(1), CountingMachine(), cluster.transports[1])
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "member_id", "named"),
+    [("other", 1, "cluster_id 'test'"), ("test", 2, "member_id 1")],
+)
+async def test_the_data_of_somebody_else_is_refused(tmp_path, cluster_id, member_id, named):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        await cluster.leader()
+    config = NodeConfig(cluster_id, member_id, tmp_path / "1", {1: MemberInfo(1), 2: MemberInfo(2)})
+    with pytest.raises(DirectoryForeign, match=named):
+        await Node.open(config, CountingMachine(), cluster.transports[1])
+
+
+async def test_idle_members_keep_their_leader(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        term = leader.status().term
+        ticks = 0
+        tick = leader._driver.tick
+
+        def count():
+            nonlocal ticks
+            ticks += 1
+            cluster.turns.happened.set()
+            tick()
+
+        leader._driver.tick = count
+        await cluster.until(lambda: ticks > 40)
+        assert leader.status().term == term
+        assert leader.status().role is RaftRole.LEADER
+
+
+async def test_one_process_holds_members_of_several_groups(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        await cluster.leader()
+        machines = {member: CountingMachine() for member in cluster.ids}
+        second = []
+        for member in cluster.ids:
+            config = replace(cluster.config(member), group_id=1)
+            transport = cluster.transports[member]
+            directory = cluster.nodes[member]._directory
+            second.append(await Node.open(config, machines[member], transport, directory))
+            second[-1].observe(cluster.turns)
+        await asyncio.gather(*(node.start() for node in second))
+        await cluster.until(lambda: any(node.status().role is RaftRole.LEADER for node in second))
+        leader = next(node for node in second if node.status().role is RaftRole.LEADER)
+        await propose_all(leader, 20)
+        await cluster.until(lambda: len({machine.digest() for machine in machines.values()}) == 1)
+        assert all(machine.lines == [] for machine in cluster.machines.values())
+        await asyncio.gather(*(node.stop() for node in second))
+
+
+class Eager:
+    """A transport that has met the other members before it has joined a group."""
+
+    def join(self, membership, roster, receiver):
+        for info in roster.members:
+            if info.member != membership.member_id:
+                receiver.met(info.member, f"directory{info.member}")
+        return self
+
+    def send(self, messages):
+        """Lose them."""
+
+    def set_roster(self, roster):
+        """Nobody is called."""
+
+    def set_vanguard(self, members):
+        """Nobody is preferred."""
+
+    async def close(self):
+        """Nothing is open."""
+
+
+async def test_a_founder_that_meets_the_last_one_while_it_joins_begins_once(tmp_path):
+    members = {1: MemberInfo(1, "m1"), 2: MemberInfo(2, "m2")}
+    config = NodeConfig("c", 1, tmp_path, members)
+    node = await Node.open(config, CountingMachine(), Eager())
+    await node.start()
+    stored = asyncio.Event()
+    node._performer.store(lambda: None, lambda _: stored.set())
+    await stored.wait()  # in its turn, after what founds the group
+    assert node.is_running
+    assert not node.failed.done()
+    await node.stop()

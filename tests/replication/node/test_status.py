@@ -1,0 +1,30 @@
+"""What a leader's status says of the members that answer."""
+
+from replication.node.status import peers_of, successor_of
+from tests.replication.core.cluster import Cluster
+
+TICKS = 10
+"""Of an election timeout: the leader checks its quorum that often."""
+
+
+def test_members_that_answer_are_active_also_right_after_a_check_of_the_quorum():
+    cluster = Cluster(3, check_quorum=True)
+    cluster.elect(1)
+    for _ in range(3 * TICKS):
+        cluster[1].tick()
+        # Before the replies to the next heartbeat are in.
+        status = cluster[1].status()
+        assert all(peer.is_active for peer in peers_of(status).values())
+        assert successor_of(status) in (2, 3)
+        cluster.settle()
+
+
+def test_a_member_that_is_gone_is_not_active_for_long():
+    cluster = Cluster(3, check_quorum=True)
+    cluster.elect(1)
+    for _ in range(3 * TICKS):
+        cluster[1].tick()
+        cluster.settle(among=[1, 2])
+    status = cluster[1].status()
+    assert not peers_of(status)[3].is_active
+    assert successor_of(status) == 2

@@ -1,0 +1,178 @@
+"""What waits for a peer: which messages hurry, which go with others, which need not go at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication.core.config import MESSAGE_BYTES_MAX
+from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
+from replication.peers.outbox import (
+    FRAME_BYTES_MAX,
+    PATIENT_BYTES_MAX,
+    QUEUE_BYTES_MAX,
+    QUEUE_MESSAGES_MAX,
+    Outbox,
+)
+
+
+def message(kind: MessageKind, index: int = 0, **fields: object) -> Message:
+    values = {"term": Term(2), **fields}
+    return Message(kind, MemberId(2), MemberId(1), index=LogIndex(index), **values)
+
+
+def append(
+    index: int, size: int = 0, commit: int = 0, term: int = 2, count: int = 1, log_term: int = 2
+) -> Message:
+    indexes = range(index + 1, index + 1 + count) if size else ()
+    entries = tuple(Entry(Term(term), LogIndex(each), bytes(size)) for each in indexes)
+    return message(
+        MessageKind.APPEND,
+        index,
+        entries=entries,
+        commit=LogIndex(commit),
+        term=Term(term),
+        log_term=Term(log_term),
+    )
+
+
+def ack(index: int, **fields: object) -> Message:
+    return message(MessageKind.APPEND_REPLY, index, **fields)
+
+
+HEARTBEAT = message(MessageKind.HEARTBEAT)
+
+
+def outbox_with(*messages: Message) -> Outbox:
+    outbox = Outbox()
+    for each in messages:
+        assert outbox.put(each)
+    return outbox
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (append(4, commit=3), append(4, commit=5)),
+        (append(4, commit=4), append(4, size=9, commit=4)),
+        (append(4, commit=4), append(6, size=9, commit=5)),
+        (ack(4), ack(9)),
+        (ack(4), ack(4)),
+    ],
+)
+def test_what_a_later_message_contains_does_not_travel(first, then):
+    assert outbox_with(first, then).take_frame() == [then]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "both"),
+    [
+        (
+            append(4, size=1, commit=3, log_term=1),
+            append(5, size=1, commit=4),
+            append(4, size=1, commit=4, count=2, log_term=1),
+        ),
+        (append(4, size=1, commit=3), append(5, commit=5), append(4, size=1, commit=5)),
+        (
+            append(4, size=1, count=2),
+            append(6, size=1, count=3),
+            append(4, size=1, count=5),
+        ),
+    ],
+)
+def test_appends_that_follow_on_each_other_travel_as_one(first, then, both):
+    outbox = outbox_with(first, then)
+    assert len(outbox) == 1
+    assert outbox.take_frame() == [both]
+
+
+def test_joined_appends_keep_to_the_size_of_a_message():
+    third = MESSAGE_BYTES_MAX // 3
+    outbox = outbox_with(*[append(index, size=third) for index in range(7)])
+    assert [len(each.entries) for each in outbox.take_frame()] == [3, 3, 1]
+    # What was taken is not joined to any more.
+    assert outbox.put(append(7, size=1))
+    assert outbox.take_frame() == [append(7, size=1)]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (append(4, size=1), append(4, size=1)),
+        (append(4, size=1), append(6, size=1)),
+        (append(4, size=1), append(4)),
+        (append(4, size=1, commit=3), append(5, size=1, commit=2)),
+        (append(4, size=1, term=2), append(5, size=1, term=3)),
+        (append(4, size=MESSAGE_BYTES_MAX), append(5, size=1)),
+        (append(4, commit=5), append(4, commit=4)),
+        (append(5, commit=4), append(4, commit=4)),
+        (append(4, term=2), append(4, term=3)),
+        (ack(4), ack(9, reject=True)),
+        (ack(4, reject=True), ack(9)),
+        (ack(9), ack(4)),
+        (ack(4, term=Term(2)), ack(9, term=Term(3))),
+        (HEARTBEAT, HEARTBEAT),
+        (append(4), HEARTBEAT),
+    ],
+)
+def test_everything_else_travels_in_order(first, then):
+    assert outbox_with(first, then).take_frame() == [first, then]
+
+
+@pytest.mark.parametrize("one", [append(4, size=1), ack(4), ack(4, reject=True), HEARTBEAT])
+def test_what_somebody_waits_for_hurries(one):
+    assert outbox_with(one).is_urgent
+
+
+def test_the_news_of_a_commit_and_an_acknowledgement_again_do_not_hurry():
+    outbox = outbox_with(ack(4))
+    assert outbox.take_frame() == [ack(4)]
+    assert not outbox.is_urgent
+    for again in (ack(4), ack(3), append(4, commit=4)):
+        assert outbox.put(again)
+        assert not outbox.is_urgent
+    assert outbox.put(ack(5))
+    assert outbox.is_urgent
+
+
+def test_entries_for_a_patient_peer_do_not_hurry_until_there_are_many():
+    outbox = Outbox()
+    assert outbox.put(append(4, PATIENT_BYTES_MAX), is_patient=True)
+    assert not outbox.is_urgent
+    assert outbox.put(append(5, size=1), is_patient=True)
+    assert outbox.is_urgent
+    assert [len(each.entries) for each in outbox.take_frame()] == [2]
+
+
+def test_all_else_hurries_to_a_patient_peer_and_takes_its_entries_along():
+    outbox = Outbox()
+    assert outbox.put(append(4, size=1), is_patient=True)
+    assert outbox.put(HEARTBEAT, is_patient=True)
+    assert outbox.is_urgent
+    assert outbox.take_frame() == [append(4, size=1), HEARTBEAT]
+
+
+def test_an_acknowledgement_hurries_again_after_a_break():
+    outbox = outbox_with(ack(4))
+    outbox.clear()
+    assert len(outbox) == 0
+    assert outbox.put(ack(4))
+    assert outbox.is_urgent
+
+
+def test_a_frame_is_bounded_but_holds_at_least_one_message():
+    half = FRAME_BYTES_MAX // 2
+    outbox = outbox_with(
+        append(1, 2 * FRAME_BYTES_MAX), append(2, half), append(3, half), HEARTBEAT
+    )
+    assert [len(outbox.take_frame()) for _ in range(2)] == [1, 3]
+    assert outbox.take_frame() == []
+    assert not outbox.is_urgent
+
+
+def test_what_does_not_fit_is_refused_and_room_comes_back():
+    outbox = outbox_with(*[append(1, QUEUE_BYTES_MAX // 4)] * 4)
+    assert not outbox.put(append(9, 1))
+    outbox.take_frame()
+    assert outbox.put(append(9, 1))
+    outbox = outbox_with(*[HEARTBEAT] * QUEUE_MESSAGES_MAX)
+    assert not outbox.put(HEARTBEAT)

@@ -1,0 +1,273 @@
+"""Nodes with certificates: they talk to each other, and to nobody who is another than he says."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+import grpc
+import pytest
+from grpc import aio
+
+from replication.core.types import LogIndex, MemberId, MemberInfo, Message, MessageKind, Term
+from replication.errors import PeerRefused
+from replication.membership.roster import roster_of
+from replication.peers.security import PeerSecurity
+from replication.peers.transport import GrpcTransport
+from replication.tls.files import CurrentTls, TlsUnusable, read_tls, utc_now
+from taskraft.raft.v1 import raft_pb2 as pb
+from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
+from tests.authority import DAY, Authority
+from tests.replication.remembering_member import Member
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path, "nodes")
+
+
+class Node(Member):
+    """A member with a name and a certificate for it."""
+
+    def __init__(self, tmp_path, authority, number, cluster="test"):
+        super().__init__(tmp_path / f"n{number}", number, cluster)
+        (tmp_path / f"n{number}").mkdir(exist_ok=True)
+        self.name = f"n{number}"
+        self.files = authority.node(self.name, cluster)
+        self.security = PeerSecurity(self.files, cluster, self.name)
+        self.transport = GrpcTransport(self.security)
+
+    def meet(self, *others):
+        roster = roster_of(
+            MemberInfo(one.membership.member_id, one.name, f"127.0.0.1:{one.port}")
+            for one in (self, *others)
+        )
+        self.peers = self.transport.join(self.membership, roster, self)
+
+
+@pytest.fixture
+async def pair(tmp_path, authority):
+    nodes = [Node(tmp_path, authority, 1), Node(tmp_path, authority, 2)]
+    for node in nodes:
+        await node.start()
+    for node, other in zip(nodes, reversed(nodes), strict=True):
+        node.meet(other)
+    yield nodes
+    for node in nodes:
+        await node.stop()
+
+
+def beat(number=1):
+    return Message(
+        MessageKind.HEARTBEAT, MemberId(2), MemberId(1), Term(1), commit=LogIndex(number)
+    )
+
+
+def hello(**other):
+    return pb.Hello(
+        **{"protocol_version": 1, "cluster_id": "test", "sender": 1, "receiver": 2, **other}
+    )
+
+
+async def refusal(channel, **other):
+    """Return how a node answers somebody who introduces himself."""
+    async with channel:
+        call = PeerServiceStub(channel).Exchange(timeout=10)
+        with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+            await call.write(pb.ExchangeRequest(hello=hello(**other)))
+            assert not isinstance(await call.read(), pb.ExchangeResponse), "let in"
+        return await call.code(), await call.details()
+
+
+async def test_nodes_with_certificates_talk(pair):
+    one, two = pair
+    one.peers.send([beat()])
+    await two.until(lambda: two.received == [beat()])
+
+
+async def test_nodes_talk_on_with_renewed_certificates(pair, authority):
+    one, two = pair
+    one.peers.send([beat()])
+    await two.until(lambda: two.received)
+    authority.node("n1", "test", valid=2 * DAY)
+    assert one.security.current.refresh()
+    assert one.security.current.tls.expires_at > two.security.current.tls.expires_at
+    one.transport.renew()
+    async with asyncio.timeout(20):
+        while beat(2) not in two.received:
+            one.peers.send([beat(2)])
+            await asyncio.sleep(0)
+
+
+async def test_a_plain_stranger_is_not_let_in(pair):
+    _, two = pair
+    channel = aio.insecure_channel(f"127.0.0.1:{two.port}")
+    code, _ = await refusal(channel)
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_stranger_without_a_certificate_is_not_let_in(pair, authority):
+    _, two = pair
+    credentials = grpc.ssl_channel_credentials(authority.path.read_bytes())
+    options = (("grpc.ssl_target_name_override", "test.taskraft"),)
+    code, _ = await refusal(
+        aio.secure_channel(f"127.0.0.1:{two.port}", credentials, options=options)
+    )
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_certificates_of_another_authority_are_not_believed(pair, tmp_path, authority):
+    _, two = pair
+    stranger = Authority(tmp_path, "strangers").node("n1", "test", authority=authority.path)
+    security = PeerSecurity(stranger, "test", "n1")
+    code, _ = await refusal(security.channel(f"127.0.0.1:{two.port}", "n2", ()))
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_expired_certificate_is_not_believed(pair, authority):
+    _, two = pair
+    files = authority.node("n1", "test", valid=-DAY)
+    credentials = grpc.ssl_channel_credentials(
+        authority.path.read_bytes(), files.key.read_bytes(), files.certificate.read_bytes()
+    )
+    options = (("grpc.ssl_target_name_override", "test.taskraft"),)
+    code, _ = await refusal(
+        aio.secure_channel(f"127.0.0.1:{two.port}", credentials, options=options)
+    )
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_node_of_another_cluster_is_refused_though_it_is_of_the_same_authority(
+    pair, authority
+):
+    _, two = pair
+    files = authority.sign("x", "n1.other.taskraft", "test.taskraft")
+    credentials = CurrentTls(files).channel_credentials()
+    options = (("grpc.ssl_target_name_override", "test.taskraft"),)
+    code, details = await refusal(
+        aio.secure_channel(f"127.0.0.1:{two.port}", credentials, options=options)
+    )
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "names no node of cluster 'test'" in details
+
+
+async def test_a_node_speaks_for_no_member_but_itself(pair, authority):
+    _, two = pair
+    security = PeerSecurity(authority.node("n3", "test"), "test", "n3")
+    code, details = await refusal(security.channel(f"127.0.0.1:{two.port}", "n2", ()))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert details == "the certificate of 'n3' does not speak for member 1, 'n1'"
+
+
+async def test_a_snapshot_of_another_node_is_not_taken(pair, authority):
+    _, two = pair
+    security = PeerSecurity(authority.node("n3", "test"), "test", "n3")
+    async with security.channel(f"127.0.0.1:{two.port}", "n2", ()) as channel:
+        call = PeerServiceStub(channel).SendSnapshot(timeout=10)
+        header = pb.SnapshotHeader(hello=hello())
+        await call.write(pb.SendSnapshotRequest(header=header))
+        assert await call.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_who_answers_must_be_the_node_that_was_called(pair):
+    one, two = pair
+    channel = one.security.channel(f"127.0.0.1:{two.port}", "n3", ())
+    code, _ = await refusal(channel)
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_member_that_nobody_has_told_of_yet_is_called_by_its_certificates_name(
+    tmp_path, authority
+):
+    old, new = Node(tmp_path, authority, 1), Node(tmp_path, authority, 2)
+    await old.start()
+    await new.start()
+    new.membership = replace(new.membership, peer_address=f"127.0.0.1:{new.port}")
+    old.meet()
+    new.meet(old)
+    question = Message(MessageKind.HEARTBEAT, MemberId(1), MemberId(2), Term(1))
+    new.peers.send([question])
+    await old.until(lambda: old.received == [question])
+    async with asyncio.timeout(20):
+        while beat() not in new.received:
+            old.peers.send([beat()])
+            await asyncio.sleep(0)
+    assert old.peers._nodes == {MemberId(2): "n2"}
+    await old.stop()
+    await new.stop()
+
+
+@pytest.mark.parametrize(
+    ("names", "node"),
+    [
+        (["n1.test.taskraft", "test.taskraft"], "n1"),
+        (["N1.Test.taskraft"], "N1"),
+        (["a.b.test.taskraft", "host.example"], "a.b"),
+    ],
+)
+def test_a_certificate_names_its_node(authority, names, node):
+    security = PeerSecurity(authority.node("own", "test"), "test", "own")
+    shown = {"x509_subject_alternative_name": [name.encode() for name in names]}
+    assert security.node_of(shown) == node
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["test.taskraft"],
+        [".test.taskraft"],
+        ["*.test.taskraft"],
+        ["n1.test.taskraft.evil"],
+        ["n1.contest.taskraft"],
+        ["n1.test.taskraft", "n2.test.taskraft"],
+    ],
+)
+def test_a_certificate_that_names_no_single_node_is_none(authority, names):
+    security = PeerSecurity(authority.node("own", "test"), "test", "own")
+    shown = {"x509_subject_alternative_name": [name.encode() for name in names]}
+    with pytest.raises(PeerRefused, match="names no node of cluster 'test'"):
+        security.node_of(shown)
+
+
+# ------------------------------------------------------------------------------ files
+
+
+def test_files_that_do_not_belong_together_are_refused(authority):
+    one, two = authority.node("n1"), authority.node("n2")
+    mixed = type(one)(one.certificate, two.key, one.authority)
+    with pytest.raises(TlsUnusable, match=r"n2.key is not the key of .*n1.crt"):
+        read_tls(mixed, utc_now())
+
+
+def test_an_expired_certificate_is_refused_at_the_start(authority):
+    with pytest.raises(TlsUnusable, match=r"n1.crt expired at"):
+        read_tls(authority.node("n1", valid=-DAY), utc_now())
+
+
+def test_a_certificate_of_another_node_is_refused_at_the_start(authority):
+    with pytest.raises(TlsUnusable, match=r"n1.crt does not have the DNS name n2.test.taskraft"):
+        PeerSecurity(authority.node("n1", "test"), "test", "n2")
+
+
+@pytest.mark.parametrize("part", ["certificate", "key", "authority"])
+def test_what_is_no_pem_or_not_there_is_named(authority, part):
+    files = authority.node("n1")
+    path = getattr(files, part)
+    path.write_text("nonsense")
+    with pytest.raises(TlsUnusable, match=rf"{path.name} holds no"):
+        read_tls(files, utc_now())
+    path.unlink()
+    with pytest.raises(TlsUnusable, match=rf"{path.name}: No such file"):
+        read_tls(files, utc_now())
+
+
+def test_a_renewal_that_cannot_be_used_leaves_what_there_was(authority):
+    files = authority.node("n1")
+    current = CurrentTls(files)
+    before = current.tls
+    authority.node("n1", valid=-DAY)
+    assert not current.refresh()
+    assert current.tls is before
+    files.certificate.unlink()
+    assert not current.refresh()
+    assert current.tls is before

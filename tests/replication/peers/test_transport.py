@@ -1,0 +1,409 @@
+"""Streams between peers on loopback: order, handshake, refusals, bounds, reconnection."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import google_crc32c
+import grpc
+import pytest
+from grpc import aio
+
+from replication.core.types import (
+    Entry,
+    EntryKind,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Message,
+    MessageKind,
+    Snapshot,
+    Term,
+)
+from replication.errors import SnapshotBroken
+from replication.membership.roster import roster_of
+from replication.peers.grpc_peers import GrpcPeers
+from replication.peers.outbox import QUEUE_MESSAGES_MAX
+from replication.storage.filesystem import DiskFileSystem
+from replication.storage.snapshot_inbox import SnapshotInbox
+from taskraft.raft.v1 import raft_pb2 as pb
+from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
+from tests.replication.remembering_member import META, Member
+
+
+@pytest.fixture
+async def pair(tmp_path):
+    members = [Member(tmp_path, 1), Member(tmp_path, 2)]
+    for member in members:
+        await member.start()
+    for member, other in zip(members, reversed(members), strict=True):
+        member.join(other)
+    yield members
+    for member in members:
+        await member.stop()
+
+
+def beat(number: int, sender: int = 1, to: int = 2) -> Message:
+    return Message(
+        MessageKind.HEARTBEAT, MemberId(to), MemberId(sender), Term(1), commit=LogIndex(number)
+    )
+
+
+async def test_messages_arrive_complete_and_in_order(pair):
+    one, two = pair
+    entries = (
+        Entry(Term(2), LogIndex(5), b"data"),
+        Entry(Term(3), LogIndex(6), b"", EntryKind.CONF_CHANGE_V2),
+    )
+    messages = [
+        Message(
+            MessageKind.APPEND,
+            MemberId(2),
+            MemberId(1),
+            Term(3),
+            log_term=Term(2),
+            index=LogIndex(4),
+            entries=entries,
+            commit=LogIndex(3),
+        ),
+        Message(
+            MessageKind.APPEND_REPLY,
+            MemberId(2),
+            MemberId(1),
+            Term(3),
+            reject=True,
+            reject_hint=LogIndex(7),
+            log_term=Term(1),
+            context=b"why",
+        ),
+        *(beat(number) for number in range(500)),
+    ]
+    one.peers.send(messages[:2])
+    one.peers.send(messages[2:])
+    await two.until(lambda: len(two.received) == len(messages))
+    assert two.received == messages
+
+
+async def test_the_news_of_a_commit_is_sent_though_nothing_follows(pair):
+    one, two = pair
+    news = Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), commit=LogIndex(4))
+    one.peers.send([news])
+    await two.until(lambda: two.received == [news])
+
+
+async def test_a_member_that_no_commit_waits_for_gets_its_entries_all_the_same(pair):
+    one, two = pair
+    one.peers.set_vanguard(frozenset())
+    entries = (Entry(Term(1), LogIndex(1), b"data"),)
+    append = Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), entries=entries)
+    one.peers.send([append])
+    assert two.received == []
+    await two.until(lambda: two.received == [append])
+
+
+async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
+    one, two = pair
+    one.peers.send([beat(1)])
+    await two.until(lambda: two.received)
+    await two.stop()
+    await one.until(lambda: MemberId(2) in one.lost)
+    again = Member(tmp_path, 2, incarnation=2)
+    await again.start(two.port)
+    again.join(one)
+    async with asyncio.timeout(20):
+        while not again.received:
+            one.peers.send([beat(2)])
+            await asyncio.sleep(0)
+    await again.peers.close()
+    await again.transport.stop()
+    two.transport, two.peers = again.transport, again.peers
+
+
+async def test_the_end_of_a_peers_stream_is_told_once(pair):
+    one, two = pair
+    one.peers.send([beat(1)])
+    await two.until(lambda: two.received)
+    assert two.gone == []
+    await one.stop()
+    await two.until(lambda: two.gone)
+    assert two.gone == [MemberId(1)]
+
+
+async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
+    one, two = Member(tmp_path, 1), Member(tmp_path, 2)
+    await one.start()
+    await two.start()
+    await two.transport.stop()
+    one.join(two)
+    link = one.peers._links[MemberId(2)]
+    await one.until(lambda: one.lost)
+    for number in range(3 * QUEUE_MESSAGES_MAX):
+        one.peers.send([beat(number)])
+    assert len(link._outbox) <= QUEUE_MESSAGES_MAX
+    await one.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"cluster_id": "other"}, "cluster 'other' is not 'test'"),
+        ({"protocol_version": 9}, "protocol version 9 is not 1"),
+        ({"receiver": 3}, "this is member 2, not 3"),
+        ({"sender": 2}, "member 2 cannot be a peer of 2"),
+        ({"incarnation": 1}, "was started again since: life 5 speaks, not 1"),
+    ],
+)
+async def test_strangers_are_refused_with_the_reason(pair, change, reason):
+    _, two = pair
+    hello = {
+        "protocol_version": 1,
+        "cluster_id": "test",
+        "group_id": 0,
+        "sender": 7,
+        "receiver": 2,
+        "incarnation": 5,
+    }
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        calls = []
+        for each in (hello, hello | change):
+            calls.append(PeerServiceStub(channel).Exchange())
+            await calls[-1].write(pb.ExchangeRequest(hello=pb.Hello(**each)))
+            if each is hello:
+                assert (await calls[-1].read()).incarnation == 1
+        with pytest.raises(aio.AioRpcError, match=reason) as refusal:
+            await calls[-1].read()
+    assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_group_that_is_not_here_yet_is_asked_again(pair):
+    _, two = pair
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        call = PeerServiceStub(channel).Exchange()
+        hello = pb.Hello(
+            protocol_version=1, cluster_id="test", group_id=8, sender=1, receiver=2, incarnation=1
+        )
+        await call.write(pb.ExchangeRequest(hello=hello))
+        with pytest.raises(aio.AioRpcError) as refusal:
+            await call.read()
+    assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_earlier_life_is_not_listened_to_any_more(pair):
+    _, two = pair
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        old, new = PeerServiceStub(channel).Exchange(), PeerServiceStub(channel).Exchange()
+        for call, incarnation in ((old, 1), (new, 2)):
+            hello = pb.Hello(
+                protocol_version=1,
+                cluster_id="test",
+                group_id=0,
+                sender=9,
+                receiver=2,
+                incarnation=incarnation,
+            )
+            await call.write(pb.ExchangeRequest(hello=hello))
+            await call.read()
+        message = pb.RaftMessage(kind=pb.HEARTBEAT, sender=9, to=2, term=1)
+        await old.write(pb.ExchangeRequest(messages=[message]))
+        with pytest.raises(aio.AioRpcError, match="later life of member 9"):
+            await old.read()
+        await new.write(pb.ExchangeRequest(messages=[message]))
+        await two.until(lambda: [each.sender for each in two.received] == [9])
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"kind": 99, "sender": 9, "to": 2, "term": 1},
+        {"kind": pb.HEARTBEAT, "sender": 9, "to": 2, "term": -1},
+        {"kind": pb.HEARTBEAT, "sender": 8, "to": 2, "term": 1},
+        {"kind": pb.HEARTBEAT, "sender": 9, "to": 1, "term": 1},
+        {
+            "kind": pb.APPEND,
+            "sender": 9,
+            "to": 2,
+            "term": 1,
+            "entries": [pb.RaftEntry(term=1, index=7, kind=pb.NORMAL)],
+        },
+    ],
+)
+async def test_nonsense_ends_the_stream_and_reaches_nobody(pair, nonsense):
+    _, two = pair
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        call = PeerServiceStub(channel).Exchange()
+        hello = pb.Hello(
+            protocol_version=1, cluster_id="test", group_id=0, sender=9, receiver=2, incarnation=1
+        )
+        await call.write(pb.ExchangeRequest(hello=hello))
+        await call.read()
+        await call.write(pb.ExchangeRequest(messages=[pb.RaftMessage(**nonsense)]))
+        with pytest.raises(aio.AioRpcError) as refusal:
+            await call.read()
+    assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert two.received == []
+
+
+class Content:
+    """A snapshot of some size."""
+
+    index = LogIndex(9)
+
+    def __init__(self, size: int) -> None:
+        self.content = bytes(number % 251 for number in range(1000)) * (size // 1000)
+        self.reads: list[int] = []
+
+    def read(self, offset: int, size: int) -> bytes:
+        self.reads.append(offset)
+        return self.content[offset : offset + size]
+
+    def close(self) -> None:
+        raise AssertionError("whoever opened it closes it")
+
+
+def announcement() -> Message:
+    return Message(MessageKind.SNAPSHOT, MemberId(2), MemberId(1), Term(3), snapshot=Snapshot(META))
+
+
+@pytest.mark.parametrize("size", [0, 1000, 3 << 20])
+async def test_a_snapshot_arrives_complete(pair, size):
+    one, two = pair
+    content = Content(size)
+    one.peers.send_snapshot(announcement(), META, content)
+    await one.until(lambda: one.sent == [True])
+    assert two.snapshot == content.content
+
+
+async def test_a_snapshot_that_breaks_off_goes_on_where_it_ended(pair):
+    one, two = pair
+    two.breaks_at = 2 << 20
+    content = Content(4 << 20)
+    one.peers.send_snapshot(announcement(), META, content)
+    await one.until(lambda: one.sent == [True])
+    assert two.snapshot == content.content
+    assert two.begun == [0, 2 << 20]
+    assert content.reads.count(0) == 1, "nothing is sent twice that has arrived"
+
+
+async def test_a_snapshot_goes_to_several_at_once(pair, tmp_path):
+    one, two = pair
+    three = Member(tmp_path, 3)
+    await three.start()
+    three.join(one)
+    one.peers.set_roster(
+        roster_of(
+            MemberInfo(MemberId(number), peer_address=f"127.0.0.1:{each.port}")
+            for number, each in ((1, one), (2, two), (3, three))
+        )
+    )
+    content = Content(2 << 20)
+    one.peers.send_snapshot(announcement(), META, content)
+    one.peers.send_snapshot(replace(announcement(), to=MemberId(3)), META, content)
+    await one.until(lambda: one.sent == [True, True])
+    assert two.snapshot == three.snapshot == content.content
+    await three.stop()
+
+
+async def test_a_snapshot_waits_for_one_that_is_being_received(pair):
+    one, two = pair
+    busy = two.inbox.begin("busy")
+    turn = busy.attach()
+    content = Content(3000)
+    one.peers.send_snapshot(announcement(), META, content)
+    await two.until(lambda: two.refused)
+    assert one.sent == []
+    busy.detach(turn)
+    await one.until(lambda: one.sent == [True])
+    assert two.snapshot == content.content
+
+
+async def test_a_snapshot_to_a_peer_that_refuses_us_is_reported(pair):
+    one, two = pair
+    await two.peers.close()
+    two.transport._groups.clear()
+    two.transport._groups[0] = GrpcPeers(replace(two.membership, cluster_id="another"), two, None)
+    one.peers.send_snapshot(announcement(), META, Content(3000))
+    await one.until(lambda: one.sent == [False])
+
+
+@pytest.mark.parametrize(
+    ("offset", "crc", "reason"), [(0, 1, "fails its checksum"), (5, 0, "does not follow")]
+)
+async def test_a_damaged_snapshot_is_dropped(pair, offset, crc, reason):
+    _, two = pair
+    header = pb.SnapshotHeader(
+        hello=pb.Hello(
+            protocol_version=1, cluster_id="test", group_id=0, sender=1, receiver=2, incarnation=1
+        ),
+        term=3,
+        index=9,
+        index_term=2,
+        conf_state=pb.ConfState(voters=[1, 2]),
+        transfer_id="abc",
+    )
+    async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        call = PeerServiceStub(channel).SendSnapshot(timeout=20)
+        await call.write(pb.SendSnapshotRequest(header=header))
+        assert (await call.read()).content_bytes == 0
+        await call.write(pb.SendSnapshotRequest(offset=offset, data=b"x", crc32c=crc))
+        with pytest.raises(aio.AioRpcError, match=reason) as refusal:
+            await call.read()
+    assert refusal.value.code() is grpc.StatusCode.DATA_LOSS
+    assert two.abandoned == 1
+    assert two.inbox.begin("next").name == "next"
+
+
+def test_an_inbox_takes_one_content_at_a_time_and_forgets_it_with_its_life(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    one = inbox.begin("one")
+    turn = one.attach()
+    one.write(turn, 0, b"", 0)  # an empty content is one too
+    with pytest.raises(SnapshotBroken, match="another snapshot"):
+        inbox.begin("two")
+    assert SnapshotInbox(DiskFileSystem(tmp_path), "m").begin("two").name == "two"
+    assert [path.name for path in (tmp_path / "m" / "incoming").iterdir()] == ["two"]
+
+
+def test_a_stream_that_was_replaced_cannot_disturb_its_successor(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    content = inbox.begin("one")
+    stale = content.attach()
+    assert inbox.begin("one") is content
+    turn = content.attach()
+    with pytest.raises(SnapshotBroken, match="another stream"):
+        content.write(stale, 0, b"x", google_crc32c.value(b"x"))
+    content.detach(stale)
+    with pytest.raises(SnapshotBroken, match="another snapshot"):
+        inbox.begin("two")
+    content.write(turn, 0, b"y", google_crc32c.value(b"y"))
+    assert b"".join(inbox.chunks("one")) == b"y"
+
+
+def test_a_piece_that_was_refused_leaves_no_trace(tmp_path):
+    content = SnapshotInbox(DiskFileSystem(tmp_path), "m").begin("one")
+    turn = content.attach()
+    with pytest.raises(SnapshotBroken, match="checksum"):
+        content.write(turn, 0, b"x", 1)
+    content.write(turn, 0, b"y", google_crc32c.value(b"y"))
+    assert content.size == 1
+
+
+def test_a_content_that_was_given_up_is_not_written_any_more(tmp_path):
+    inbox = SnapshotInbox(DiskFileSystem(tmp_path), "m")
+    content = inbox.begin("one")
+    turn = content.attach()
+    content.detach(turn)
+    inbox.begin("two")
+    with pytest.raises(SnapshotBroken, match="another stream"):
+        content.write(turn, 0, b"late", google_crc32c.value(b"late"))
+
+
+async def test_a_snapshot_that_cannot_be_read_is_reported(pair):
+    one, _ = pair
+
+    class Unreadable(Content):
+        def read(self, offset, size):
+            raise OSError("the disk is broken")
+
+    one.peers.send_snapshot(announcement(), META, Unreadable(3000))
+    await one.until(lambda: one.sent == [False])
