@@ -17,7 +17,7 @@ from service.access.book import digest_of
 from service.access.caller import ANYBODY, Caller, KnownCaller
 from service.access.current import CurrentBook
 from service.access.leases import own_settlements
-from service.contents import Contents
+from service.machine.contents import Contents
 from service.queue import commands as core
 from service.queue.limits import Limits
 from service.queue.queue import Queue

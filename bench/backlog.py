@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.core_queue import CoreQueue, bodies, cpu_ns, resident_bytes
-from service.main import spare_the_collector
+from service.process.main import spare_the_collector
 from service.queue.commands import TubeKind
 
 BATCH = 100

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
-from service.main import spare_the_collector
+from service.process.main import spare_the_collector
 from service.queue.commands import Ack, Settle, Take, TakeResult, TaskView, TubeKind
 
 CONSUMERS = 10

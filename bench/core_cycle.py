@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from service.main import spare_the_collector
+from service.process.main import spare_the_collector
 from service.queue.commands import (
     Ack,
     CreateTube,

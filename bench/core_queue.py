@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from service.machine.state_machine import COLLECT_TASKS
 from service.queue.commands import (
     Ack,
     CreateTube,
@@ -22,7 +23,6 @@ from service.queue.commands import (
 )
 from service.queue.limits import Limits
 from service.queue.queue import Queue
-from service.state_machine import COLLECT_TASKS
 from service.storage.rocks import RocksStore
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.core_queue import CoreQueue, cpu_ns, resident_bytes
-from service.main import spare_the_collector
+from service.process.main import spare_the_collector
 from service.queue.commands import NewTask, State, TubeKind
 from service.queue.limits import Limits
 

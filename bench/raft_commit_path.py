@@ -32,7 +32,7 @@ from replication.core.types import (
     RaftRole,
 )
 from replication.peers.outbox import Outbox
-from service.main import spare_the_collector
+from service.process.main import spare_the_collector
 
 MEMBERS = tuple(MemberId(number) for number in (1, 2, 3))
 GOAL_US = 60

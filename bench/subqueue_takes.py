@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.core_queue import CoreQueue, bodies, cpu_ns
-from service.main import spare_the_collector
+from service.process.main import spare_the_collector
 from service.queue.commands import NewTask, OpenSession, TubeKind
 
 TAKES_PER_ROUND = 200

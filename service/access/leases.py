@@ -15,7 +15,7 @@ from typing import Final
 
 from service.access.caller import Caller
 from service.access.rights import Verb
-from service.contents import Contents
+from service.machine.contents import Contents
 from service.queue.queue import Queue
 from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from service.patterns import matcher
+from service.languages.patterns import matcher
 
 EVERYWHERE: Final = "*"
 """As the name of a need: every tube there is or may be."""

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 from google.protobuf.message import Message
 
 from service.access.rights import ANYWHERE, EVERYWHERE, Verb
-from service.patterns import is_pattern
+from service.languages.patterns import is_pattern
 from taskraft.v1 import cluster_service_pb2 as cluster
 from taskraft.v1 import feed_service_pb2 as feed
 from taskraft.v1 import group_service_pb2 as group

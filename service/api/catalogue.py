@@ -20,8 +20,8 @@ from service.api.settings import SettingsApi
 from service.api.subscribe import SubscribeApi
 from service.api.tasks import KnownOnLeader, TaskApi, TaskSettings
 from service.api.tubes import TubeApi
-from service.opening import monotonic_ms
-from service.parts import Parts
+from service.process.opening import monotonic_ms
+from service.process.parts import Parts
 
 
 def client_server(parts: Parts) -> grpc.aio.Server:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from service import forms
-from service.codec import record_own
+from service.entries.codec import record_own
 from service.leader.proposal import NotProposed, Overloaded, Submitter
 from service.limits import PUT_TASKS_MAX
 from service.queue.commands import TaskView

@@ -17,7 +17,7 @@ from typing import Final
 
 from service.api.paging import key_of, malformed_token, token_after
 from service.api.reading import Reading
-from service.filter_text import read_filter
+from service.languages.filter_text import read_filter
 from service.limits import LIST_BYTES_MAX, LIST_SCAN_MAX, LIST_SLICE_MAX, TASKS_PAGE_SIZE_DEFAULT
 from service.queue.commands import TaskView, TubeView
 from service.queue.tasks.listing import Listing, Passed, Rest, Window

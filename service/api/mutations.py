@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from service.api.endpoint import Call
 from service.api.status import refused
-from service.codec import Recorded, record, record_own, request_hash
+from service.entries.codec import Recorded, record, record_own, request_hash
 from service.forms import Form
 from service.leader.proposal import Outcome, Submitter
 from service.queue.commands import Refusal, Result

@@ -7,10 +7,10 @@ from typing import Final
 
 from service.api.freshness import Freshness
 from service.api.violations import Violations
-from service.contents import Contents
-from service.patterns import matcher
+from service.languages.patterns import matcher
+from service.machine.contents import Contents
+from service.machine.state_machine import QueueMachine
 from service.queue.queue import Queue
-from service.state_machine import QueueMachine
 from taskraft.v1 import task_pb2
 
 _LEVELS: Final = frozenset(task_pb2.Consistency.Level.values())

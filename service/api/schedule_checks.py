@@ -7,7 +7,7 @@ from typing import Final
 from service import limits
 from service.api.task_checks import check_stored_spec
 from service.api.violations import Violations
-from service.cron import CronMalformed, cron
+from service.languages.cron import CronMalformed, cron
 from taskraft.v1 import schedule_service_pb2 as pb
 
 ANY_TIME: Final = "* * * * *"

@@ -14,7 +14,7 @@ from service.api.reading import Reading
 from service.api.schedule_checks import check_schedule, check_schedule_name
 from service.api.status import error_message
 from service.api.tube_checks import check_page
-from service.codec import record_own
+from service.entries.codec import record_own
 from service.leader.schedule_plan import first_time
 from service.limits import PAGE_SIZE_MAX
 from service.queue.commands import CountResult, ScheduleResult, ScheduleView

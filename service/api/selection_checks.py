@@ -8,8 +8,8 @@ from service.api.settle_checks import check_failure
 from service.api.update_checks import check_transition_update
 from service.api.update_checks import check_update as check_task_update
 from service.api.violations import Violations
-from service.filter_text import FilterMalformed, read_filter
 from service.forms.selection import is_empty
+from service.languages.filter_text import FilterMalformed, read_filter
 from service.queue.commands import FOREVER_MS
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb

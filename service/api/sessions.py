@@ -21,7 +21,7 @@ from service.api.tube_checks import (
     check_open_session,
     check_page,
 )
-from service.codec import record_own
+from service.entries.codec import record_own
 from service.limits import PAGE_SIZE_MAX
 from service.queue.commands import CountResult, KeepResult, SessionResult, SessionView
 from taskraft.log.v1 import log_pb2

@@ -6,8 +6,8 @@ from service import forms
 from service.api.endpoint import Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.settings_checks import check_configure
+from service.cluster.settings import SettingsInForce
 from service.queue.commands import ClusterSettings, SettingsResult
-from service.settings import SettingsInForce
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from service.access.caller import ANYBODY, Caller
 from service.access.rights import Verb
-from service.patterns import is_pattern, matcher
+from service.languages.patterns import is_pattern, matcher
 from taskraft.v1 import task_service_pb2 as pb
 
 

@@ -21,12 +21,12 @@ from service.api.tube_checks import (
     check_tube_name,
     check_update_tube,
 )
-from service.codec import record_own
+from service.entries.codec import record_own
+from service.languages.patterns import matcher
 from service.leader.call_notes import CallNotes
 from service.leader.proposal import Outcome
 from service.leader.waiters import Waiters
 from service.limits import PAGE_SIZE_MAX
-from service.patterns import matcher
 from service.queue.commands import CountResult, TubeResult
 from taskraft.v1 import error_pb2
 from taskraft.v1 import tube_service_pb2 as pb

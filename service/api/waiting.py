@@ -9,7 +9,7 @@ from service import forms
 from service.access.caller import ANYBODY, Caller
 from service.api.sources import Sources
 from service.api.status import refused, tube_not_found
-from service.codec import Recorded, record_own
+from service.entries.codec import Recorded, record_own
 from service.leader.proposal import Failure, NotProposed, Outcome
 from service.leader.waiters import Claim
 from service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS

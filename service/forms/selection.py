@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.filter_text import read_filter
+from service.languages.filter_text import read_filter
 from service.queue import commands as core
 from taskraft.v1 import task_pb2
 

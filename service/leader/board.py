@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from service.contents import Contents
+from service.machine.contents import Contents
+from service.machine.state_machine import QueueMachine
 from service.queue.commands import (
     Batch,
     ByFilter,
@@ -22,7 +23,6 @@ from service.queue.commands import (
     Switch,
     Touch,
 )
-from service.state_machine import QueueMachine
 
 
 class QueueBoard:

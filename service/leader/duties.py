@@ -11,13 +11,13 @@ from replication.core.types import MemberId, Term
 from service import forms
 from service.api.subscribe import Streams
 from service.api.waiting import WaitingTake
-from service.codec import record_own
+from service.entries.codec import record_own
 from service.leader.phases import Leadership
 from service.leader.proposer import Proposer
 from service.leader.roles import Phase
 from service.leader.temporary.tubes import TemporaryTubes
 from service.leader.waiters import Waiters
-from service.state_machine import QueueMachine
+from service.machine.state_machine import QueueMachine
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import error_pb2
 

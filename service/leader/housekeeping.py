@@ -8,12 +8,12 @@ from typing import Final
 import structlog
 
 from service import forms
-from service.codec import Recorded, record_own
+from service.cluster.settings import SettingsInForce
+from service.entries.codec import Recorded, record_own
 from service.leader.call_notes import CallNotes
 from service.leader.phases import Leadership
 from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded, Submitter
-from service.settings import SettingsInForce
-from service.state_machine import QueueMachine
+from service.machine.state_machine import QueueMachine
 from taskraft.log.v1 import log_pb2
 
 log: Final = structlog.get_logger(__name__)

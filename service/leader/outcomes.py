@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from service.contents import Contents
 from service.leader.proposal import NotProposed, Overloaded
+from service.machine.contents import Contents
 from service.queue.commands import Outcome, State, TaskView
 from service.queue.tasks.watch import Note, Watch
 

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 import structlog
 
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from service.config import PeerAddress
+from service.cluster.members import Addresses
 from service.leader.proposal import NotProposed, OutcomeUnknown
 from service.leader.roles import Happening, Phase, Roles
-from service.members import Addresses
+from service.process.config import PeerAddress
 
 log: Final = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from service.codec import Recorded
+from service.entries.codec import Recorded
 from service.queue.commands import Result
 
 

@@ -16,11 +16,11 @@ from typing import Final, Protocol
 
 from replication.core.errors import DropReason, ProposalDropped
 from replication.errors import NotLeader
-from service.codec import Recorded, encode_entry
+from service.entries.codec import Recorded, encode_entry
 from service.leader.proposal import Failure, NotProposed, Outcome, OutcomeUnknown, Overloaded
 from service.leader.waiters import Claim, Waiters
+from service.machine.state_machine import Applied
 from service.queue.commands import Command, TakeResult
-from service.state_machine import Applied
 
 DEADLINE_DELAY_MAX_MS: Final = 60_000
 """The timer for the next deadline is set anew at least so often."""

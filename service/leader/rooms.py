@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from service.contents import Contents
 from service.leader.proposal import NotProposed, Overloaded
+from service.machine.contents import Contents
 
 ROOM_WAITS_MAX: Final = 10_000
 """Puts of this node that wait for room."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from service.cron import Cron, cron
+from service.languages.cron import Cron, cron
 from service.queue.commands import ScheduleView
 from taskraft.v1 import schedule_service_pb2 as pb
 

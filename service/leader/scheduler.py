@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from service import forms
-from service.codec import Recorded, record_own
+from service.entries.codec import Recorded, record_own
 from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
 from service.leader.roles import Phase
 from service.leader.schedule_plan import plan_of

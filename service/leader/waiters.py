@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from service.codec import Recorded
+from service.entries.codec import Recorded
+from service.languages.patterns import is_pattern, matcher
 from service.leader.proposal import Failure, Outcome
 from service.limits import TAKE_TASKS_MAX
-from service.patterns import is_pattern, matcher
 
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
 """Takes appended to one entry; the rest comes with the next."""

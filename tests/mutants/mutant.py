@@ -54,7 +54,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/sim/test_known_failures.py",
         *FEW_SEEDS,
     ),
-    "service": ("tests/service/test_state_machine.py",),
+    "service": ("tests/service/machine/test_state_machine.py",),
     "transport": (
         "tests/replication/peers/test_outbox.py",
         "tests/replication/peers/test_transport.py",
@@ -67,7 +67,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/test_membership.py",
         "tests/replication/node/test_status.py",
     ),
-    "queue": ("tests/service/queue", "tests/service/test_state_machine.py"),
+    "queue": ("tests/service/queue", "tests/service/machine/test_state_machine.py"),
 }
 """What is run for a mutant, in this order, up to the first failure."""
 

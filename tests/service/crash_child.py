@@ -23,9 +23,9 @@ from replication.core.types import Entry, LogIndex, MemberId, Term
 from replication.storage.failpoints import NAMES, Action, Failpoints, Rule, parse_rules
 from replication.storage.filesystem import DiskFileSystem
 from service import forms
-from service.codec import encode_entry, record_own
+from service.entries.codec import encode_entry, record_own
+from service.machine.state_machine import CollectPace, QueueMachine
 from service.queue.limits import Limits
-from service.state_machine import CollectPace, QueueMachine
 from service.storage.directory import StateDirectory
 from service.storage.failing_store import FailingStore
 from taskraft.log.v1 import log_pb2

@@ -5,8 +5,8 @@ from importlib.metadata import EntryPoint
 import grpc
 import pytest
 
-from service import opening
 from service.drivers import DriverUnusable, installed_drivers
+from service.process import opening
 from service.queue.driver import DriverMissing
 from taskraft.v1 import tube_service_pb2
 from tests.service.conftest import config_in, put, reason_of, running, take

@@ -3,9 +3,9 @@
 import grpc
 import pytest
 
-from service import parts
-from service.cron import cron
+from service.languages.cron import cron
 from service.leader.scheduler import Scheduler
+from service.process import parts
 from taskraft.v1 import (
     cluster_service_pb2,
     error_pb2,

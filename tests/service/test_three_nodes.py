@@ -7,8 +7,8 @@ import grpc
 import pytest
 
 from service.api.forward import HOPS_KEY
-from service.assembly import Server
 from service.leader.roles import Phase
+from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from service.body_editor import edit
+from service.entries.body_editor import edit
 from service.forms import new_task
 from service.leader.board import at_most
 from service.queue.commands import (

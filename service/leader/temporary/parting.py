@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from service import forms
-from service.codec import Recorded, record_own
-from service.contents import TEMPORARY_TASKS
+from service.entries.codec import Recorded, record_own
 from service.leader.temporary.sides import Side, Where
+from service.machine.contents import TEMPORARY_TASKS
 from service.queue.commands import ItemRefusal, SettleResult, TouchedLease
 from taskraft.v1 import task_service_pb2 as pb
 

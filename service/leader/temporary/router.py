@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from service.codec import Recorded
+from service.entries.codec import Recorded
 from service.leader.proposal import Outcome, Submitter
 from service.leader.temporary.parting import PartedSettle, parted_take
 from service.leader.temporary.sides import Side, refusal_across, side_of

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import or_
 from typing import Final, TypeAlias
 
-from service.contents import TEMPORARY_TASKS
+from service.machine.contents import TEMPORARY_TASKS
 from service.queue.commands import (
     Batch,
     BatchOperation,

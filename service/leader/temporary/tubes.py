@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from service.codec import Recorded
-from service.contents import Contents, origin_of
+from service.entries.codec import Recorded
 from service.leader.proposal import NotProposed, Outcome
 from service.leader.proposer import Clock
 from service.leader.temporary.memory import MemoryQueue
 from service.leader.temporary.sides import NOWHERE, Side
 from service.leader.waiters import Waiters
+from service.machine.contents import Contents, origin_of
 from service.queue.commands import (
     CloseSession,
     Command,

@@ -1,6 +1,6 @@
 """Say which tasks a filter chooses.
 
-``service.filter_text`` reads the language that filters are written in,
+``service.languages.filter_text`` reads the language that filters are written in,
 ``service.queue.tasks.matching`` knows what they mean.
 """
 

@@ -9,8 +9,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from service.access.book import digest_of
 from service.api.status import STATUS_KEY
-from service.assembly import Server
 from service.leader.roles import Phase
+from service.process.assembly import Server
 from taskraft.v1 import (
     group_service_pb2_grpc,
     schedule_service_pb2_grpc,

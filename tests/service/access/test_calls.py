@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from replication.tls.files import TlsUnusable
-from service.assembly import Server
+from service.process.assembly import Server
 from taskraft.v1 import (
     cluster_service_pb2,
     feed_service_pb2,

@@ -8,7 +8,7 @@ import pytest
 from taskraft import Client, errors
 from tests.authority import Authority
 from tests.service.access.secured import GRANTS, token_of, write_book
-from tests.service.test_main import refused
+from tests.service.process.test_main import refused
 from tools.local_cluster import LocalCluster
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.config import ConfigInvalid, read_config
+from service.process.config import ConfigInvalid, read_config
 
 CLIENT = {"TLS_CERT": "c", "TLS_KEY": "k"}
 PEER = {"PEER_TLS_CERT": "c", "PEER_TLS_KEY": "k", "PEER_TLS_CA": "a"}

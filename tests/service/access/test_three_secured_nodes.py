@@ -8,9 +8,9 @@ import pytest
 
 from replication.peers.security import PeerSecurity
 from service.access.book import Book
-from service.assembly import Server
-from service.joining import JoinRefused, find_place
+from service.cluster.joining import JoinRefused, find_place
 from service.leader.roles import Phase
+from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2, session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.authority import Authority

@@ -14,7 +14,7 @@ from service.queue import commands as core
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2
 from tests.service.conftest import create, reason_of, turns_until
-from tests.service.test_waiters import Board
+from tests.service.leader.test_waiters import Board
 
 
 class Proposer:

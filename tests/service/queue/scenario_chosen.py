@@ -15,7 +15,7 @@ A put may have ``key=a/b conflict=return_existing``.
 
 from __future__ import annotations
 
-from service.filter_text import read_filter
+from service.languages.filter_text import read_filter
 from service.queue.commands import (
     Bury,
     ByFilter,

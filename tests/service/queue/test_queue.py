@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.filter_text import read_filter
+from service.languages.filter_text import read_filter
 from service.queue import commands
 from service.queue.commands import (
     Ack,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.contents import origin_of
 from service.leader.temporary.memory import MemoryQueue, growth_bytes
+from service.machine.contents import origin_of
 from service.queue.commands import (
     Ack,
     ByIds,

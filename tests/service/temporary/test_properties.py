@@ -10,14 +10,14 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from service import forms
-from service.body_editor import edit
-from service.codec import Recorded
-from service.contents import Contents, origin_of
+from service.entries.body_editor import edit
+from service.entries.codec import Recorded
 from service.leader.proposal import Outcome
 from service.leader.temporary import memory
 from service.leader.temporary.router import Router
 from service.leader.temporary.tubes import TemporaryTubes
 from service.leader.waiters import Waiters
+from service.machine.contents import Contents, origin_of
 from service.queue.commands import (
     FOREVER_MS,
     AttachSession,

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from service.contents import TEMPORARY_TASKS
+from service.machine.contents import TEMPORARY_TASKS
 from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import ack, put, reason_of, turns_until

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from service.contents import TEMPORARY_TASKS
+from service.machine.contents import TEMPORARY_TASKS
 from taskraft.v1 import (
     feed_service_pb2,
     group_service_pb2,

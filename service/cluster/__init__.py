@@ -1,0 +1,1 @@
+"""Find one's place in the cluster: number, address, settings in force."""

@@ -1,0 +1,1 @@
+"""Write commands as entries of the log, and read them back."""

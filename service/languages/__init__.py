@@ -1,0 +1,1 @@
+"""Read what users write in small languages: cron expressions, filters, patterns."""

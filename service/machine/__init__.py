@@ -1,0 +1,1 @@
+"""Apply the log's entries to the queue, and show what was applied."""

@@ -1,0 +1,77 @@
+"""A node that has moved tells one member after the other, and gives up when it is refused."""
+
+from types import SimpleNamespace
+
+import grpc
+import pytest
+
+from replication.core.types import MemberInfo, Roster
+from service.cluster import moving
+from service.cluster.joining import Place
+from service.cluster.moving import Move
+from service.process.config import PeerAddress
+
+OWN = PeerAddress(2, "n2", "new:1", "new:2")
+OTHERS = (
+    MemberInfo(1, "n1", "one:1", "one:2", "d1"),
+    MemberInfo(3, "n3", "three:1", "three:2", "d3"),
+)
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+
+
+class Failed(grpc.aio.AioRpcError):
+    def __init__(self, code):
+        super().__init__(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "no")
+
+
+class Cluster:
+    """Answers with the codes that are given, then with success; pauses take no time."""
+
+    def __init__(self, monkeypatch, *codes, own=("old:1", "old:2"), join=()):
+        self.codes = list(codes)
+        self.asked = []
+        self.pauses = []
+        directory = "d2" if own else ""
+        info = MemberInfo(2, "n2", *(own or ("old:1", "old:2")), directory)
+        roster = Roster((OTHERS[0], info, OTHERS[1]))
+        monkeypatch.setattr(moving, "ask_one", self.answer)
+        monkeypatch.setattr(moving.asyncio, "sleep", self.pause)
+        config = SimpleNamespace(cluster_id="c", join_addresses=join)
+        self.move = Move(config, Place(OWN, (), "d2"), lambda: roster, None)
+
+    async def answer(self, address, request, security):
+        assert (request.name, request.directory_id) == ("n2", "d2")
+        assert (request.peer_address, request.address) == ("new:1", "new:2")
+        self.asked.append(address)
+        if self.codes:
+            raise Failed(self.codes.pop(0))
+        return 2
+
+    async def pause(self, seconds):
+        self.pauses.append(seconds)
+
+
+async def test_members_are_asked_in_turns_until_one_answers(monkeypatch):
+    cluster = Cluster(monkeypatch, *[UNAVAILABLE] * 3)
+    await cluster.move.announce()
+    assert cluster.asked == ["one:2", "three:2", "one:2", "three:2"]
+
+
+async def test_the_address_to_join_at_is_asked_first_and_pauses_grow_to_a_limit(monkeypatch):
+    cluster = Cluster(monkeypatch, *[UNAVAILABLE] * 27, join=("seed:1",))
+    await cluster.move.announce()
+    assert cluster.asked[:3] == ["seed:1", "one:2", "three:2"]
+    assert cluster.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0]
+
+
+async def test_a_refusal_is_the_end_of_it(monkeypatch):
+    cluster = Cluster(monkeypatch, grpc.StatusCode.PERMISSION_DENIED)
+    await cluster.move.announce()
+    assert cluster.asked == ["one:2"]
+
+
+@pytest.mark.parametrize("own", [("new:1", "new:2"), None])
+async def test_who_is_where_the_roster_says_or_has_not_joined_yet_asks_nobody(monkeypatch, own):
+    cluster = Cluster(monkeypatch, own=own)
+    await cluster.move.announce()
+    assert cluster.asked == []

@@ -1,0 +1,81 @@
+"""Changes of a task's content leave everything else as the producer sent it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.entries.body_editor import edit
+from service.limits import HEADERS_BYTES_MAX
+from service.queue.commands import Reason, Refusal
+from taskraft.v1 import task_pb2
+
+NAMES = st.text(alphabet="abcé", min_size=1, max_size=3)
+HEADERS = st.dictionaries(NAMES, st.binary(max_size=3), max_size=4)
+SPECS = st.builds(
+    task_pb2.TaskSpec,
+    payload=st.binary(max_size=5),
+    content_type=st.text(max_size=5),
+    headers=HEADERS,
+    priority=st.none() | st.integers(-(2**63), 2**63 - 1),
+    subqueue=st.text(max_size=3),
+    unique_key=st.lists(st.text(max_size=3), max_size=3),
+    retry=st.none() | st.builds(task_pb2.RetryPolicy, attempts_max=st.integers(0, 9)),
+)
+UPDATES = st.builds(
+    task_pb2.TaskUpdate,
+    payload=st.none() | st.binary(max_size=5),
+    content_type=st.none() | st.text(max_size=5),
+    headers_set=HEADERS,
+    headers_remove=st.lists(NAMES, max_size=2),
+)
+
+
+@given(SPECS, UPDATES)
+def test_does_what_the_messages_say(spec, update):
+    """Against the same change made with the library's own objects."""
+    edited = edit(spec.SerializeToString(), update.SerializeToString())
+    expected = task_pb2.TaskSpec()
+    expected.CopyFrom(spec)
+    if update.HasField("payload"):
+        expected.payload = update.payload
+    if update.HasField("content_type"):
+        expected.content_type = update.content_type
+    for name in update.headers_remove:
+        expected.headers.pop(name, None)
+    for name, content in update.headers_set.items():
+        expected.headers[name] = content
+    assert task_pb2.TaskSpec.FromString(edited.body) == expected
+    assert edited.payload_bytes == len(expected.payload)
+
+
+@given(SPECS, UPDATES)
+def test_equal_contents_become_equal_bytes(spec, update):
+    """In whatever order a client wrote a map."""
+    first = edit(spec.SerializeToString(deterministic=True), update.SerializeToString())
+    again = edit(edit(spec.SerializeToString(), b"").body, update.SerializeToString())
+    assert first == again
+
+
+def test_a_plain_payload_stays_recognisable():
+    """The hot paths know specs that are nothing but a payload by their first bytes."""
+    update = task_pb2.TaskUpdate(payload=b"new")
+    plain = task_pb2.TaskSpec(payload=b"old").SerializeToString()
+    wanted = task_pb2.TaskSpec(payload=b"new").SerializeToString()
+    assert edit(plain, update.SerializeToString()).body == wanted
+
+
+def test_unknown_fields_are_kept():
+    """A later version's fields survive an update by this one."""
+    unknown = b"\xf8\x7f\x05" + b"\xfa\x7f\x01x" + b"\xfd\x7f\x01\x02\x03\x04"
+    edited = edit(unknown, task_pb2.TaskUpdate(payload=b"p").SerializeToString())
+    assert edited.body == b"\x0a\x01p" + unknown
+
+
+def test_headers_have_a_limit_together():
+    spec = task_pb2.TaskSpec(headers={"a": bytes(HEADERS_BYTES_MAX - 1)})
+    update = task_pb2.TaskUpdate(headers_set={"b": b""})
+    refused = edit(spec.SerializeToString(), update.SerializeToString())
+    assert isinstance(refused, Refusal)
+    assert refused.reason is Reason.PAYLOAD_TOO_LARGE
+    assert refused.metadata["actual"] == str(HEADERS_BYTES_MAX + 1)

@@ -1,0 +1,272 @@
+"""Requests, commands and log entries: what is written is read back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service import forms
+from service.entries import wire
+from service.entries.codec import (
+    Recorded,
+    decode_entry,
+    encode_entry,
+    record,
+    record_own,
+    request_hash,
+)
+from service.queue import commands as core
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+names = st.text("abc", max_size=4)
+times = st.none() | st.integers(0, 2**50)
+specs = st.builds(
+    task_pb2.TaskSpec,
+    payload=st.binary(max_size=200),
+    content_type=names,
+    headers=st.dictionaries(names, st.binary(max_size=5), max_size=3),
+    priority=st.none() | st.integers(-(2**63), 2**63 - 1),
+    delay_ms=times,
+    ttl_ms=times,
+    ttr_ms=times,
+    visible_at_ms=times,
+    type=names,
+    subqueue=names,
+    position=st.sampled_from([0, 1, 2]),
+) | st.builds(task_pb2.TaskSpec, payload=st.binary(max_size=200))
+tokens = st.lists(st.integers(1, 2**40), max_size=4)
+failures = st.none() | st.builds(task_pb2.Failure, type=names, message=names, fatal=st.booleans())
+settlements = st.one_of(
+    st.builds(
+        pb.Settlement,
+        tokens=tokens,
+        ack=st.builds(pb.Settlement.Ack, result=st.none() | st.binary(max_size=4)),
+    ),
+    st.builds(
+        pb.Settlement,
+        tokens=tokens,
+        release=st.builds(
+            pb.Settlement.Release,
+            delay_ms=times,
+            ttl_policy=st.sampled_from([0, 1, 2, 3]),
+            ttl_ms=times,
+            position=st.sampled_from([0, 1, 2]),
+            uncounted=st.booleans(),
+            failure=failures,
+        ),
+    ),
+    st.builds(pb.Settlement, tokens=tokens, bury=st.builds(pb.Settlement.Bury, failure=failures)),
+    st.builds(
+        pb.Settlement, tokens=tokens, reject=st.builds(pb.Settlement.Reject, failure=failures)
+    ),
+    st.builds(
+        pb.Settlement,
+        tokens=tokens,
+        touch=st.builds(pb.Settlement.Touch, increment_ms=st.integers(0, 9), restart=st.booleans()),
+    ),
+)
+selectors = st.builds(task_pb2.TaskSelector, ids=st.lists(st.integers(1, 99), max_size=3))
+options = st.builds(
+    tube_service_pb2.TubeOptions,
+    priority_order=st.sampled_from([0, 1, 2]),
+    priority=times,
+    delay_ms=times,
+    ttl_ms=times,
+    ttr_ms=times,
+    put_paused=st.none() | st.booleans(),
+    take_paused=st.none() | st.booleans(),
+)
+requests = st.one_of(
+    st.tuples(
+        st.just(forms.PUT),
+        st.builds(
+            pb.PutTasksRequest,
+            request_id=names,
+            tube=names,
+            tasks=st.lists(specs, max_size=5),
+            atomic=st.booleans(),
+        ),
+    ),
+    st.tuples(
+        st.just(forms.TAKE),
+        st.builds(
+            pb.TakeTasksRequest,
+            request_id=names,
+            sources=st.lists(st.builds(pb.TakeSource, tube=names), max_size=3),
+            session_id=names,
+            tasks_max=st.integers(0, 9),
+            bytes_max=st.integers(0, 9),
+            types=st.lists(names, max_size=2),
+            priority_bound=times,
+            ttr_ms=times,
+            task_id=times,
+        ),
+    ),
+    st.tuples(
+        st.just(forms.SETTLE),
+        st.builds(
+            pb.SettleTasksRequest,
+            request_id=names,
+            settlements=st.lists(settlements, max_size=4),
+            atomic=st.booleans(),
+        ),
+    ),
+    st.tuples(
+        st.just(forms.KICK),
+        st.builds(pb.KickTasksRequest, tube=names, count=st.integers(0, 9), selector=selectors),
+    ),
+    st.tuples(st.just(forms.BURY), st.builds(pb.BuryTasksRequest, tube=names, selector=selectors)),
+    st.tuples(
+        st.just(forms.DELETE), st.builds(pb.DeleteTasksRequest, tube=names, selector=selectors)
+    ),
+    st.tuples(
+        st.just(forms.CREATE_TUBE),
+        st.builds(
+            tube_service_pb2.CreateTubeRequest,
+            tube=st.builds(
+                tube_service_pb2.Tube, name=names, kind=st.integers(1, 6), options=options
+            ),
+            if_not_exists=st.booleans(),
+        ),
+    ),
+    st.tuples(
+        st.just(forms.DROP_TUBE),
+        st.builds(tube_service_pb2.DropTubeRequest, name=names, force=st.booleans()),
+    ),
+    st.tuples(
+        st.just(forms.TRUNCATE_TUBE), st.builds(tube_service_pb2.TruncateTubeRequest, name=names)
+    ),
+    st.tuples(
+        st.just(forms.RELEASE_ALL), st.builds(tube_service_pb2.ReleaseAllRequest, name=names)
+    ),
+    st.tuples(
+        st.just(forms.OPEN_SESSION),
+        st.builds(
+            log_pb2.OpenSession,
+            request=st.builds(
+                session_service_pb2.OpenSessionRequest, name=names, ttr_ms=st.integers(0, 9)
+            ),
+            session_id=names,
+            ends_with_stream=st.booleans(),
+        ),
+    ),
+    st.tuples(
+        st.just(forms.KEEP_SESSIONS),
+        st.builds(session_service_pb2.KeepSessionsRequest, session_ids=st.lists(names, max_size=3)),
+    ),
+    st.tuples(
+        st.just(forms.CLOSE_SESSION),
+        st.builds(
+            session_service_pb2.CloseSessionRequest, session_id=names, uncounted=st.booleans()
+        ),
+    ),
+    st.tuples(
+        st.just(forms.ATTACH_SESSION),
+        st.builds(log_pb2.AttachSession, session_id=names, attached=st.booleans()),
+    ),
+    st.tuples(
+        st.just(forms.STARTUP),
+        st.builds(
+            log_pb2.Startup,
+            member_id=st.integers(1, 5),
+            feed_id=names,
+            feed_partitions=st.integers(0, 9),
+            failover_grace_ms=st.integers(0, 9),
+        ),
+    ),
+    st.tuples(
+        st.just(forms.TRIM_FEED),
+        st.builds(log_pb2.TrimFeed, low_seq=st.dictionaries(st.integers(0, 9), st.integers(0, 99))),
+    ),
+)
+
+
+@given(st.integers(0, 2**50), st.lists(st.tuples(requests, st.integers(0, 2**64 - 1)), max_size=5))
+def test_an_entry_is_read_back_as_it_was_written(now_ms, asked):
+    recorded = [record_own(form, message, hash_) for (form, message), hash_ in asked]
+    data = encode_entry(now_ms, recorded)
+    assert decode_entry(data) == (now_ms, [one.command for one in recorded])
+
+
+@given(st.integers(0, 2**50), st.lists(requests, max_size=5))
+def test_an_entry_is_the_message_of_the_log(now_ms, asked):
+    recorded = [record_own(form, message, 7) for form, message in asked]
+    entry = log_pb2.LogEntry.FromString(encode_entry(now_ms, recorded))
+    assert entry.now_ms == now_ms
+    bodies = [getattr(one, one.WhichOneof("body")) for one in entry.commands]
+    assert bodies == [message for _, message in asked]
+    assert {one.request_hash for one in entry.commands} <= {7}
+
+
+def test_every_kind_of_command_has_a_form():
+    numbers = set(forms.COMMANDS)
+    kinds = {field.name for field in log_pb2.Command.DESCRIPTOR.oneofs[0].fields}
+    covered = {
+        field.name
+        for field in log_pb2.Command.DESCRIPTOR.oneofs[0].fields
+        if field.number in numbers
+    }
+    assert kinds - covered == set()
+    assert len(covered) == len(core.Command.__args__)
+
+
+def test_a_request_in_the_log_is_the_bytes_in_which_it_came():
+    raw = pb.PutTasksRequest(tube="t", tasks=[task_pb2.TaskSpec(payload=b"p")]).SerializeToString()
+    unknown_field = wire.length_delimited(77, b"from a later version")
+    request = pb.PutTasksRequest.FromString(raw + unknown_field)
+    recorded = record(forms.PUT, request, raw + unknown_field)
+    assert unknown_field in encode_entry(1, [recorded])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x0a",
+        wire.length_delimited(9, b""),
+        wire.length_delimited(2, b""),
+        wire.length_delimited(2, wire.length_delimited(99, b"")),
+        wire.length_delimited(2, wire.tag(2, wire.VARINT) + b"\1"),
+    ],
+)
+def test_an_entry_that_this_version_does_not_know_stops_the_node(data):
+    with pytest.raises(wire.Malformed):
+        decode_entry(data)
+
+
+def test_maps_may_come_in_any_order():
+    def spec(*names):
+        return b"".join(
+            wire.length_delimited(
+                3, wire.length_delimited(1, name) + wire.length_delimited(2, b"v")
+            )
+            for name in names
+        )
+
+    raws = [wire.length_delimited(3, spec(*order)) for order in ((b"a", b"b"), (b"b", b"a"))]
+    assert raws[0] != raws[1]
+    hashes = {request_hash(pb.PutTasksRequest.FromString(raw), raw) for raw in raws}
+    assert len(hashes) == 1
+
+
+def test_another_request_has_another_hash():
+    raws = [
+        pb.PutTasksRequest(tube=tube, tasks=[task_pb2.TaskSpec(payload=payload)])
+        for tube in ("a", "b")
+        for payload in (b"1", b"2")
+    ]
+    hashes = {request_hash(raw, raw.SerializeToString()) for raw in raws}
+    assert len(hashes) == 4
+    assert 0 not in hashes
+
+
+@given(specs)
+def test_a_task_is_made_from_its_bytes(spec):
+    task = forms.new_task(spec.SerializeToString())
+    assert task.payload_bytes == len(spec.payload)
+    assert task.priority == (spec.priority if spec.HasField("priority") else None)
+    assert task.type == spec.type
+
+
+def test_recorded_bytes_are_counted():
+    assert Recorded(core.KeepSessions([]), b"12", b"345").record_bytes == 5

@@ -1,0 +1,72 @@
+"""Protobuf's wire format, compared with protobuf."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.entries import wire
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varints_are_those_of_protobuf(number):
+    message = task_pb2.Task(id=number).SerializeToString()
+    expected = wire.tag(2, wire.VARINT) + wire.varint(number) if number else b""
+    assert message == expected
+
+
+@given(st.integers(0, 2**64 - 1), st.binary(max_size=3))
+def test_a_varint_is_read_back(number, after):
+    raw = wire.varint(number)
+    assert wire.read_varint(raw + after, 0) == (number, len(raw))
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20), st.text(max_size=5), st.booleans())
+def test_elements_are_found_where_they_lie(payloads, name, atomic):
+    specs = [task_pb2.TaskSpec(payload=payload) for payload in payloads]
+    request = pb.PutTasksRequest(
+        request_id=name, tube=name, tasks=specs, atomic=atomic, room_wait_ms=7
+    )
+    found = wire.elements(request.SerializeToString(), 3)
+    assert [task_pb2.TaskSpec.FromString(one) for one in found] == specs
+
+
+def test_fields_of_every_type_are_passed_over():
+    raw = b"".join(
+        (
+            wire.tag(1, wire.FIXED64) + b"12345678",
+            wire.tag(2, wire.FIXED32) + b"1234",
+            wire.tag(4, wire.VARINT) + wire.varint(300),
+            wire.length_delimited(300, b"other"),
+            wire.length_delimited(3, b"wanted"),
+        )
+    )
+    assert wire.elements(raw, 3) == [b"wanted"]
+    assert [number for number, _, _ in wire.fields(raw)] == [1, 2, 4, 300, 3]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\x1a", b"\x1a\x05ab", b"\x0b", b"\xff" * 11, b"\x09123", b"\x1a\xff\xff"]
+)
+def test_what_is_not_a_message_is_refused(raw):
+    with pytest.raises(wire.Malformed):
+        wire.elements(raw, 3)
+    with pytest.raises(wire.Malformed):
+        list(wire.fields(raw))
+
+
+@given(st.binary(max_size=400))
+def test_nothing_but_malformed_is_raised(raw):
+    for read in (lambda: wire.elements(raw, 3), lambda: list(wire.fields(raw))):
+        with contextlib.suppress(wire.Malformed):
+            read()
+
+
+@given(st.integers(0, 20_000))
+def test_a_message_of_one_field_is_recognised_by_its_first_bytes(size):
+    raw = task_pb2.TaskSpec(payload=b"x" * size).SerializeToString()
+    if raw:
+        assert raw.startswith(wire.sole_field_prefix(1, len(raw)))

@@ -1,0 +1,122 @@
+"""The times of cron expressions, above all where clocks change."""
+
+from datetime import UTC, datetime
+from itertools import islice, takewhile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.languages.cron import CronMalformed, cron
+
+VIENNA = "Europe/Vienna"
+
+
+def instant(text):
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def some(expression, zone, after, count):
+    times = islice(cron(expression, zone).times(instant(after)), count)
+    return [
+        datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "minutes")[:16] for at_ms in times
+    ]
+
+
+def test_times_are_those_of_the_zone():
+    assert some("0 9 * * MON", "", "2026-01-01 00:00", 2) == [
+        "2026-01-05 09:00",
+        "2026-01-12 09:00",
+    ]
+    assert some("0 9 * * MON", VIENNA, "2026-01-01 00:00", 1) == ["2026-01-05 08:00"]
+    assert some("0 9 * * MON", "Asia/Kolkata", "2026-01-01 00:00", 1) == ["2026-01-05 03:30"]
+
+
+def test_what_falls_into_a_skipped_hour_comes_once_right_after_it():
+    assert some("10,40 2 * * *", VIENNA, "2024-03-30 12:00", 2) == [
+        "2024-03-31 01:00",
+        "2024-04-01 00:10",
+    ]
+
+
+def test_a_set_hour_that_comes_twice_counts_once():
+    assert some("30 2 * * *", VIENNA, "2024-10-26 12:00", 2) == [
+        "2024-10-27 00:30",
+        "2024-10-28 01:30",
+    ]
+
+
+def test_a_set_hour_that_came_once_does_not_come_again_in_its_second_pass():
+    assert some("30 2 * * *", VIENNA, "2024-10-27 00:30", 1) == ["2024-10-28 01:30"]
+    assert some("30 2 * * *", VIENNA, "2024-10-27 01:10", 1) == ["2024-10-28 01:30"]
+
+
+def test_an_hourly_pattern_follows_the_hours_that_pass():
+    assert some("*/30 * * * *", VIENNA, "2024-10-26 23:59", 5) == [
+        "2024-10-27 00:00",
+        "2024-10-27 00:30",
+        "2024-10-27 01:00",
+        "2024-10-27 01:30",
+        "2024-10-27 02:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "field"),
+    [
+        ("", "", "cron"),
+        ("* * * *", "", "cron"),
+        ("0 * * * * *", "", "cron"),
+        ("60 * * * *", "", "cron"),
+        ("* * * * MOON", "", "cron"),
+        ("*/0 * * * *", "", "cron"),
+        ("0 0 30 2 *", "", "cron"),
+        ("0 0 30 2 *", VIENNA, "cron"),
+        ("1," * 200 + "1 * * * *", "", "cron"),
+        ("* * * * *", "Europe/Nowhere", "time_zone"),
+        ("* * * * *", "../../etc/passwd", "time_zone"),
+        ("* * * * *", "Europe", "time_zone"),
+        ("* * * * *", "\0", "time_zone"),
+        ("* * * * *", "x" * 5_000, "time_zone"),
+    ],
+)
+def test_what_cannot_be_reckoned_is_refused_with_its_field(expression, zone, field):
+    with pytest.raises(CronMalformed) as caught:
+        cron(expression, zone)
+    assert caught.value.field == field
+
+
+def test_times_end_where_the_calendar_ends():
+    assert cron("* * * * *", "").after(instant("9999-12-31 23:59")) is None
+    assert cron("* * * * *", VIENNA).after(1 << 62) is None
+
+
+PATTERNS = st.sampled_from(
+    ["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */3 * * *", "15 1,2,3 * * SUN", "0 0 1 * *"]
+)
+ZONES = st.sampled_from(["", VIENNA, "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"])
+YEAR_2024 = st.integers(instant("2024-01-01"), instant("2024-12-31"))
+
+
+@settings(deadline=None, max_examples=50)
+@given(PATTERNS, ZONES, YEAR_2024)
+def test_going_on_from_a_time_gives_the_same_times_as_going_through(expression, zone, at_ms):
+    times = cron(expression, zone)
+    through = list(islice(times.times(at_ms), 6))
+    steps = []
+    for _ in range(6):
+        at_ms = times.after(at_ms)
+        steps.append(at_ms)
+    assert steps == through
+    assert through == sorted(set(through))
+
+
+@settings(deadline=None, max_examples=50)
+@given(PATTERNS, ZONES, YEAR_2024, st.integers(0, 2 * 86_400_000))
+def test_the_latest_time_of_a_span_is_the_last_that_going_through_gives(
+    expression, zone, start_ms, span_ms
+):
+    times = cron(expression, zone)
+    until_ms = start_ms + span_ms
+    within = list(takewhile(lambda at_ms: at_ms <= until_ms, times.times(start_ms)))
+    assert times.latest(start_ms, until_ms) == (within[-1] if within else None)

@@ -1,0 +1,164 @@
+"""What a node does as leadership comes and goes."""
+
+import asyncio
+
+import pytest
+
+from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
+from service.leader.phases import Leadership
+from service.leader.proposal import NotProposed
+from service.leader.roles import Phase, Roles
+from service.process.config import PeerAddress
+
+ME, OTHER = MemberId(1), MemberId(2)
+MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", f"c{number}:1") for number in (1, 2)}
+
+
+class Lead:
+    def __init__(self):
+        self.begun = []
+        self.ended = 0
+
+    async def begin(self, term):
+        future = asyncio.get_running_loop().create_future()
+        self.begun.append(future)
+        await future
+
+    def end(self):
+        self.ended += 1
+
+
+class Bench:
+    def __init__(self):
+        self.roles, self.lead = Roles(), Lead()
+        self.phases = []
+        self.roles.listen(self.phases.append)
+        self.leadership = Leadership(self.roles, ME, MEMBERS, self.lead)
+
+    async def says(self, role, leader, term):
+        self.leadership.role_changed(SoftState(leader, role), Term(term))
+        await turn()
+
+    async def lead_in(self, term):
+        await self.says(RaftRole.LEADER, ME, term)
+        self.lead.begun[-1].set_result(None)
+        await turn()
+
+
+async def turn():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def bench():
+    return Bench()
+
+
+async def test_a_leader_serves_when_its_startup_is_applied(bench):
+    await bench.says(RaftRole.LEADER, ME, 1)
+    assert bench.roles.phase is Phase.STARTUP
+    bench.lead.begun[0].set_result(None)
+    await turn()
+    assert bench.leadership.serves
+    assert bench.leadership.address == "c1:1"
+
+
+async def test_a_deposed_leader_ends_and_waits(bench):
+    await bench.lead_in(1)
+    await bench.says(RaftRole.FOLLOWER, OTHER, 2)
+    assert bench.phases[-2:] == [Phase.ENDING, Phase.WAITING]
+    assert bench.lead.ended == 1
+    assert bench.leadership.address == "c2:1"
+
+
+async def test_a_leadership_that_ends_before_it_began_never_serves(bench):
+    await bench.says(RaftRole.LEADER, ME, 1)
+    await bench.says(RaftRole.FOLLOWER, OTHER, 2)
+    assert bench.lead.begun[0].cancelled()
+    assert Phase.RUNNING not in bench.phases
+
+
+async def test_a_startup_that_fails_leaves_the_rest_to_raft(bench):
+    await bench.says(RaftRole.LEADER, ME, 1)
+    bench.lead.begun[0].set_exception(NotProposed("lost"))
+    await turn()
+    assert bench.roles.phase is Phase.STARTUP
+
+
+async def test_leading_again_in_a_later_term_begins_anew(bench):
+    await bench.lead_in(1)
+    await bench.says(RaftRole.LEADER, ME, 3)
+    assert bench.lead.ended == 1
+    assert bench.roles.phase is Phase.STARTUP
+    bench.lead.begun[0].done()
+    bench.lead.begun[1].set_result(None)
+    await turn()
+    assert bench.leadership.serves
+
+
+async def test_the_same_news_twice_changes_nothing(bench):
+    await bench.lead_in(1)
+    await bench.says(RaftRole.LEADER, ME, 1)
+    assert bench.leadership.serves
+    assert len(bench.lead.begun) == 1
+
+
+async def test_a_hand_over_that_fails_keeps_the_leader(bench):
+    await bench.lead_in(1)
+
+    async def transfer():
+        assert bench.roles.phase is Phase.ENDING
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await bench.leadership.hand_over(transfer)
+    assert bench.leadership.serves
+
+
+async def test_a_hand_over_that_works_never_serves_again(bench):
+    await bench.lead_in(1)
+
+    async def transfer():
+        loop = asyncio.get_running_loop()
+        state = SoftState(OTHER, RaftRole.FOLLOWER)
+        # As the node does: the news comes a turn after the transfer is known to be done.
+        loop.call_later(0.001, bench.leadership.role_changed, state, Term(2))
+
+    await bench.leadership.hand_over(transfer)
+    assert bench.phases == [Phase.STARTUP, Phase.RUNNING, Phase.ENDING, Phase.WAITING]
+
+
+async def test_waiting_for_a_leader_ends_when_one_is_found(bench):
+    bench.leadership.caught_up()
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.ensure_future(bench.leadership.settled(loop.time() + 10))
+    await turn()
+    assert not waiting.done()
+    await bench.says(RaftRole.FOLLOWER, OTHER, 1)
+    assert await waiting
+
+
+async def test_waiting_for_a_leader_ends_when_the_time_is_over(bench):
+    loop = asyncio.get_running_loop()
+    assert not await bench.leadership.settled(loop.time() + 0.01)
+    assert not await bench.leadership.settled(loop.time() - 1)
+
+
+async def test_a_waiter_that_is_cancelled_disturbs_nobody(bench):
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.ensure_future(bench.leadership.settled(loop.time() + 10))
+    await turn()
+    waiting.cancel()
+    await turn()
+    await bench.says(RaftRole.FOLLOWER, OTHER, 1)
+    assert bench.leadership.leader.name == "n2"
+
+
+async def test_silence_is_counted_while_no_leader_is_known(bench):
+    await bench.says(RaftRole.FOLLOWER, OTHER, 1)
+    assert bench.leadership.silence_ms() == 0
+    await bench.says(RaftRole.FOLLOWER, NO_MEMBER, 2)
+    assert bench.leadership.silence_ms() >= 0
+    assert bench.leadership.leader is None
+    assert bench.leadership.changes == 1

@@ -1,0 +1,120 @@
+"""The waiting for outcomes by itself: what is watched, what is remembered, and what is let go."""
+
+import asyncio
+
+import pytest
+
+from service.leader.outcomes import WAITED_TASKS_MAX, Outcomes, Wish
+from service.leader.proposal import NotProposed, Overloaded
+from service.machine.contents import Contents
+from service.queue.commands import (
+    Bury,
+    ByIds,
+    CreateTube,
+    Delete,
+    DropTube,
+    NewTask,
+    Outcome,
+    Put,
+    Startup,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from service.storage.memory import MemoryStore
+
+
+class Stage:
+    def __init__(self):
+        self.queue = Queue(MemoryStore(), Limits())
+        self.outcomes = Outcomes(Contents(lambda: self.queue))
+        self.index = 0
+        create = [CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("t", "other")]
+        self.do(Startup(1, 0, "f", 1), *create)
+
+    def do(self, *commands):
+        self.index += 1
+        results = self.queue.apply(self.index, self.index * 10, commands)
+        self.outcomes.applied(0)
+        return results
+
+    def put(self, *bodies, tube="t", **wishes):
+        tasks = [NewTask(body, len(body), **wishes) for body in bodies]
+        return list(self.do(Put(tube, tasks))[0].ids)
+
+    async def finish(self, wait, patience=5.0):
+        views = await self.outcomes.finish(wait, patience)
+        return [view and view.extras.outcome for view in views]
+
+
+@pytest.fixture
+async def stage():
+    return Stage()
+
+
+async def test_what_ends_before_the_put_is_answered_is_remembered(stage):
+    with stage.outcomes.expecting("t") as expectation:
+        ids = stage.put(b"1", b"2", ttl_ms=5)
+        stage.do()
+        assert stage.queue.get_tasks("t", ids) == [None, None]
+        wait = stage.outcomes.begin(Wish("t", ids), expectation)
+    assert await stage.finish(wait) == [Outcome.EXPIRED] * 2
+    assert not stage.queue.watch.tubes
+
+
+async def test_only_new_tasks_of_the_tube_are_remembered(stage):
+    (old,) = stage.put(b"old")
+    with stage.outcomes.expecting("t") as expectation:
+        stage.do(Delete("t", ByIds([old])))
+        stage.put(b"x", tube="other", ttl_ms=5)
+        stage.do()
+        assert expectation.ended == {}
+    with stage.outcomes.expecting("nowhere") as expectation:
+        assert expectation is None
+
+
+async def test_tubes_nobody_waits_on_are_not_watched(stage):
+    stage.put(b"1", b"2")
+    stage.put(b"1", tube="other")
+    wait = stage.outcomes.begin(Wish("t", [1]))
+    assert set(stage.queue.watch.tubes) == {stage.queue.tube_number("t")}
+    stage.do(Delete("other", ByIds([1])), Delete("t", ByIds([2])))
+    assert not wait.known
+    stage.do(Delete("t", ByIds([1])))
+    assert await stage.finish(wait) == [Outcome.DELETED]
+    assert not stage.queue.watch.tubes
+
+
+async def test_two_who_wait_for_one_task_both_hear_of_it(stage):
+    stage.put(b"1")
+    waits = [stage.outcomes.begin(Wish("t", [1])) for _ in range(2)]
+    assert len(stage.outcomes) == 2
+    stage.do(Bury("t", ByIds([1])))
+    assert [await stage.finish(wait) for wait in waits] == [[Outcome.BURIED_OUT]] * 2
+    assert len(stage.outcomes) == 0
+
+
+async def test_a_tube_made_again_is_another_one(stage):
+    stage.put(b"1")
+    wait = stage.outcomes.begin(Wish("t", [1]))
+    stage.do(DropTube("t"), CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
+    stage.put(b"another task 1")
+    assert await stage.finish(wait) == [Outcome.DELETED]
+
+
+async def test_loss_of_leadership_sends_everybody_away(stage):
+    stage.put(b"1")
+    wait = stage.outcomes.begin(Wish("t", [1]))
+    finishing = asyncio.ensure_future(stage.outcomes.finish(wait, 5.0))
+    await asyncio.sleep(0)
+    stage.outcomes.end()
+    with pytest.raises(NotProposed):
+        await finishing
+    assert len(stage.outcomes) == 0
+
+
+async def test_the_number_of_awaited_tasks_is_bounded(stage):
+    stage.outcomes.check_room(WAITED_TASKS_MAX)
+    with pytest.raises(Overloaded):
+        stage.outcomes.check_room(WAITED_TASKS_MAX + 1)

@@ -1,0 +1,305 @@
+"""How commands are joined into entries, and what their callers learn."""
+
+import asyncio
+
+import pytest
+
+from replication.core.errors import DropReason, ProposalDropped
+from replication.core.types import MemberId
+from replication.errors import NotLeader, ProposalLost
+from service.entries.codec import decode_entry, record_own
+from service.forms import KEEP_SESSIONS, STARTUP, TAKE
+from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
+from service.leader.proposer import Proposer, ProposerLimits
+from service.leader.waiters import Waiters
+from service.machine.state_machine import Applied
+from service.queue import commands as core
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import session_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.conftest import turns_until
+from tests.service.leader.test_waiters import Board, Consumer
+
+LIMITS = ProposerLimits(
+    entry_bytes=1_000,
+    entry_commands=10,
+    entries_in_flight=3,
+    pending_commands=50,
+    pending_bytes=2_000,
+)
+
+
+class Replicator:
+    def __init__(self):
+        self.append_idle = True
+        self.entries = []
+
+    def propose(self, data):
+        self.append_idle = False
+        future = asyncio.get_running_loop().create_future()
+        self.entries.append((decode_entry(data), future))
+        return future
+
+    def sync(self, proposer):
+        self.append_idle = True
+        proposer.wake()
+
+    def apply(self, place, results=None):
+        (now_ms, commands), future = self.entries[place]
+        results = results or [core.KeepResult([]) for _ in commands]
+        future.set_result(Applied(place + 1, now_ms, results))
+
+
+class Core:
+    deadline_ms = None
+    fed = {}  # noqa: RUF012
+
+    def expect(self, data, now_ms, commands):
+        pass
+
+    def next_deadline_ms(self):
+        return self.deadline_ms
+
+    def is_logged(self, tube):
+        return True
+
+    def feeds(self, commands, now_ms):
+        return self.fed
+
+
+class Clock:
+    time_ms = 1_000
+
+    def now_ms(self):
+        return self.time_ms
+
+
+class Observer:
+    def entry_applied(self, commands, entry_bytes, seconds):
+        pass
+
+
+def command(name="s"):
+    return record_own(KEEP_SESSIONS, session_service_pb2.KeepSessionsRequest(session_ids=[name]))
+
+
+class Subscriber(Consumer):
+    def take(self, tubes, tasks_max):
+        super().take(tubes, tasks_max)
+        sources = [pb.TakeSource(tube=tube) for tube in tubes]
+        return record_own(TAKE, pb.TakeTasksRequest(sources=sources, tasks_max=tasks_max))
+
+
+class Bench:
+    def __init__(self, board=None):
+        self.raft, self.core, self.clock = Replicator(), Core(), Clock()
+        self.waiters = Waiters(board or Board())
+        self.proposer = Proposer(self.raft, self.core, self.clock, self.waiters, Observer(), LIMITS)
+
+    async def lead(self):
+        beginning = asyncio.ensure_future(
+            self.proposer.lead(record_own(STARTUP, log_pb2.Startup(member_id=1)))
+        )
+        await turn()
+        self.raft.apply(0, [core.StartupResult(0)])
+        await beginning
+        self.raft.append_idle = True
+
+    def names(self, place):
+        (_, commands), _ = self.raft.entries[place]
+        return [name for one in commands for name in one.session_ids]
+
+
+async def turn():
+    """Let everything that can happen without outside help happen."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def bench():
+    one = Bench()
+    await one.lead()
+    yield one
+    one.proposer.rest()
+
+
+async def test_commands_of_one_moment_share_an_entry(bench):
+    futures = [bench.proposer.submit(command(name)) for name in "abc"]
+    await turn()
+    assert len(bench.raft.entries) == 2
+    assert bench.names(1) == ["a", "b", "c"]
+    results = [core.KeepResult([name]) for name in "abc"]
+    bench.raft.apply(1, results)
+    outcomes = await asyncio.gather(*futures)
+    assert [outcome.result for outcome in outcomes] == results
+    assert {outcome.index for outcome in outcomes} == {2}
+
+
+async def test_while_an_entry_is_on_its_way_commands_gather(bench):
+    bench.proposer.submit(command("a"))
+    await turn()
+    for name in "bcd":
+        bench.proposer.submit(command(name))
+        await turn()
+    bench.raft.sync(bench.proposer)
+    await turn()
+    assert len(bench.raft.entries) == 2
+    bench.raft.apply(1)
+    await turn()
+    assert bench.names(2) == ["b", "c", "d"]
+
+
+async def test_full_entries_follow_one_another_up_to_a_bound(bench):
+    full = LIMITS.entry_commands
+    for name in "abcdef":
+        for _ in range(full):
+            bench.proposer.submit(command(name))
+        await turn()
+        bench.raft.sync(bench.proposer)
+        await turn()
+    assert [bench.names(place) for place in (1, 2, 3)] == [[name] * full for name in "abc"]
+    assert len(bench.raft.entries) == 4
+    bench.raft.apply(1)
+    await turn()
+    assert bench.names(4) == ["d"] * full
+
+
+async def test_an_entry_is_bounded_by_commands_and_bytes(bench):
+    for _ in range(12):
+        bench.proposer.submit(command("a"))
+    await turn()
+    assert len(bench.names(1)) == 10
+    bench.raft.apply(1)
+    bench.raft.sync(bench.proposer)
+    await turn()
+    assert len(bench.names(2)) == 2
+    for _ in range(3):
+        bench.proposer.submit(command("x" * 450))
+    bench.raft.apply(2)
+    await turn()
+    assert len(bench.names(3)) == 2
+
+
+async def test_a_command_larger_than_an_entry_stands_alone(bench):
+    bench.proposer.submit(command("x" * 1_500))
+    bench.proposer.submit(command("a"))
+    await turn()
+    assert len(bench.names(1)) == 1
+
+
+async def test_too_much_is_refused(bench):
+    for _ in range(50):
+        bench.proposer.submit(command("a"))
+    with pytest.raises(Overloaded):
+        bench.proposer.submit(command("a"))
+
+
+async def test_too_many_bytes_are_refused(bench):
+    bench.proposer.submit(command("x" * 1_900))
+    with pytest.raises(Overloaded):
+        bench.proposer.submit(command("x" * 200))
+    bench.proposer.submit(command("x"))
+
+
+async def test_a_command_whose_caller_gave_up_is_never_proposed(bench):
+    loop = asyncio.get_running_loop()
+    late = bench.proposer.submit(command("late"), loop.time() - 1)
+    gone = bench.proposer.submit(command("gone"))
+    gone.cancel()
+    bench.proposer.submit(command("here"), loop.time() + 60)
+    await turn()
+    assert bench.names(1) == ["here"]
+    with pytest.raises(NotProposed):
+        await late
+    assert bench.proposer.dropped == 2
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (NotLeader(MemberId(2)), NotProposed),
+        (ProposalDropped(DropReason.TRANSFERRING), NotProposed),
+        (ProposalDropped(DropReason.TOO_MANY_UNCOMMITTED), Overloaded),
+        (ProposalLost(3, "overwritten"), OutcomeUnknown),
+        (OSError(), OutcomeUnknown),
+    ],
+)
+async def test_callers_learn_whether_a_failed_command_may_have_had_an_effect(bench, failure, error):
+    future = bench.proposer.submit(command())
+    await turn()
+    bench.raft.entries[1][1].set_exception(failure)
+    with pytest.raises(error):
+        await future
+
+
+async def test_who_does_not_lead_proposes_nothing(bench):
+    waiting = bench.proposer.submit(command())
+    bench.proposer.rest()
+    with pytest.raises(NotProposed):
+        await waiting
+    with pytest.raises(NotProposed):
+        bench.proposer.submit(command())
+    await turn()
+    assert len(bench.raft.entries) == 1
+
+
+async def test_nothing_is_served_before_the_startup_is_applied():
+    bench = Bench()
+    beginning = asyncio.ensure_future(
+        bench.proposer.lead(record_own(STARTUP, log_pb2.Startup(member_id=1)))
+    )
+    await turn()
+    with pytest.raises(NotProposed):
+        bench.proposer.submit(command())
+    bench.raft.apply(0, [core.StartupResult(0)])
+    await beginning
+    bench.proposer.submit(command())
+    bench.proposer.rest()
+
+
+async def test_takes_go_into_the_entry_that_feeds_them():
+    bench = Bench(Board(a=0))
+    await bench.lead()
+    consumer = Subscriber("a", wants=2, one_shot=False)
+    heard = []
+    consumer.answered = lambda claim, outcome: heard.append(outcome.result)
+    bench.waiters.add(consumer)
+    bench.core.fed = {"a": 5}
+    bench.proposer.submit(command())
+    await turn()
+    (_, commands), _ = bench.raft.entries[1]
+    assert commands[1] == core.Take(["a"], tasks_max=2)
+    bench.raft.apply(1, [core.KeepResult([]), core.TakeResult(())])
+    await turn()
+    assert heard == [core.TakeResult(())]
+    bench.proposer.rest()
+
+
+async def test_an_empty_entry_moves_the_clock_at_a_deadline(bench):
+    bench.core.deadline_ms = 1_000
+    bench.proposer.wake()
+    await turn()
+    (now_ms, commands), _ = bench.raft.entries[1]
+    assert (now_ms, commands) == (1_000, [])
+    # As long as it is in flight, no second one is needed for the same deadline.
+    bench.raft.sync(bench.proposer)
+    await turn()
+    assert len(bench.raft.entries) == 2
+
+
+async def test_nothing_is_proposed_before_a_deadline(bench):
+    bench.core.deadline_ms = 1_001
+    bench.proposer.wake()
+    await turn()
+    assert len(bench.raft.entries) == 1
+
+
+async def test_the_deadline_timer_wakes_the_proposer(bench):
+    bench.proposer.submit(command())
+    await turn()
+    bench.core.deadline_ms = 1_005
+    bench.raft.apply(1)
+    await turn()
+    bench.clock.time_ms = 1_005
+    await turns_until(lambda: len(bench.raft.entries) == 3)

@@ -1,0 +1,267 @@
+"""Who gets which tasks: order, turns, credit, estimates that go wrong."""
+
+from service.entries.codec import Recorded
+from service.leader.waiters import Waiters
+from service.queue import commands as core
+
+
+class Board:
+    def __init__(self, **ready):
+        self.tasks = ready
+
+    def ready(self, tube):
+        return self.tasks.get(tube, 0)
+
+    def names(self):
+        return list(self.tasks)
+
+
+class Consumer:
+    def __init__(self, *sources, wants=1, one_shot=True):
+        self.sources = sources
+        self.one_shot = one_shot
+        self.credit = wants
+        self.claimed = 0
+
+    def wants(self):
+        return self.credit - self.claimed
+
+    def allows(self, tube):
+        return True
+
+    def take(self, tubes, tasks_max):
+        self.claimed += tasks_max
+        return Recorded(core.Take(tubes, tasks_max=tasks_max), b"", b"")
+
+    def dropped(self, tube):
+        self.sources = tuple(source for source in self.sources if source != tube)
+
+    def answered(self, claim, outcome):
+        raise AssertionError("the proposer's business")
+
+
+def answer(waiters, claim, tasks):
+    claim.consumer.claimed -= claim.tasks_max
+    claim.consumer.credit -= tasks
+    waiters.answered(claim, tasks)
+
+
+def taken(claims):
+    return [(claim.consumer, *claim.recorded.command.tubes, claim.tasks_max) for claim in claims]
+
+
+def test_nobody_takes_when_nothing_is_ready():
+    waiters = Waiters(Board(a=0))
+    waiters.add(Consumer("a"))
+    assert waiters.claims() == []
+
+
+def test_what_is_ready_goes_to_those_who_came_first():
+    waiters = Waiters(Board(a=2))
+    first, second, third = Consumer("a"), Consumer("a"), Consumer("a")
+    for consumer in (first, second, third):
+        waiters.add(consumer)
+    assert taken(waiters.claims()) == [(first, "a", 1), (second, "a", 1)]
+    assert waiters.claims() == []
+
+
+def test_an_entry_that_puts_tasks_feeds_consumers_at_once():
+    waiters = Waiters(Board(a=0))
+    consumer = Consumer("a", wants=5)
+    waiters.add(consumer)
+    waiters.feed("a", 3)
+    assert taken(waiters.claims()) == [(consumer, "a", 3)]
+
+
+def test_tasks_on_their_way_to_somebody_are_not_promised_twice():
+    board = Board(a=0)
+    waiters = Waiters(board)
+    first, second = Consumer("a", wants=5), Consumer("a", wants=5)
+    waiters.add(first)
+    waiters.add(second)
+    waiters.feed("a", 3)
+    (claim,) = waiters.claims()
+    waiters.feed("a", 2)
+    assert taken(waiters.claims()) == [(first, "a", 2)]
+    waiters.fed("a", 3)
+    answer(waiters, claim, 3)
+    assert waiters.claims() == []
+
+
+def test_a_claim_that_finds_nothing_is_not_repeated_until_something_comes():
+    board = Board(a=1)  # for example of a type that the consumer does not take
+    waiters = Waiters(board)
+    picky, other = Consumer("a"), Consumer("a")
+    waiters.add(picky)
+    (claim,) = waiters.claims()
+    answer(waiters, claim, 0)
+    assert waiters.claims() == []
+    waiters.add(other)
+    assert taken(waiters.claims()) == [(other, "a", 1)]
+    waiters.feed("a", 1)
+    assert taken(waiters.claims()) == [(picky, "a", 1)]
+
+
+def test_a_waiting_call_keeps_its_place_when_it_finds_nothing():
+    waiters = Waiters(Board(a=1))
+    first, second = Consumer("a"), Consumer("a")
+    waiters.add(first)
+    (claim,) = waiters.claims()
+    waiters.add(second)
+    answer(waiters, claim, 0)
+    waiters.feed("a", 1)
+    assert [claim.consumer for claim in waiters.claims()] == [first, second]
+
+
+def test_subscriptions_take_turns():
+    board = Board(a=0)
+    waiters = Waiters(board)
+    one, two = Consumer("a", wants=9, one_shot=False), Consumer("a", wants=9, one_shot=False)
+    waiters.add(one)
+    waiters.add(two)
+    served = []
+    for _ in range(4):
+        waiters.feed("a", 1)
+        (claim,) = waiters.claims()
+        served.append(claim.consumer)
+        waiters.fed("a", 1)
+        answer(waiters, claim, 1)
+    assert served == [one, two, one, two]
+
+
+def test_a_subscription_without_credit_stands_in_nobodys_way():
+    waiters = Waiters(Board(a=2))
+    broke, rich = Consumer("a", wants=0, one_shot=False), Consumer("a")
+    waiters.add(broke)
+    waiters.add(rich)
+    assert taken(waiters.claims()) == [(rich, "a", 1)]
+    assert waiters.waiting("a") == 1
+    broke.credit = 1
+    waiters.renew(broke)
+    assert taken(waiters.claims()) == [(broke, "a", 1)]
+
+
+def test_a_tube_is_known_as_long_as_a_subscription_without_credit_waits_on_it():
+    waiters = Waiters(Board(a=0))
+    consumer = Consumer("a", wants=0, one_shot=False)
+    waiters.add(consumer)
+    waiters.feed("a", 1)
+    assert waiters.claims() == []
+    waiters.fed("a", 1)
+    consumer.credit = 1
+    waiters.renew(consumer)
+    waiters.feed("a", 1)
+    assert taken(waiters.claims()) == [(consumer, "a", 1)]
+    waiters.remove(consumer)
+    assert waiters.waiting("a") == 0
+
+
+def test_a_claim_names_only_tubes_that_have_something():
+    waiters = Waiters(Board(a=1, b=0, c=4))
+    consumer = Consumer("c", "b", "a", wants=5)
+    waiters.add(consumer)
+    (claim,) = waiters.claims()
+    assert list(claim.recorded.command.tubes) == ["c", "a"]
+    assert claim.tasks_max == 5
+
+
+def test_patterns_match_tubes_of_today_and_tomorrow():
+    waiters = Waiters(Board(**{"mail.a": 1, "post": 1}))
+    consumer = Consumer("mail.*", wants=9, one_shot=False)
+    waiters.add(consumer)
+    assert taken(waiters.claims()) == [(consumer, "mail.a", 1)]
+    waiters.feed("mail.b", 2)
+    assert taken(waiters.claims()) == [(consumer, "mail.b", 2)]
+    waiters.feed("other", 2)
+    assert waiters.claims() == []
+
+
+def test_a_tube_named_twice_is_joined_once():
+    waiters = Waiters(Board(a=1))
+    waiters.add(Consumer("a", "a*"))
+    assert waiters.waiting("a") == 1
+
+
+def test_consumers_that_have_gone_leave_nothing_behind():
+    waiters = Waiters(Board(a=1))
+    consumer = Consumer("a", "b")
+    waiters.add(consumer)
+    (claim,) = waiters.claims()
+    waiters.remove(consumer)
+    waiters.remove(consumer)
+    assert len(waiters) == 0
+    answer(waiters, claim, 1)
+    assert waiters._tubes == {}
+    assert waiters._hot == {}
+    assert waiters._dry == {}
+
+
+def test_every_task_finds_a_consumer_in_the_end():
+    """However estimates go wrong: while tasks are ready and somebody wants them, one claims."""
+    board = Board(a=0)
+    waiters = Waiters(board)
+    consumers = [Consumer("a", wants=2, one_shot=False) for _ in range(3)]
+    for consumer in consumers:
+        waiters.add(consumer)
+    waiters.feed("a", 1)
+    (claim,) = waiters.claims()
+    # The entry made more ready than was expected.
+    board.tasks["a"] = 5
+    waiters.fed("a", 1)
+    answer(waiters, claim, 1)
+    served = 1
+    while claims := waiters.claims():
+        for claim in claims:
+            found = min(claim.tasks_max, board.tasks["a"])
+            board.tasks["a"] -= found
+            served += found
+            answer(waiters, claim, found)
+    assert board.tasks["a"] == 0
+    assert served == 6
+
+
+def test_a_subscription_is_served_again_while_its_first_claim_is_unanswered():
+    waiters = Waiters(Board(a=0))
+    consumer = Consumer("a", wants=9, one_shot=False)
+    waiters.add(consumer)
+    waiters.feed("a", 1)
+    assert taken(waiters.claims()) == [(consumer, "a", 1)]
+    waiters.feed("a", 2)
+    assert taken(waiters.claims()) == [(consumer, "a", 2)]
+
+
+def test_takes_are_made_only_from_the_tubes_that_are_served():
+    waiters = Waiters(Board(a=1, b=1))
+    consumer = Consumer("a", "b", wants=5, one_shot=False)
+    waiters.add(consumer)
+    (claim,) = waiters.claims(lambda tube: tube == "b")
+    assert taken([claim]) == [(consumer, "b", 1)]
+    (other,) = waiters.claims(lambda tube: tube == "a")
+    assert taken([other]) == [(consumer, "a", 1)]
+
+
+def test_whoever_serves_other_tubes_hears_that_a_consumer_wants_again():
+    waiters = Waiters(Board(a=2, b=0))
+    told = []
+    waiters.listen(lambda: told.append(True))
+    consumer = Consumer("a", "b", wants=2, one_shot=False)
+    waiters.add(consumer)
+    (claim,) = waiters.claims(lambda tube: tube == "a")
+    # While it waits for this answer it wants nothing more, so it loses its place everywhere.
+    waiters.feed("b", 1)
+    assert waiters.claims(lambda tube: tube == "b") == []
+    assert not told
+    answer(waiters, claim, 0)
+    assert told == [True]
+    assert taken(waiters.claims(lambda tube: tube == "b")) == [(consumer, "b", 1)]
+
+
+def test_a_pattern_does_not_stand_for_tubes_that_the_consumer_may_not_have():
+    waiters = Waiters(Board(a1=1, a2=1))
+    consumer = Consumer("a*", wants=5, one_shot=False)
+    consumer.allows = {"a2", "a4"}.__contains__
+    waiters.add(consumer)
+    for later in ("a3", "a4"):
+        waiters.feed(later, 1)
+    assert [waiters.waiting(tube) for tube in ("a1", "a2", "a3", "a4")] == [0, 1, 0, 1]
+    assert [set(claim.recorded.command.tubes) for claim in waiters.claims()] == [{"a2", "a4"}]

@@ -1,0 +1,317 @@
+"""Applying entries, crashes, snapshots: replicas agree."""
+
+import itertools
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from replication.core.types import Entry, EntryKind, LogIndex, Term
+from service import forms
+from service.entries.codec import encode_entry, record_own
+from service.entries.wire import Malformed
+from service.machine.state_machine import CollectPace, QueueMachine
+from service.queue import commands as core
+from service.queue.limits import Limits
+from service.storage.directory import StateDirectory
+from service.storage.rocks import RocksStore
+from service.storage.snapshot import SnapshotDamaged
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+MIB = 1 << 20
+
+
+class Clock:
+    time_ms = 0
+
+    def __call__(self):
+        return self.time_ms
+
+
+def machine_in(place, clock=None, entries=100, tasks=1_000_000, store=RocksStore):
+    return QueueMachine(
+        StateDirectory(place, "c", 1),
+        lambda path: store(path, MIB, MIB),
+        Limits(),
+        CollectPace(entries, 1_000, tasks),
+        clock or Clock(),
+    )
+
+
+def entry(index, *recorded, now_ms=None):
+    data = encode_entry(now_ms or 1_000 + index, recorded)
+    return Entry(Term(1), LogIndex(index), data)
+
+
+def story(first=1):
+    """Return entries that leave something of everything behind."""
+    tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFOTTL)
+    startup = log_pb2.Startup(member_id=1, feed_id="f", feed_partitions=2)
+    put = pb.PutTasksRequest(
+        request_id="r", tube="t", tasks=[task_pb2.TaskSpec(payload=b"p%d" % n) for n in range(9)]
+    )
+    take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=4)
+    ack = pb.Settlement(tokens=[1, 2], ack=pb.Settlement.Ack())
+    return [
+        Entry(Term(1), LogIndex(first)),
+        entry(first + 1, record_own(forms.STARTUP, startup)),
+        entry(
+            first + 2,
+            record_own(forms.CREATE_TUBE, tube_service_pb2.CreateTubeRequest(tube=tube)),
+            record_own(forms.PUT, put, 5),
+        ),
+        entry(first + 3, record_own(forms.TAKE, take)),
+        Entry(Term(1), LogIndex(first + 4), b"members", EntryKind.CONF_CHANGE_V2),
+        entry(first + 5, record_own(forms.SETTLE, pb.SettleTasksRequest(settlements=[ack]))),
+    ]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    one = machine_in(tmp_path / "state")
+    yield one
+    one.abandon()
+
+
+def test_every_entry_has_a_result_also_empty_ones(machine):
+    done = machine.apply(story())
+    assert [len(one.results) for one in done] == [0, 1, 2, 1, 0, 1]
+    assert [one.index for one in done] == [1, 2, 3, 4, 5, 6]
+    assert machine.applied_index == 6
+    assert done[3].now_ms == 1_004
+
+
+def test_own_entries_are_not_decoded_again(machine):
+    own = [core.KeepSessions(["marked"])]
+    data = encode_entry(5, [])
+    machine.expect(data, 5, own)
+    (done,) = machine.apply([Entry(Term(1), LogIndex(1), data)])
+    assert len(done.results) == 1
+    # Known by content, once: the same bytes from elsewhere are decoded.
+    (done,) = machine.apply([Entry(Term(1), LogIndex(2), data)])
+    assert len(done.results) == 0
+
+
+def test_an_entry_of_a_later_version_stops_the_node(machine):
+    with pytest.raises(Malformed):
+        machine.apply([Entry(Term(1), LogIndex(1), b"\x7a\x00")])
+
+
+def test_after_a_crash_the_log_is_replayed_from_what_was_flushed(tmp_path):
+    entries = story()
+    whole = machine_in(tmp_path / "whole")
+    whole.apply(entries)
+    expected = whole.queue.digest()
+    whole.abandon()
+    for kept in range(len(entries)):
+        place = tmp_path / f"crashed-{kept}"
+        machine = machine_in(place)
+        machine.apply(entries[:kept])
+        machine.collect()
+        assert machine.flush_durably() == kept
+        machine.apply(entries[kept:])
+        machine.abandon()
+        again = machine_in(place)
+        # An orderly close would have kept more; what was flushed is there at least.
+        assert kept <= again.applied_index <= len(entries)
+        assert again.durable_index == again.applied_index
+        again.apply(entries[again.applied_index :])
+        assert again.queue.digest() == expected
+        again.abandon()
+
+
+def test_changes_are_collected_by_number_and_by_time(tmp_path):
+    clock = Clock()
+    machine = machine_in(tmp_path / "state", clock, entries=3)
+    entries = story()
+    machine.apply(entries[:1])
+    assert machine.flush_durably() == 1, "from the first entry on there is a state to give away"
+    machine.apply(entries[1:3])
+    assert machine.flush_durably() == 1
+    machine.apply(entries[3:4])
+    assert machine.flush_durably() == 4
+    machine.apply(entries[4:5])
+    assert machine.flush_durably() == 5, "a newcomer needs a snapshot that names it"
+    clock.time_ms = 1_000
+    machine.apply(entries[5:6])
+    assert machine.flush_durably() == 6
+    machine.abandon()
+
+
+def puts(first, last, tasks):
+    """Return entries that put so many tasks each into the tube of the story."""
+    specs = [task_pb2.TaskSpec(payload=b"p")] * tasks
+    return [
+        entry(index, record_own(forms.PUT, pb.PutTasksRequest(tube="t", tasks=specs), 5))
+        for index in range(first, last + 1)
+    ]
+
+
+def test_changes_are_collected_when_they_are_many(tmp_path):
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=100)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 8, 40))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(9, 9, 40))
+    assert machine.snapshot_index == 9
+    machine.abandon()
+
+
+def test_a_store_that_would_make_us_wait_is_written_later_but_not_never(tmp_path):
+    choked = True
+
+    class Choked(RocksStore):
+        @property
+        def is_choked(self):
+            return choked
+
+    machine = machine_in(tmp_path / "state", entries=1_000, tasks=10, store=Choked)
+    machine.apply(story())
+    machine.collect()
+    machine.apply(puts(7, 7, 100))
+    assert machine.snapshot_index == 6
+    machine.apply(puts(8, 8, 60))
+    assert machine.snapshot_index == 8, "memory is bounded"
+    choked = False
+    machine.apply(puts(9, 9, 10))
+    assert machine.snapshot_index == 9
+    machine.abandon()
+
+
+def content_of(snapshot):
+    pieces = (snapshot.read(offset, MIB) for offset in itertools.count(0, MIB))
+    return b"".join(itertools.takewhile(len, pieces))
+
+
+def test_a_snapshot_makes_an_equal_replica(tmp_path):
+    first = machine_in(tmp_path / "first")
+    first.apply(story())
+    first.collect()
+    assert first.snapshot_index == 6
+    snapshot = first.open_snapshot()
+    later = entry(7, record_own(forms.TAKE, pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")])))
+    first.apply([later])
+    second = machine_in(tmp_path / "second")
+    heard = []
+    second.listen(heard.append)
+    staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
+    assert second.applied_index == 0, "the old state serves on"
+    staged.switch()
+    assert second.applied_index == 0
+    staged.adopt()
+    assert second.applied_index == second.durable_index == second.snapshot_index == 6
+    assert heard == [1_006]
+    staged.discard()
+    second.apply([later])
+    assert second.queue.digest() == first.queue.digest()
+    second.close()
+    again = machine_in(tmp_path / "second")
+    assert again.applied_index == 7
+    assert len(list((tmp_path / "second").glob("0*"))) == 1
+    again.abandon()
+    snapshot.close()
+    first.abandon()
+
+
+@pytest.mark.parametrize("switched", [False, True])
+def test_a_crash_around_the_switch_leaves_the_old_state_or_the_new(tmp_path, switched):
+    first = machine_in(tmp_path / "first")
+    first.apply(story())
+    first.collect()
+    snapshot = first.open_snapshot()
+    second = machine_in(tmp_path / "second")
+    second.apply(story()[:2])
+    second.collect()
+    second.flush_durably()
+    staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
+    if switched:
+        staged.switch()
+    # What a crash leaves: the files as they are.
+    shutil.copytree(tmp_path / "second", tmp_path / "crashed")
+    again = machine_in(tmp_path / "crashed")
+    assert again.applied_index == (6 if switched else 2)
+    again.abandon()
+    second.abandon()
+    first.abandon()
+
+
+def test_a_flush_that_meets_a_switch_flushes_the_new_state(tmp_path):
+    first = machine_in(tmp_path / "first")
+    first.apply(story())
+    first.collect()
+    snapshot = first.open_snapshot()
+    second = machine_in(tmp_path / "second")
+    staged = second.stage_snapshot(snapshot.index, [content_of(snapshot)])
+    staged.switch()
+    staged.adopt()
+    assert second.flush_durably() == 6
+    staged.discard()
+    assert second.flush_durably() == 6
+    second.close()
+    first.abandon()
+
+
+def test_a_snapshot_is_opened_while_entries_are_applied(tmp_path):
+    machine = machine_in(tmp_path / "state", entries=1)
+    machine.apply(story())
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(machine.open_snapshot)
+        machine.apply([Entry(Term(1), LogIndex(index)) for index in range(7, 300)])
+        snapshot = opening.result()
+    assert 6 <= snapshot.index <= 299
+    other = machine_in(tmp_path / "other")
+    staged = other.stage_snapshot(snapshot.index, [content_of(snapshot)])
+    staged.switch()
+    staged.adopt()
+    assert other.applied_index == snapshot.index
+    other.abandon()
+    machine.abandon()
+
+
+def test_a_damaged_snapshot_changes_nothing(tmp_path, machine):
+    machine.apply(story())
+    before = machine.queue.digest()
+    other = machine_in(tmp_path / "other")
+    other.apply(story()[:3])
+    other.collect()
+    snapshot = other.open_snapshot()
+    whole = content_of(snapshot)
+    with pytest.raises(SnapshotDamaged):
+        machine.stage_snapshot(LogIndex(3), [whole[:-9]])
+    with pytest.raises(SnapshotDamaged, match="instead of"):
+        machine.stage_snapshot(LogIndex(4), [whole])
+    assert machine.queue.digest() == before
+    assert machine.applied_index == 6
+    snapshot.close()
+    other.abandon()
+
+
+def test_replicas_that_collect_at_different_moments_agree(tmp_path):
+    digests = set()
+    for pace in (1, 2, 100):
+        machine = machine_in(tmp_path / str(pace), entries=pace)
+        machine.apply(story())
+        digests.add(machine.queue.digest())
+        machine.abandon()
+    assert len(digests) == 1
+
+
+def test_a_stamp_below_the_last_one_does_not_turn_the_clock_back(machine):
+    """A new leader may not have applied yet what the one before stamped."""
+    machine.apply([entry(1, now_ms=5_000)])
+    (applied,) = machine.apply([entry(2, now_ms=4_000)])
+    assert applied.now_ms == machine.queue.now_ms == 5_000
+
+
+def test_replicas_agree_whatever_their_own_clocks_show(tmp_path):
+    early, late = Clock(), Clock()
+    late.time_ms = 1 << 50
+    machines = [machine_in(tmp_path / name, clock) for name, clock in (("a", early), ("b", late))]
+    results = [[machine.apply([each]) for each in story()] for machine in machines]
+    assert results[0] == results[1]
+    assert machines[0].queue.digest() == machines[1].queue.digest()
+    for machine in machines:
+        machine.close()

@@ -1,0 +1,87 @@
+"""The settings of a node: sources, relations, and what is said about wrong ones."""
+
+import pytest
+
+from service.process.config import ConfigInvalid, parse_peers, read_config
+
+
+@pytest.fixture(autouse=True)
+def _named(monkeypatch):
+    monkeypatch.setenv("TASKRAFT_NODE_NAME", "n-0")
+
+
+def test_a_node_without_peers_is_a_cluster_of_its_own():
+    config = read_config()
+    assert [member.member_id for member in config.members] == [1]
+    assert config.client_address == "127.0.0.1:7401"
+
+
+def test_a_node_that_joins_says_where_it_is(monkeypatch):
+    monkeypatch.setenv("TASKRAFT_JOIN", "a:1, b:2")
+    monkeypatch.setenv("TASKRAFT_PEER_LISTEN", "0.0.0.0:7402")
+    with pytest.raises(ConfigInvalid, match="peer_advertise is needed"):
+        read_config()
+    monkeypatch.setenv("TASKRAFT_PEER_ADVERTISE", "c:7402")
+    config = read_config()
+    assert config.join_addresses == ("a:1", "b:2")
+    assert (config.member.member_id, config.member.peer_address) == (0, "c:7402")
+
+
+def test_members_are_numbered_by_the_ordinal_of_their_name():
+    peers = parse_peers("n-2=c:3,n-0=a:1", 7401)
+    assert [(peer.member_id, peer.client_address) for peer in peers] == [
+        (3, "c:7401"),
+        (1, "a:7401"),
+    ]
+
+
+def test_members_without_ordinal_are_numbered_by_their_place():
+    assert [peer.member_id for peer in parse_peers("x=a:1, y=b:1", 7401)] == [1, 2]
+
+
+def test_ids_and_client_addresses_can_be_given():
+    (peer,) = parse_peers("x=7@a:1/b:2", 7401)
+    assert (peer.member_id, peer.peer_address, peer.client_address) == (7, "a:1", "b:2")
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a=b", "a=b:x", "a=b:1,a=c:1", "a=1@b:1,c=1@d:1", "a=b:99999"]
+)
+def test_malformed_peers_are_refused(text):
+    with pytest.raises(ConfigInvalid):
+        parse_peers(text, 7401)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "part"),
+    [
+        ("LISTEN", "nonsense", "listen"),
+        ("ELECTION_TIMEOUT_MS", "100", "election_timeout_ms"),
+        ("HEARTBEAT_MS", "20", "heartbeat_ms"),
+        ("PEERS", "other=a:1", "does not name this node"),
+        ("TICK_MS", "soon", "tick_ms"),
+        ("CONFIG", "/nowhere.toml", "TASKRAFT_CONFIG"),
+    ],
+)
+def test_a_wrong_setting_is_named_in_one_line(monkeypatch, name, setting, part):
+    monkeypatch.setenv(f"TASKRAFT_{name}", setting)
+    with pytest.raises(ConfigInvalid, match=part) as caught:
+        read_config()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_environment_outweighs_the_file(monkeypatch, tmp_path):
+    file = tmp_path / "node.toml"
+    file.write_text('listen = "127.0.0.1:1"\npeer_listen = "127.0.0.1:2"\n')
+    monkeypatch.setenv("TASKRAFT_CONFIG", str(file))
+    monkeypatch.setenv("TASKRAFT_LISTEN", "127.0.0.1:3")
+    config = read_config()
+    assert (config.listen, config.peer_listen) == ("127.0.0.1:3", "127.0.0.1:2")
+
+
+def test_an_unknown_setting_in_the_file_is_refused(monkeypatch, tmp_path):
+    file = tmp_path / "node.toml"
+    file.write_text("listen = 1\n")
+    monkeypatch.setenv("TASKRAFT_CONFIG", str(file))
+    with pytest.raises(ConfigInvalid, match="listen"):
+        read_config()

@@ -1,0 +1,190 @@
+"""A node whose files were damaged: it starts with all that it promised, or it says why it cannot.
+
+The matrix is: each kind of file, missing and with a flipped bit. Only what no promise rests on is
+ever cut; nothing is repaired silently.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import grpc
+import pytest
+
+from service.process.main import EXIT_BROKEN, EXIT_REFUSED
+from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
+from taskraft.v1 import task_service_pb2 as pb
+from tools.local_cluster import LocalCluster
+
+SMALL = {
+    "TASKRAFT_LOG_SEGMENT_BYTES": "65536",
+    "TASKRAFT_LOG_FLUSH_BYTES": "100000",
+    "TASKRAFT_LOG_KEPT_ENTRIES": "10",
+}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """A node alone that has stopped: tasks in its log and in its state."""
+    cluster = LocalCluster(1, tmp_path_factory.mktemp("damage") / "c", settings=SMALL)
+    with cluster:
+        (one,) = cluster.nodes
+        with grpc.insecure_channel(one.address) as channel:
+            tube = tube_service_pb2.Tube(name="t", kind=tube_service_pb2.Tube.FIFO)
+            create = tube_service_pb2.CreateTubeRequest(tube=tube)
+            tube_service_pb2_grpc.TubeServiceStub(channel).CreateTube(create)
+            tasks = task_service_pb2_grpc.TaskServiceStub(channel)
+            for number in range(40):
+                specs = [task_pb2.TaskSpec(payload=os.urandom(2000))] * 5
+                put = pb.PutTasksRequest(tube="t", tasks=specs, request_id=f"r{number}")
+                tasks.PutTasks(put)
+        assert one.stop() == 0
+    yield one
+    cluster.close()
+
+
+def run(node, data, **environment):
+    settings = {**node.environment, "TASKRAFT_DATA_DIR": str(data), **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "service.process.main"],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def one_line(done):
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("taskraft: "))
+    return line
+
+
+def flip(path):
+    """Flip a bit in the middle of what was written to a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content.rstrip(b"\0")) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+def flip_both_slots(path):
+    content = bytearray(path.read_bytes())
+    content[9] ^= 1
+    content[4096 + 9] ^= 1
+    path.write_bytes(content)
+
+
+REMOVE = os.unlink
+
+CASES = [
+    ("raft-0/identity", flip, "fails its checksum"),
+    ("raft-0/identity", REMOVE, "identity is missing"),
+    ("raft-0/directory", flip, "fails its checksum"),
+    ("raft-0/directory", REMOVE, "is missing"),
+    ("raft-0/incarnation", flip, "incarnation"),
+    ("raft-0/incarnation", REMOVE, "is missing"),
+    ("raft-0/hard_state", flip, "fails its checksum"),
+    ("raft-0/hard_state", REMOVE, "is missing"),
+    ("raft-0/log_start", flip, "fails its checksum"),
+    ("raft-0/log_start", REMOVE, "is missing"),
+    ("raft-0/membership", flip, "fails its checksum"),
+    ("raft-0/membership", REMOVE, "is missing"),
+    ("raft-0/mark", flip_both_slots, "is unreadable"),
+    ("raft-0/mark", REMOVE, "is missing"),
+    ("raft-0/log/first", flip, "entr"),
+    ("raft-0/log/first", REMOVE, "missing"),
+    ("raft-0/log/last", flip, "entr"),
+    ("raft-0/log/last", REMOVE, "the log ends at entry"),
+    ("state/current", flip, "fails its checksum"),
+    ("state/current", REMOVE, "is missing"),
+    ("state/*/CURRENT", flip, "state"),
+    ("state/*/CURRENT", REMOVE, "Corruption"),
+    ("state/*/MANIFEST-*", flip, "Corruption"),
+    ("state/*/MANIFEST-*", REMOVE, "MANIFEST"),
+    ("state/*/first.sst", REMOVE, "sst"),
+]
+
+
+def place_of(data, pattern):
+    directory, _, name = pattern.rpartition("/")
+    if name in {"first", "last"}:
+        segments = sorted((data / directory).glob("*.log"))
+        assert len(segments) > 1, "the first segment is the last"
+        return segments[0 if name == "first" else -1]
+    if name == "first.sst":
+        return min(data.glob(f"{directory}/*.sst"))
+    (place,) = data.glob(pattern)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("pattern", "harm", "said"),
+    CASES,
+    ids=[f"{pattern}-{harm.__name__}" for pattern, harm, _ in CASES],
+)
+def test_damage_is_refused_in_one_line_that_names_it(node, tmp_path, pattern, harm, said):
+    data = tmp_path / "data"
+    shutil.copytree(node.folder / "data", data)
+    harm(place_of(data, pattern))
+    done = run(node, data)
+    assert done.returncode == EXIT_REFUSED, done.stderr
+    assert said in one_line(done)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_flipped_bit_in_a_table_stops_the_node_when_it_is_read(node, tmp_path):
+    """RocksDB checks each block when it reads it; whoever meets the damage stops the node."""
+    data = tmp_path / "data"
+    shutil.copytree(node.folder / "data", data)
+    for table in data.glob("state/*/*.sst"):
+        content = bytearray(table.read_bytes())
+        for at in range(0, len(content) * 3 // 4, 512):
+            content[at] ^= 0x10
+        table.write_bytes(content)
+    environment = {**os.environ, **node.environment, "TASKRAFT_DATA_DIR": str(data)}
+    with (
+        subprocess.Popen(
+            [sys.executable, "-m", "service.process.main"],
+            env=environment,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        ) as process,
+        grpc.insecure_channel(node.address) as channel,
+    ):
+        request = pb.ListTasksRequest(tube="t", page_size=100)
+        call = task_service_pb2_grpc.TaskServiceStub(channel).ListTasks.future(
+            request, wait_for_ready=True
+        )
+        _, said = process.communicate(timeout=30)
+        call.cancel()
+        with pytest.raises((grpc.RpcError, grpc.FutureCancelledError)):
+            call.result()
+    assert process.returncode in {EXIT_BROKEN, EXIT_REFUSED}, said
+    assert "Corruption" in said
+    assert any(line.startswith("taskraft: ") for line in said.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ("append.before_sync=eio", "Input/output error"),
+        ("append.after_sync=eio", "Input/output error"),
+        ("append.before_write=enospc", "No space left"),
+        ("hard_state.before_sync=eio", "Input/output error"),
+        ("state.before_apply=eio", "Input/output error"),
+        ("state.before_write=enospc", "No space left"),
+    ],
+)
+def test_a_disk_that_fails_ends_the_node_in_one_line(node, tmp_path, rules, said):
+    """A failed sync is never tried again: the pages are clean, and the disk does not have them."""
+    done = run(node, tmp_path / "fresh", TASKRAFT_FAILPOINTS=rules)
+    assert done.returncode in {EXIT_BROKEN, EXIT_REFUSED}, done.stderr
+    assert said in one_line(done)
+
+
+def test_unknown_failpoints_are_refused(node, tmp_path):
+    done = run(node, tmp_path / "fresh", TASKRAFT_FAILPOINTS="append.before_snyc=kill")
+    assert done.returncode == 2
+    assert "append.before_snyc" in one_line(done)

@@ -1,0 +1,143 @@
+"""Probes, metrics, health and reflection of a running node."""
+
+import asyncio
+import re
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+import service.process.metrics
+from service.leader.roles import Happening
+from taskraft.v1 import feed_service_pb2
+from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
+
+
+async def get(node, path, method="GET"):
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.http_port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    head, _, content = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), content
+
+
+async def test_a_serving_node_is_alive_started_and_ready(node):
+    for path in ("/livez", "/startupz", "/readyz"):
+        assert (await get(node, path))[0] == 200, path
+    assert await get(node, "/livez", "HEAD") == (200, "")
+
+
+async def test_other_pages_do_not_exist(node):
+    assert (await get(node, "/secrets"))[0] == 404
+    assert (await get(node, "/livez", "POST"))[0] == 405
+
+
+async def test_a_stopping_node_is_alive_and_not_ready(node):
+    node.server.parts.surface.draining = True
+    assert (await get(node, "/readyz"))[0] == 503
+    assert (await get(node, "/livez"))[0] == 200
+    node.server.parts.surface.draining = False
+
+
+async def scraped(node):
+    """Return the text of the metrics, and their values by name and labels."""
+    _, text = await get(node, "/metrics")
+    return text, {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_the_metrics_count_what_happens(node):
+    await create(node)
+    await put(node, b"x", b"y")
+    await ack(node, (await take(node, tasks_max=1)).tasks)
+    text, found = await scraped(node)
+    assert found["taskraft_is_leader", "0"] == 1
+    assert found["taskraft_tasks", "emails", "ready"] == 1
+    assert found["taskraft_operations_total", "ack", "emails"] == 1
+    assert found["taskraft_calls_total", "OK", "PutTasks"] == 1
+    assert found["taskraft_phase", "running"] == 1
+    assert found["taskraft_log_syncs_total", "0"] >= 3
+    assert found["taskraft_entry_seconds_count",] >= 3
+    assert found["taskraft_log_sync_seconds_count",] >= 3
+    names = {family.name for family in text_string_to_metric_families(text)}
+    assert all(re.fullmatch(r"taskraft_[a-z_]+", name) for name in names)
+
+
+async def test_the_metrics_name_the_largest_tubes_and_look_closely_at_no_others(node, monkeypatch):
+    monkeypatch.setattr(service.process.metrics, "TUBES_MAX", 2)
+    for tasks in (1, 4, 2, 3):
+        await create(node, f"tube{tasks}")
+        await put(node, *[b"x"] * tasks, tube=f"tube{tasks}")
+    asked = []
+    contents = node.server.parts.contents
+    statistics = contents.statistics
+    monkeypatch.setattr(
+        contents, "statistics", lambda names: asked.append(names) or statistics(names)
+    )
+    _, found = await scraped(node)
+    assert asked == [["tube4", "tube3"]]
+    assert found["taskraft_tasks", "ready", "tube4"] == 4
+    assert found["taskraft_tasks", "ready", "tube3"] == 3
+    assert found["taskraft_tasks", "other", "ready"] == 3
+    assert ("taskraft_tasks", "ready", "tube2") not in found
+
+
+async def test_health_follows_the_phase(node):
+    stub = health_pb2_grpc.HealthStub(node.channel)
+
+    async def says(name):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    assert await says("taskraft.leader") == "SERVING"
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service="taskraft.leader"))
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    node.server.parts.roles.happen(Happening.HAND_OVER)
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert await says("taskraft.v1.TaskService") == "SERVING"
+    node.server.parts.roles.happen(Happening.KEPT)
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    watch.cancel()
+
+
+async def test_reflection_lists_the_contract(node):
+    stub = reflection_pb2_grpc.ServerReflectionStub(node.channel)
+    call = stub.ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    answer = await call.read()
+    names = {service.name for service in answer.list_services_response.service}
+    assert {f"taskraft.v1.{name}Service" for name in ("Task", "Tube", "Session", "Feed")} <= names
+    call.cancel()
+
+
+async def test_streams_without_end_do_not_hold_up_a_stop(tmp_path):
+    async with running(config_in(tmp_path, stop_grace_ms=60_000)) as node:
+        await create(node)
+        watch = health_pb2_grpc.HealthStub(node.channel).Watch(health_pb2.HealthCheckRequest())
+        await watch.read()
+        reading = node.feed.ReadChanges(feed_service_pb2.ReadChangesRequest())
+        cursor = feed_service_pb2.FeedCursor()
+        watching = node.feed.WatchFeed(
+            feed_service_pb2.WatchFeedRequest(cursor=cursor, wait_ms=60_000)
+        )
+        waiting = asyncio.ensure_future(take(node, wait_ms=9_000))
+        await node.waiting(1)
+        async with asyncio.timeout(10):
+            await node.server.stop()
+        node.server.stop = _nothing
+        assert len((await watching).partitions) == 8
+        for call in (waiting, reading.read()):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert reason_of(caught.value) == "DRAINING"
+
+
+async def _nothing():
+    """Stop what is stopped."""
