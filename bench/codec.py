@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from service import forms
+from service import forms, wire
 from service.api.answers import encode_tasks
-from service.entries import wire
 from service.entries.codec import decode_entry, encode_entry, record
 from service.queue import commands as core
 from taskraft.v1 import task_pb2

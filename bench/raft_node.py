@@ -27,11 +27,10 @@ from replication.core.types import (
     Roster,
     SnapshotMeta,
 )
-from replication.driver.vanguard import Chosen
 from replication.machine import SnapshotReader, StagedState
 from replication.node.config import NodeConfig
 from replication.node.node import Node
-from replication.peers.contract import Membership, Receiver
+from replication.peers.contract import Chosen, Membership, Receiver
 from replication.peers.transport import GrpcTransport
 
 

@@ -91,6 +91,10 @@ class GroupAbsent(PeerRefused):
     """The process addressed has no member of the group, or is still starting it."""
 
 
+class MessageMalformed(ReplicationError):
+    """A peer sent something that is not a message; its stream is ended."""
+
+
 class ReadUnconfirmed(ReplicationError):
     """No leader with a quorum confirmed a linearizable read in time; read again, or read stale."""
 

@@ -167,6 +167,18 @@ def sleeping_tests() -> list[str]:
     return found
 
 
+def misplaced_tests() -> list[str]:
+    """Find tests of the server in folders that are no packages of it."""
+    tests = ROOT / "tests"
+    return [
+        place(path)
+        for path, _ in modules()
+        if path.name.startswith("test_") and tests in path.parents
+        for folder in [path.parent.relative_to(tests)]
+        if folder.parts[:1] in {("replication",), ("service",)} and not (ROOT / folder).is_dir()
+    ]
+
+
 def imports_beyond_the_stubs() -> list[str]:
     """Find imports of the client by the server, which may know the generated stubs only."""
     return [
@@ -218,6 +230,7 @@ def addresses_of_registries() -> list[str]:
         shapeless_modules,
         synonyms,
         sleeping_tests,
+        misplaced_tests,
         imports_beyond_the_stubs,
         rocksdb_outside_storage,
         addresses_of_registries,

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from replication.core.confchange import of_entry
 from replication.core.raft import RaftCore
 from replication.core.types import ConfState, Entry, EntryKind, LogIndex, Message
-from replication.driver.effects import Effects
+from replication.effects import Effects
 from replication.machine import StateMachine
 from replication.membership.roster import with_roster
 from replication.storage.group_storage import GroupStorage

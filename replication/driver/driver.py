@@ -31,12 +31,11 @@ from replication.core.types import (
     SoftState,
 )
 from replication.driver.applier import Applier
-from replication.driver.effects import Effects
-from replication.driver.log_writer import LogWriter
 from replication.driver.outcome import Outcome
 from replication.driver.proposals import Proposals
 from replication.driver.reads import Reads
 from replication.driver.trimmer import Trimmer, TrimPolicy
+from replication.effects import Effects
 from replication.errors import ReplicationError
 from replication.machine import StateMachine
 from replication.observer import Counters, Observer
@@ -44,6 +43,7 @@ from replication.snapshots.installer import Installer
 from replication.snapshots.intake import SnapshotIntake
 from replication.snapshots.source import SnapshotSource
 from replication.storage.group_storage import BOOTSTRAP_INDEX, BOOTSTRAP_TERM, GroupStorage
+from replication.storage.log_writer import LogWriter
 from replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 
 _BEFORE_A_TERM: Final = frozenset({MessageKind.PRE_VOTE, MessageKind.PRE_VOTE_REPLY})

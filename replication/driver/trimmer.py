@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from replication.core.types import LogIndex
-from replication.driver.effects import Effects
+from replication.effects import Effects
 from replication.machine import StateMachine
 from replication.storage.group_storage import GroupStorage
 

@@ -8,12 +8,10 @@ way. A hedged request: Dean, Barroso, The Tail at Scale, CACM 56 (2), 2013.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from replication.core.types import ConfState, MemberId
-
-Chosen: TypeAlias = frozenset[MemberId] | None
-"""Who gets entries at once; None: everybody."""
+from replication.peers.contract import Chosen
 
 
 class Vanguard:

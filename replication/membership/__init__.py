@@ -1,1 +1,1 @@
-"""Say who belongs to a group, from its founding on."""
+"""Say who belongs to a group, and how that is written down."""

@@ -16,7 +16,8 @@ from replication.core import membership
 from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
 from replication.core.errors import ConfChangeMalformed
 from replication.core.types import ChangeMade, ConfState, MemberId, MemberInfo, Roster
-from replication.peers.codec import MessageMalformed, decode_roster, encode_roster
+from replication.errors import MessageMalformed
+from replication.membership.codec import decode_roster, encode_roster
 from taskraft.raft.v1 import raft_pb2 as pb
 
 CHANGES_KEPT_MAX: Final = 32

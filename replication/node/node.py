@@ -19,12 +19,11 @@ from replication.errors import (
     Stopped,
     reason_of,
 )
-from replication.failing_machine import machine_with_failpoints
 from replication.machine import StateMachine
-from replication.membership.founding import Founding
 from replication.membership.roster import strangers, was_removed, with_configured
 from replication.node.audience import Audience
 from replication.node.config import NodeConfig
+from replication.node.founding import Founding
 from replication.node.opening import open_storage
 from replication.node.performer import PeerReceiver, Performer
 from replication.node.requests import Requests
@@ -35,6 +34,7 @@ from replication.node.ticker import Ticker
 from replication.observer import Counters, Observer
 from replication.peers.contract import Membership, Transport
 from replication.storage.data_directory import DataDirectory
+from replication.storage.failing_machine import machine_with_failpoints
 from replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
 
 _log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Node:
         """Begin to talk to the others, to apply, and to take part in elections.
 
         A founder takes part when it has met all other founders; see
-        ``replication.membership.founding``.
+        ``replication.node.founding``.
         """
         assert not self._was_started
         self._was_started = True

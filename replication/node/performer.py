@@ -10,11 +10,11 @@ from typing import Protocol, TypeVar
 
 from replication.core.types import MemberId, Message, MessageKind, Snapshot, SnapshotMeta
 from replication.driver.driver import Driver
-from replication.driver.vanguard import Chosen, Vanguard
+from replication.driver.vanguard import Vanguard
 from replication.errors import DirectoryRefused, SnapshotBroken
 from replication.machine import SnapshotReader
 from replication.node.storage_worker import StorageWorker
-from replication.peers.contract import Peers
+from replication.peers.contract import Chosen, Peers
 from replication.storage.snapshot_inbox import IncomingSnapshot
 
 T = TypeVar("T")

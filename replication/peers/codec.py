@@ -6,23 +6,21 @@ whole, so that the core sees only what another core could have said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from replication.core.types import (
-    ChangeMade,
-    ConfState,
     Entry,
     EntryKind,
     LogIndex,
     MemberId,
-    MemberInfo,
     Message,
     MessageKind,
-    Roster,
     SnapshotMeta,
     Term,
 )
+from replication.errors import MessageMalformed
+from replication.membership.codec import decode_conf_state
 from taskraft.raft.v1 import raft_pb2 as pb
 
 _KIND_OUT: Final[Mapping[str, pb.MessageKind.ValueType]] = {
@@ -51,10 +49,6 @@ _ENTRY_KIND_IN: Final[Mapping[int, EntryKind]] = {
     pb.CONF_CHANGE: EntryKind.CONF_CHANGE,
     pb.CONF_CHANGE_V2: EntryKind.CONF_CHANGE_V2,
 }
-
-
-class MessageMalformed(ValueError):
-    """A peer sent something that is not a message; its stream is ended."""
 
 
 def encode_message(message: Message) -> pb.RaftMessage:
@@ -129,86 +123,15 @@ def _decode_entries(encoded: pb.RaftMessage, *, follows: bool) -> tuple[Entry, .
     return tuple(entries)
 
 
-def encode_conf_state(conf_state: ConfState) -> pb.ConfState:
-    """Return a membership in the form of the protocol."""
-    return pb.ConfState(
-        voters=conf_state.voters,
-        learners=conf_state.learners,
-        voters_outgoing=conf_state.voters_outgoing,
-        learners_next=conf_state.learners_next,
-        auto_leave=conf_state.auto_leave,
-        roster=encode_roster(conf_state.roster),
-    )
-
-
-def encode_roster(roster: Roster) -> pb.Roster:
-    """Return who the members are in the form of the protocol."""
-    return pb.Roster(
-        members=[
-            pb.MemberInfo(
-                member=info.member,
-                name=info.name,
-                peer_address=info.peer_address,
-                client_address=info.client_address,
-                directory_id=info.directory_id,
-            )
-            for info in roster.members
-        ],
-        last_member=roster.last_member,
-        changes_made=[
-            pb.ChangeMade(request=made.request, member=made.member) for made in roster.changes_made
-        ],
-    )
-
-
-def decode_roster(encoded: pb.Roster) -> Roster:
-    """Return who the members are.
-
-    Raises:
-        MessageMalformed: no member can have sent this.
-    """
-    _members(info.member for info in encoded.members)
-    return Roster(
-        members=tuple(
-            MemberInfo(
-                member=MemberId(info.member),
-                name=info.name,
-                peer_address=info.peer_address,
-                client_address=info.client_address,
-                directory_id=info.directory_id,
-            )
-            for info in encoded.members
-        ),
-        last_member=MemberId(encoded.last_member),
-        changes_made=tuple(
-            ChangeMade(made.request, MemberId(made.member)) for made in encoded.changes_made
-        ),
-    )
-
-
 def decode_snapshot_meta(header: pb.SnapshotHeader) -> SnapshotMeta:
     """Return what a snapshot stands for.
 
     Raises:
         MessageMalformed: no member can have sent this.
     """
-    conf_state = ConfState(
-        voters=_members(header.conf_state.voters),
-        learners=_members(header.conf_state.learners),
-        voters_outgoing=_members(header.conf_state.voters_outgoing),
-        learners_next=_members(header.conf_state.learners_next),
-        auto_leave=header.conf_state.auto_leave,
-        roster=decode_roster(header.conf_state.roster),
-    )
+    conf_state = decode_conf_state(header.conf_state)
     if header.index < 1 or header.index_term < 1 or header.term < header.index_term:
         raise MessageMalformed("a snapshot's index or term is out of range")
     if not conf_state.voters:
         raise MessageMalformed("a snapshot names no voters")
     return SnapshotMeta(LogIndex(header.index), Term(header.index_term), conf_state)
-
-
-def _members(numbers: Iterable[int]) -> tuple[MemberId, ...]:
-    members = tuple(MemberId(number) for number in numbers)
-    if any(member < 1 for member in members):
-        raise MessageMalformed("a member's number is out of range")
-    return members

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from replication.core.types import MemberId, Message, Roster, SnapshotMeta
-from replication.driver.vanguard import Chosen
 from replication.errors import DirectoryRefused
 from replication.machine import SnapshotReader
+
+Chosen: TypeAlias = frozenset[MemberId] | None
+"""Who gets entries at once; None: everybody."""
 
 
 @dataclass(slots=True, frozen=True)

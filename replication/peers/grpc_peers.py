@@ -10,16 +10,15 @@ from typing import Final
 from grpc import aio
 
 from replication.core.types import MemberId, Message, Roster, SnapshotMeta
-from replication.driver.vanguard import Chosen
 from replication.errors import DirectoryRefused, SnapshotBroken
 from replication.machine import SnapshotReader
 from replication.membership.roster import find, was_removed
-from replication.peers.contract import Membership, Receiver
+from replication.peers.contract import Chosen, Membership, Receiver
 from replication.peers.handshake import check_directory
 from replication.peers.link import PeerLink
 from replication.peers.outbox import FRAME_BYTES_MAX
 from replication.peers.security import PeerSecurity
-from replication.snapshots.stream import Transfer, header_of
+from replication.peers.snapshot_stream import Transfer, header_of
 from replication.storage.record import ENTRY_BYTES_MAX
 from taskraft.raft.v1 import raft_pb2 as pb
 

@@ -16,9 +16,9 @@ import grpc
 from grpc import aio
 
 from replication.core.types import MemberId, Roster
-from replication.errors import GroupAbsent, PeerRefused, SnapshotBroken
+from replication.errors import GroupAbsent, MessageMalformed, PeerRefused, SnapshotBroken
 from replication.membership.roster import was_removed
-from replication.peers.codec import MessageMalformed, decode_message
+from replication.peers.codec import decode_message
 from replication.peers.contract import Membership, Receiver
 from replication.peers.grpc_peers import CONNECTION_OPTIONS, GrpcPeers
 from replication.peers.handshake import (
@@ -29,7 +29,7 @@ from replication.peers.handshake import (
     check_directory,
 )
 from replication.peers.security import PeerSecurity, check_node
-from replication.snapshots.stream import announced_by, take_chunk
+from replication.peers.snapshot_stream import announced_by, take_chunk
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import (
     PeerServiceServicer,

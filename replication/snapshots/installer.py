@@ -6,10 +6,10 @@ from functools import partial
 from typing import Protocol
 
 from replication.core.types import HardState, Message, SnapshotMeta
-from replication.driver.effects import Effects
-from replication.driver.log_writer import LogWriter
+from replication.effects import Effects
 from replication.machine import StagedState, StateMachine
 from replication.storage.group_storage import GroupStorage
+from replication.storage.log_writer import LogWriter
 from replication.storage.snapshot_inbox import SnapshotInbox
 
 

@@ -7,10 +7,10 @@ from functools import partial
 
 from replication.core.raft import RaftCore
 from replication.core.types import LogIndex, Message
-from replication.driver.effects import Effects
-from replication.driver.log_writer import LogWriter
+from replication.effects import Effects
 from replication.machine import StagedState, StateMachine
 from replication.snapshots.installer import Installer
+from replication.storage.log_writer import LogWriter
 from replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from replication.core.types import LogIndex, MemberId, Message, Snapshot, SnapshotMeta
-from replication.driver.effects import Effects
+from replication.effects import Effects
 from replication.machine import SnapshotReader, StateMachine
 from replication.storage.group_storage import GroupStorage
 

@@ -14,7 +14,7 @@ from replication.tls.files import CurrentTls
 from service.access.current import CurrentBook
 from service.access.denial import NotKnown
 from service.access.gate import OPEN_GATE, ClientGate, Context, Gate, PeerGate
-from service.process.config import Config
+from service.config.node import Config
 
 LOOK_SECONDS: Final = 5.0
 """How often files are looked at. Those that Kubernetes mounts change without any signal."""

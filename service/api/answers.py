@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
-from service.entries import wire
+from service import wire
 from service.queue.commands import (
     FOREVER_MS,
     NO_EXTRAS,

@@ -18,9 +18,10 @@ from service.api.membership import MembershipApi, Raft
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.cluster.members import Members
+from service.config.addresses import PeerAddress
+from service.config.node import Config
 from service.leader.phases import Leadership
 from service.leader.roles import Roles
-from service.process.config import Config, PeerAddress
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
 

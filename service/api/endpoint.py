@@ -32,9 +32,9 @@ from service.api.status import (
     reason_name,
     rpc_status,
 )
-from service.entries.wire import Malformed
 from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
 from service.limits import MESSAGE_BYTES_MAX
+from service.wire import Malformed
 from taskraft.v1 import error_pb2
 
 log: Final = structlog.get_logger(__name__)

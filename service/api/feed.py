@@ -17,8 +17,8 @@ from service.api.feed_positions import FeedPositions, consumer_message
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.api.violations import Violations
+from service.config.addresses import PeerAddress
 from service.machine.applications import Applications
-from service.process.config import PeerAddress
 from service.queue.feed.chunk import ROW_BYTES, ChangeChunk, events_of, of_tubes
 from service.queue.feed.partitions import Feed, PartitionView
 from service.queue.queue import Queue

@@ -18,9 +18,9 @@ from google.rpc import error_details_pb2, status_pb2
 from replication.peers.security import PeerSecurity
 from service.access.gate import PRINCIPAL_KEY
 from service.api.status import DOMAIN, RETRY_MS, STATUS_KEY, Refused, reason_name
+from service.config.addresses import PeerAddress
 from service.leader.phases import Leadership
 from service.limits import MESSAGE_BYTES_MAX
-from service.process.config import PeerAddress
 from taskraft.v1 import error_pb2
 
 Trace: TypeAlias = tuple[tuple[str, str], ...]

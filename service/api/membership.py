@@ -16,10 +16,10 @@ from replication.membership.roster import change_of, made_before, removal_of
 from replication.node.status import NodeStatus
 from service.api.status import RETRY_MS, Refused
 from service.api.violations import Violations
+from service.config.addresses import ConfigInvalid, port_of
 from service.leader.phases import Leadership
 from service.leader.proposal import OutcomeUnknown
 from service.limits import NAME_BYTES_MAX
-from service.process.config import ConfigInvalid, port_of
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import error_pb2
 

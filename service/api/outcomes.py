@@ -8,6 +8,7 @@ from typing import Final
 
 import grpc.aio
 
+from service import wire
 from service.access.caller import Caller
 from service.api.answers import encode_tasks
 from service.api.endpoint import Call, Route, Unary
@@ -17,7 +18,6 @@ from service.api.reading import Reading
 from service.api.selection_checks import check_wait
 from service.api.status import Refused, error_message, task_not_found, tube_not_found
 from service.api.waiting import wait_seconds
-from service.entries import wire
 from service.forms.selection import selector_of
 from service.leader.outcomes import Outcomes, Wait, Wish
 from service.leader.proposal import NotProposed

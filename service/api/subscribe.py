@@ -12,7 +12,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from service import forms
+from service import forms, wire
 from service.access.caller import Caller
 from service.access.denial import NotKnown
 from service.access.leases import own_settlements
@@ -34,7 +34,6 @@ from service.api.status import RETRY_MS, Refused, refused
 from service.api.subscription import Subscription, opened_message, settled_message
 from service.api.tasks import Known
 from service.api.violations import Violations
-from service.entries import wire
 from service.entries.codec import Recorded, record, record_own, request_hash
 from service.leader.proposal import (
     NotProposed,

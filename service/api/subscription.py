@@ -10,12 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from service import forms
+from service import forms, wire
 from service.access.caller import ANYBODY, Caller
 from service.api.answers import encode_tasks
 from service.api.sources import Sources
 from service.api.status import Refused, error_message, item_errors
-from service.entries import wire
 from service.entries.codec import Recorded, record_own
 from service.forms import payload_bytes
 from service.leader.proposal import Failure, Outcome

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from service import forms
+from service import forms, wire
 from service.access.caller import Caller
 from service.access.leases import own_settlements, owns_session
 from service.api import task_checks
@@ -27,14 +27,12 @@ from service.api.settle_checks import check_settle
 from service.api.status import Refused, error_message, item_errors, tube_not_found
 from service.api.waiting import WaitingTake, wait_seconds
 from service.cluster.settings import SettingsInForce
-from service.entries import wire
 from service.entries.codec import Recorded, record_own
 from service.forms.selection import selector_of
 from service.languages.patterns import is_pattern, matcher
 from service.leader.call_notes import CallNotes
 from service.leader.proposal import Outcome
 from service.leader.waiters import Waiters
-from service.process.disk import DiskWatch
 from service.queue.commands import (
     ByFilter,
     PutResult,
@@ -43,6 +41,7 @@ from service.queue.commands import (
     TakeResult,
     TaskView,
 )
+from service.storage.disk_watch import DiskWatch
 from taskraft.v1 import error_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 

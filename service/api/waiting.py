@@ -11,7 +11,7 @@ from service.api.sources import Sources
 from service.api.status import refused, tube_not_found
 from service.entries.codec import Recorded, record_own
 from service.leader.proposal import Failure, NotProposed, Outcome
-from service.leader.waiters import Claim
+from service.leader.waiters import Claim, Waiters
 from service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 from service.queue.commands import Reason, Refusal, TakeResult, TaskView
 from taskraft.v1 import task_service_pb2 as pb
@@ -133,3 +133,16 @@ class WaitingTake:
     def _fail(self, error: Exception) -> None:
         if not self.outcome.done():
             self.outcome.set_exception(error)
+
+
+class WaitingTakes:
+    """The calls among all consumers that wait; satisfies ``duties.Wait``."""
+
+    def __init__(self, waiters: Waiters) -> None:
+        self._waiters = waiters
+
+    def end(self) -> None:
+        """Send all of them to the next leader."""
+        for consumer in self._waiters:
+            if isinstance(consumer, WaitingTake):
+                consumer.end()

@@ -14,9 +14,10 @@ import grpc.aio
 import structlog
 
 from replication.errors import DirectoryForeign
-from replication.membership.joining import stored_member
 from replication.peers.security import PeerSecurity
-from service.process.config import Config, PeerAddress
+from replication.storage.stored_member import stored_member
+from service.config.addresses import PeerAddress
+from service.config.node import Config
 from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import cluster_service_pb2_grpc
 

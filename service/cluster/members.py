@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from replication.core.types import MemberId, MemberInfo, Roster
-from service.process.config import PeerAddress
+from service.config.addresses import PeerAddress
 
 
 class Addresses(Protocol):

@@ -14,7 +14,7 @@ from replication.membership.roster import find
 from replication.peers.security import PeerSecurity
 from service.cluster.joining import ASK_PAUSE_SECONDS, RETRYABLE, Place, addition_of, ask_one
 from service.cluster.members import info_of
-from service.process.config import Config
+from service.config.node import Config
 
 log: Final = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Protocol
 
-from service.process.config import Config
+from service.config.node import Config
 from service.queue.commands import ClusterSettings, TubeKind
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from service.entries import wire
+from service import wire
 from service.limits import HEADERS_BYTES_MAX
 from service.queue.commands import Reason, Refusal
 from service.queue.editor import Edited

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from service.entries import wire
+from service import wire
 from service.forms import COMMANDS, Form, specs_of
 from service.queue import commands as core
 from service.queue.values import value

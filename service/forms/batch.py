@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from service.entries import wire
+from service import wire
 from service.forms.circulation import BURY, DELETE, KICK
 from service.forms.form import IN_LOG, Form
 from service.forms.intervention import UPDATE

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from service.entries import wire
+from service import wire
 from service.forms.form import IN_LOG, Form
 from service.forms.retry import retry_policy
 from service.queue import commands as core

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.entries import wire
+from service import wire
 from service.forms.form import IN_LOG, Form
 from service.queue import commands as core
 from taskraft.log.v1 import log_pb2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from service.entries import wire
+from service import wire
 from service.forms.form import IN_LOG, Form
 from service.forms.put import POSITIONS
 from service.forms.retry import failure_of

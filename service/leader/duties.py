@@ -9,14 +9,11 @@ from typing import Protocol
 
 from replication.core.types import MemberId, Term
 from service import forms
-from service.api.subscribe import Streams
-from service.api.waiting import WaitingTake
 from service.entries.codec import record_own
 from service.leader.phases import Leadership
 from service.leader.proposer import Proposer
 from service.leader.roles import Phase
 from service.leader.temporary.tubes import TemporaryTubes
-from service.leader.waiters import Waiters
 from service.machine.state_machine import QueueMachine
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import error_pb2
@@ -38,6 +35,13 @@ class Wait(Protocol):
         """Send everybody who waits to the next leader."""
 
 
+class Streams(Protocol):
+    """The subscriptions of this node's clients."""
+
+    def depart(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
+        """Tell all clients to go elsewhere."""
+
+
 class Leader:
     """Begins and ends leaderships; satisfies ``leadership.Lead``."""
 
@@ -47,7 +51,6 @@ class Leader:
         proposer: Proposer,
         temporary: TemporaryTubes,
         machine: QueueMachine,
-        waiters: Waiters,
         waits: Sequence[Wait],
         streams: Streams,
     ) -> None:
@@ -55,7 +58,6 @@ class Leader:
         self._proposer = proposer
         self._temporary = temporary
         self._machine = machine
-        self._waiters = waiters
         self._waits = waits
         self._streams = streams
 
@@ -78,9 +80,6 @@ class Leader:
 
     def send_away(self, leadership: Leadership) -> None:
         """Let the calls that wait go to the next leader, and close the streams."""
-        for consumer in self._waiters:
-            if isinstance(consumer, WaitingTake):
-                consumer.end()
         for wait in self._waits:
             wait.end()
         address = "" if leadership.leads_here else leadership.address

@@ -14,9 +14,9 @@ import structlog
 
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from service.cluster.members import Addresses
+from service.config.addresses import PeerAddress
 from service.leader.proposal import NotProposed, OutcomeUnknown
 from service.leader.roles import Happening, Phase, Roles
-from service.process.config import PeerAddress
 
 log: Final = structlog.get_logger(__name__)
 

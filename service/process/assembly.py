@@ -17,14 +17,15 @@ from replication.node.node import Node
 from replication.peers.transport import GrpcTransport
 from replication.storage.data_directory import DataDirectory
 from service.access.security import Security
-from service.api.catalogue import client_server
 from service.api.server import listen
 from service.cluster.joining import Place, find_place
 from service.cluster.moving import Move
+from service.config.addresses import host_of, port_of
+from service.config.node import Config
 from service.leader.roles import Phase
-from service.machine.driver_listener import DriverListener
 from service.machine.state_machine import QueueMachine
-from service.process.config import Config, host_of, port_of
+from service.process.catalogue import client_server
+from service.process.driver_listener import DriverListener
 from service.process.opening import open_machine, raft_config
 from service.process.parts import Parts
 from service.process.readiness import Readiness, probe_server

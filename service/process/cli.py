@@ -29,7 +29,7 @@ def serve(config: Path | None, join: str | None) -> None:
     Example: TASKRAFT_DATA_DIR=/tmp/node taskraft serve
     """
     # Imported late: the help of other commands need not wait for gRPC.
-    from service.process.config import CONFIG_VARIABLE  # noqa: PLC0415
+    from service.config.node import CONFIG_VARIABLE  # noqa: PLC0415
     from service.process.main import run  # noqa: PLC0415
 
     if config is not None:

@@ -18,9 +18,10 @@ from replication.node.node import Node
 from service.access.book import AccessInvalid
 from service.api.server import PortTaken
 from service.cluster.joining import JoinRefused
+from service.config.addresses import ConfigInvalid
+from service.config.node import Config, read_config
 from service.drivers import DriverUnusable
 from service.process.assembly import Server
-from service.process.config import Config, ConfigInvalid, read_config
 from service.process.logs import set_up_logs
 from service.queue.driver import DriverMissing
 from service.storage.directory import StateForeign, StateMissing

@@ -29,9 +29,9 @@ from service.leader.temporary.tubes import TemporaryTubes
 from service.leader.waiters import Waiters
 from service.machine.contents import Contents
 from service.machine.state_machine import QueueMachine
-from service.process.disk import DiskWatch
 from service.queue.commands import State
 from service.queue.life_cycle import GONE, EventKind
+from service.storage.disk_watch import DiskWatch
 
 TUBES_MAX: Final = 200
 """Tubes with series of their own: those with most tasks. The others are summed as "other"."""

@@ -11,9 +11,9 @@ from replication.node.config import NodeConfig
 from replication.storage.failpoints import Failpoints
 from service.cluster.joining import Place
 from service.cluster.members import info_of
+from service.config.node import Config
 from service.drivers import installed_drivers
 from service.machine.state_machine import CollectPace, QueueMachine
-from service.process.config import Config
 from service.queue.limits import Limits
 from service.storage.directory import StateDirectory
 from service.storage.failing_store import FailingStore

@@ -14,9 +14,11 @@ from service.api.endpoint import Surface
 from service.api.forward import Forwarder
 from service.api.server import Health
 from service.api.subscribe import Streams
+from service.api.waiting import WaitingTakes
 from service.cluster.joining import Place
 from service.cluster.members import Members
 from service.cluster.settings import SettingsInForce
+from service.config.node import Config
 from service.leader.board import QueueBoard
 from service.leader.call_notes import CallNotes
 from service.leader.clock import ClusterClock
@@ -35,9 +37,8 @@ from service.machine.applications import Applications
 from service.machine.contents import Contents
 from service.machine.state_machine import QueueMachine
 from service.process import metrics
-from service.process.config import Config
-from service.process.disk import DiskWatch
 from service.process.opening import monotonic_ms
+from service.storage.disk_watch import DiskWatch
 
 
 def wall_ms() -> int:
@@ -121,8 +122,7 @@ class Parts:
             self.proposer,
             self.temporary,
             self.machine,
-            self.waiters,
-            (self.outcomes, self.rooms),
+            (WaitingTakes(self.waiters), self.outcomes, self.rooms),
             self.streams,
         )
         self.leadership = Leadership(self.roles, member_id, self.members, self.leader)

@@ -20,7 +20,7 @@ from typing import Final
 
 from replication.core.types import LogIndex
 from replication.errors import SnapshotBroken
-from service.entries import wire
+from service import wire
 from service.storage.directory import sync_path
 
 MAGIC: Final = b"taskraft state 2\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.process.config import Config, read_config
+from service.config.node import Config, read_config
 from tools import manifests
 
 OVERLAYS = manifests.OVERLAYS

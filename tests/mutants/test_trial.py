@@ -7,9 +7,7 @@ import sys
 from tests.mutants.mutant import Mutant
 from tests.mutants.trial import ROOT, open_workshop
 
-TEST = (
-    "tests/replication/driver/test_driver_parts.py::test_a_proposal_is_resolved_by_index_and_term"
-)
+TEST = "tests/replication/driver/test_proposals.py::test_a_proposal_is_resolved_by_index_and_term"
 
 
 def in_proposals(old, new):

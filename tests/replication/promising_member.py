@@ -30,10 +30,10 @@ from replication.core.types import (
 )
 from replication.driver.driver import build_driver
 from replication.driver.trimmer import TrimPolicy
-from replication.failing_machine import FailingMachine
 from replication.machine import SnapshotReader, StateMachine
 from replication.membership.roster import roster_of
 from replication.storage.failing_filesystem import FailingFileSystem
+from replication.storage.failing_machine import FailingMachine
 from replication.storage.failpoints import Failpoints
 from replication.storage.filesystem import FileSystem
 from replication.storage.group_storage import GroupStorage, StorageConfig

@@ -8,9 +8,9 @@ import grpc.aio
 import pytest
 
 from service.api.forward import reason_of
+from service.config.node import Config
 from service.leader.roles import Phase
 from service.process.assembly import Server
-from service.process.config import Config
 from taskraft.v1 import (
     cluster_service_pb2_grpc,
     feed_service_pb2_grpc,

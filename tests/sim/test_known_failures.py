@@ -13,7 +13,7 @@ from replication.core.confchange import ConfChange, MemberChange, MemberChangeKi
 from replication.core.errors import ConfChangeFault
 from replication.core.types import RaftRole
 from replication.errors import ProposalLost
-from tests.replication.test_crash_points import Promises, append
+from tests.replication.storage.test_crash_points import Promises, append
 from tests.sim.disk import Crashed, SimDisk
 from tests.sim.member import Member
 from tests.sim.world import World

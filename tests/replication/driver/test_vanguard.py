@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from replication.core.types import ConfState, MemberId
-from replication.driver.vanguard import Chosen, Vanguard
+from replication.driver.vanguard import Vanguard
+from replication.peers.contract import Chosen
 
 ONE, TWO, THREE, FOUR, FIVE = map(MemberId, range(1, 6))
 

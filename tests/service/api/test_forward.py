@@ -9,9 +9,9 @@ import pytest
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from service.api.forward import HOPS_KEY, Forwarder, ServeHere, reason_of, trace_of
 from service.api.status import STATUS_KEY, Refused, rpc_status
+from service.config.addresses import PeerAddress
 from service.leader.phases import Leadership
 from service.leader.roles import Roles
-from service.process.config import PeerAddress
 from taskraft.v1 import error_pb2
 
 METHOD = "/taskraft.v1.TaskService/PutTasks"

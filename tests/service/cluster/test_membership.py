@@ -7,8 +7,8 @@ from service.cluster.joining import JoinRefused
 from service.leader.roles import Phase
 from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
+from tests.service.api.test_three_nodes import cluster_in, three
 from tests.service.conftest import Node, config_in, create, put, reason_of, take, turns_until
-from tests.service.test_three_nodes import cluster_in, three
 from tools.local_cluster import free_addresses
 
 __all__ = ["three"]

@@ -9,7 +9,7 @@ from replication.core.types import MemberInfo, Roster
 from service.cluster import moving
 from service.cluster.joining import Place
 from service.cluster.moving import Move
-from service.process.config import PeerAddress
+from service.config.addresses import PeerAddress
 
 OWN = PeerAddress(2, "n2", "new:1", "new:2")
 OTHERS = (

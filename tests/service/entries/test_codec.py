@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import forms
-from service.entries import wire
+from service import forms, wire
 from service.entries.codec import (
     Recorded,
     decode_entry,

@@ -9,13 +9,13 @@ import pytest
 from replication.core.types import Entry, EntryKind, LogIndex, Term
 from service import forms
 from service.entries.codec import encode_entry, record_own
-from service.entries.wire import Malformed
 from service.machine.state_machine import CollectPace, QueueMachine
 from service.queue import commands as core
 from service.queue.limits import Limits
 from service.storage.directory import StateDirectory
 from service.storage.rocks import RocksStore
 from service.storage.snapshot import SnapshotDamaged
+from service.wire import Malformed
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb

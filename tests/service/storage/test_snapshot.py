@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.entries import wire
+from service import wire
 from service.storage.rocks import RocksStore
 from service.storage.snapshot import MAGIC, RocksSnapshot, SnapshotDamaged, build
 

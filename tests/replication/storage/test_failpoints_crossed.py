@@ -22,7 +22,7 @@ ELSEWHERE = frozenset(
     name for name in NAMES if name.startswith(("pointer.", "removed.")) or name in STATE_WRITES
 )
 """The end of a member has a test below; the steps of the queue's own files are crossed in
-tests/service/test_failpoints_killed.py."""
+tests/service/process/test_failpoints_killed.py."""
 
 STORY = Story(lambda index: b"%d " % index * 20)
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from service.process.config import ConfigInvalid, parse_peers, read_config
+from service.config.addresses import ConfigInvalid, parse_peers
+from service.config.node import read_config
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from replication.core.types import Entry, HardState, LogIndex, Message, MessageKind
-from replication.driver.effects import Effects
+from replication.effects import Effects
 from replication.storage.group_storage import GroupStorage
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.entries import wire
+from service import wire
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 

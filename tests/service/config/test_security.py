@@ -2,7 +2,8 @@
 
 import pytest
 
-from service.process.config import ConfigInvalid, read_config
+from service.config.addresses import ConfigInvalid
+from service.config.node import read_config
 
 CLIENT = {"TLS_CERT": "c", "TLS_KEY": "k"}
 PEER = {"PEER_TLS_CERT": "c", "PEER_TLS_KEY": "k", "PEER_TLS_CA": "a"}

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from replication.failing_machine import machine_with_failpoints
 from replication.storage.failing_filesystem import FailingFileSystem, subject_of, with_failpoints
+from replication.storage.failing_machine import machine_with_failpoints
 from replication.storage.failpoints import (
     NAMES,
     NO_FAILPOINTS,

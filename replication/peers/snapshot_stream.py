@@ -19,7 +19,8 @@ from grpc import aio
 from replication.core.types import MemberId, Message, MessageKind, Snapshot, SnapshotMeta, Term
 from replication.errors import SnapshotBroken
 from replication.machine import SnapshotReader
-from replication.peers.codec import decode_snapshot_meta, encode_conf_state
+from replication.membership.codec import encode_conf_state
+from replication.peers.codec import decode_snapshot_meta
 from replication.peers.contract import Membership, SnapshotSink
 from replication.peers.handshake import hello_to
 from taskraft.raft.v1 import raft_pb2 as pb

@@ -1,7 +1,8 @@
 """Kill real processes, with the real queue on real files, at every named failpoint.
 
 A kill leaves the page cache; RocksDB runs without its own log, so what it had not flushed is gone
-all the same. Power losses are in tests/replication/test_failpoints_crossed.py, on a simulated disk.
+all the same. Power losses are in tests/replication/storage/test_failpoints_crossed.py, on a
+simulated disk.
 """
 
 import json

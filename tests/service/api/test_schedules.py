@@ -14,8 +14,8 @@ from taskraft.v1 import (
     task_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import config_in, create, reason_of, running, turns_until
-from tests.service.test_three_nodes import cluster_in
 
 MINUTE = 60_000
 

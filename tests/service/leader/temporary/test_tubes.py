@@ -16,7 +16,7 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
-from tests.service.temporary.calls import (
+from tests.service.leader.temporary.calls import (
     Options,
     acked,
     chosen,

@@ -1,0 +1,1 @@
+"""Say with which settings a node runs."""

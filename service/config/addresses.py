@@ -1,0 +1,74 @@
+"""Read where the members of a cluster are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_ORDINAL: Final = re.compile(r"-(\d+)$")
+_PEER: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9_.-]{1,128})=(?:(?P<id>\d{1,9})@)?(?P<peer>[^/,\s]+)(?:/(?P<client>[^/,\s]+))?"
+)
+
+
+class ConfigInvalid(Exception):
+    """The settings contradict each other or are malformed; the text says which, in one line."""
+
+
+@dataclass(slots=True, frozen=True)
+class PeerAddress:
+    """A member of the first cluster, from TASKRAFT_PEERS."""
+
+    member_id: int
+    name: str
+    peer_address: str
+    """Where other members reach it."""
+    client_address: str
+    """Where clients, and followers that forward, reach it."""
+
+
+def port_of(address: str) -> int:
+    """Return the port of ``host:port``.
+
+    Raises:
+        ConfigInvalid: there is none, or it is not a number.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ConfigInvalid(f'"{address}" is not host:port')
+    return int(port)
+
+
+def host_of(address: str) -> str:
+    """Return the host of ``host:port``."""
+    return address.rpartition(":")[0]
+
+
+def parse_peers(text: str, client_port: int) -> tuple[PeerAddress, ...]:
+    """Return the members that ``name=[id@]host:port[/client_host:client_port],...`` names.
+
+    Without an id it is the number at the end of the name plus one, else the place in the list; the
+    address for clients is by default the same host with this node's own client port.
+
+    Raises:
+        ConfigInvalid: a part is malformed, or a name or an id appears twice.
+    """
+    peers = []
+    for place, part in enumerate(filter(None, (part.strip() for part in text.split(",")))):
+        match = _PEER.fullmatch(part)
+        if match is None:
+            raise ConfigInvalid(f'TASKRAFT_PEERS: "{part}" is not name=[id@]host:port')
+        ordinal = _ORDINAL.search(match["name"])
+        member_id = int(match["id"] or (int(ordinal[1]) if ordinal else place) + 1)
+        port_of(match["peer"])
+        client = match["client"] or f"{host_of(match['peer'])}:{client_port}"
+        port_of(client)
+        peers.append(PeerAddress(member_id, match["name"], match["peer"], client))
+    for what, known in (
+        ("name", [peer.name for peer in peers]),
+        ("id", [peer.member_id for peer in peers]),
+    ):
+        if len(set(known)) != len(known):
+            raise ConfigInvalid(f"TASKRAFT_PEERS: a {what} appears twice")
+    return tuple(peers)

@@ -1,0 +1,43 @@
+"""Stand-ins for what the parts of the driver have around them: a core, and somebody who waits."""
+
+from __future__ import annotations
+
+from replication.core.types import Entry, LogIndex, MemberId, RaftRole, Term
+
+
+class Waiting:
+    """An outcome that somebody waits for."""
+
+    def __init__(self) -> None:
+        self.result: object = None
+        self.error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self.result is not None or self.error is not None
+
+    def set_result(self, result: object, /) -> None:
+        self.result = result
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self.error = exception
+
+
+class Leader:
+    """Stands for a core that leads and takes everything."""
+
+    def __init__(self, term: int = 1) -> None:
+        self.role = RaftRole.LEADER
+        self.term = Term(term)
+        self.leader = MemberId(1)
+        self.last_index = LogIndex(10)
+        self.asked: list[bytes] = []
+
+    def propose_many(self, datas: list[bytes]) -> None:
+        self.last_index = LogIndex(self.last_index + len(datas))
+
+    def read_index(self, context: bytes) -> None:
+        self.asked.append(context)
+
+
+def entry(index: int, term: int = 1, data: bytes = b"") -> Entry:
+    return Entry(Term(term), LogIndex(index), data)

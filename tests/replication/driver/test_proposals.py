@@ -1,0 +1,58 @@
+"""Proposals are answered by what was applied at their place, or told that it is unknown."""
+
+from __future__ import annotations
+
+from replication.core.types import LogIndex, RaftRole
+from replication.driver.proposals import Proposals
+from replication.errors import NotLeader, ProposalLost
+from tests.replication.driver.stand_ins import Leader, Waiting, entry
+
+
+def test_a_proposal_is_resolved_by_index_and_term():
+    proposals, own, other = Proposals(), Waiting(), Waiting()
+    proposals.put(b"own", own)
+    proposals.put(b"other", other)
+    proposals.propose(Leader())
+    proposals.applied(entry(11, term=1), "done")
+    proposals.applied(entry(12, term=2), "of another leader")
+    assert own.result == "done"
+    assert isinstance(other.error, ProposalLost)
+
+
+def test_an_entry_of_a_later_leadership_at_the_same_index_ends_the_wait_for_the_earlier():
+    proposals, earlier, later = Proposals(), Waiting(), Waiting()
+    proposals.put(b"earlier", earlier)
+    proposals.propose(Leader(term=1))
+    proposals.put(b"later", later)
+    proposals.propose(Leader(term=3))
+    assert isinstance(earlier.error, ProposalLost)
+    proposals.applied(entry(11, term=3), "done")
+    assert later.result == "done"
+
+
+def test_what_is_committed_when_leadership_is_lost_is_still_waited_for():
+    proposals = Proposals()
+    waiting = [Waiting() for _ in range(4)]
+    for each in waiting:
+        proposals.put(b"", each)
+    proposals.propose(Leader())
+    proposals.lose_after(LogIndex(12), "leadership was lost")
+    assert [each.error is None for each in waiting] == [True, True, False, False]
+
+
+def test_a_follower_refuses_what_was_not_proposed_yet():
+    proposals, waiting, core = Proposals(), Waiting(), Leader()
+    core.role = RaftRole.FOLLOWER
+    proposals.put(b"", waiting)
+    proposals.propose(core)
+    assert isinstance(waiting.error, NotLeader)
+    assert not proposals.has_next
+
+
+def test_a_cancelled_waiter_is_left_alone():
+    proposals, waiting = Proposals(), Waiting()
+    proposals.put(b"", waiting)
+    proposals.propose(Leader())
+    waiting.set_result("cancelled")
+    proposals.applied(entry(11), "done")
+    assert waiting.result == "cancelled"

@@ -1,0 +1,83 @@
+"""Linearizable reads: many share a round, none waits for ever."""
+
+from __future__ import annotations
+
+from replication.core.types import LogIndex, ReadState
+from replication.driver.reads import Reads
+from replication.errors import ReadUnconfirmed
+from tests.replication.driver.stand_ins import Leader, Waiting
+
+
+def test_readers_share_rounds_and_wait_for_the_state():
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    first, second = Waiting(), Waiting()
+    reads.add(first)
+    reads.begin_round()
+    reads.add(second)
+    reads.begin_round()
+    assert len(core.asked) == 1
+    reads.answered(read_state(5, b"of an earlier round"))
+    reads.answered(read_state(5, core.asked[0]))
+    reads.applied(LogIndex(4))
+    assert not first.done()
+    reads.applied(LogIndex(5))
+    assert first.result == 5
+    reads.begin_round()
+    assert len(set(core.asked)) == 2
+
+
+def read_state(index: int, context: bytes):
+    return ReadState(LogIndex(index), context)
+
+
+def test_a_read_is_asked_again_and_given_up_in_the_end():
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    reader = Waiting()
+    reads.add(reader)
+    reads.begin_round()
+    for _ in range(5):
+        reads.tick()
+    assert core.asked == [core.asked[0]] * 3
+    assert not reader.done()
+    reads.tick()
+    assert isinstance(reader.error, ReadUnconfirmed)
+
+
+def test_a_confirmed_read_whose_entries_never_come_is_given_up():
+    """The member may have been cut off, or removed, since."""
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    early, late = Waiting(), Waiting()
+    reads.add(early)
+    reads.begin_round()
+    reads.answered(read_state(5, core.asked[0]))
+    reads.tick()
+    reads.add(late)
+    reads.begin_round()
+    reads.answered(read_state(5, core.asked[1]))
+    for _ in range(4):
+        reads.tick()
+    assert not early.done()
+    reads.tick()
+    assert isinstance(early.error, ReadUnconfirmed)
+    assert not late.done()
+    reads.applied(LogIndex(5))
+    assert late.result == 5
+
+
+def test_no_reader_waits_for_a_member_that_has_ended():
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    confirmed, asked, waiting = Waiting(), Waiting(), Waiting()
+    reads.add(confirmed)
+    reads.begin_round()
+    reads.answered(read_state(5, core.asked[0]))
+    reads.add(asked)
+    reads.begin_round()
+    reads.add(waiting)
+    reads.fail_all(ReadUnconfirmed("the end"))
+    assert all(each.done() for each in (confirmed, asked, waiting))
+    reads.applied(LogIndex(5))
+    assert confirmed.result is None
