@@ -69,6 +69,7 @@ class Extras:
         retain_until_ms: when a kept task is removed; 0: never.
         unique_key: unique among the unfinished tasks of the tube.
         group: what the task belongs to.
+        group_number: tells that group from others that have had its name.
         retry: overrides the tube's policy.
         cancel_requested: somebody asked the holder to stop.
     """
@@ -82,6 +83,7 @@ class Extras:
     retain_until_ms: int = 0
     unique_key: tuple[str, ...] = ()
     group: str = ""
+    group_number: int = 0
     retry: RetryPolicy | None = None
     cancel_requested: bool = False
 

@@ -261,10 +261,17 @@ class Groups:
 
     # ------------------------------------------------------------------------------- the tasks
 
+    def _counting(self, task: Task) -> Group | None:
+        """Return the group that counts a task: its own, not a later one of that name; or None."""
+        group = self._by_name.get(task.extras.group)
+        if group is None or group.number != task.extras.group_number or group.has_ended:
+            return None
+        return group
+
     def came(self, task: Task) -> None:
         """Take note of a new task of a group."""
-        group = self._by_name.get(task.extras.group)
-        if group is None or group.has_ended:
+        group = self._counting(task)
+        if group is None:
             return
         group.open += 1
         self.members.add(group.number, (task.tube.number, task.id))
@@ -275,8 +282,8 @@ class Groups:
 
         One that goes to another tube is counted there: it only changes its place.
         """
-        group = self._by_name.get(task.extras.group)
-        if group is None or group.has_ended or (before in FINISHED and state is GONE):
+        group = self._counting(task)
+        if group is None or (before in FINISHED and state is GONE):
             return
         outcome = task.extras.outcome
         if state is GONE and kind is EventKind.MOVE and outcome is Outcome.NONE:

@@ -113,14 +113,17 @@ def task_refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
 
 def _give_extras(ledger: Ledger, task: Task, new: NewTask) -> bool:
     """Give a new task its rare attributes; tell whether its group holds it."""
-    task.extras = Extras(retry=new.retry, group=new.group, unique_key=new.unique_key)
+    group = ledger.groups.get(new.group) if new.group else None
+    number = group.number if group is not None else 0
+    task.extras = Extras(
+        retry=new.retry, group=new.group, group_number=number, unique_key=new.unique_key
+    )
     if new.unique_key:
         claim(ledger, task.tube, new.unique_key, task.id)
-    if not new.group:
+    if group is None:
         return False
     ledger.groups.came(task)
-    group = ledger.groups.get(new.group)
-    if group is None or group.state is not GroupState.HELD:
+    if group.state is not GroupState.HELD:
         return False
     task.state = HELD
     return True

@@ -69,6 +69,8 @@ def hand_back(ledger: Ledger, task: Task, kind: EventKind, failure: Failure) -> 
     task.extras = replace(task.extras, failure=failure)
     if _has_outlived(ledger, task):
         ledger.move(task, kind, READY)  # its time to live ends it before anybody takes it
+    elif task.extras.cancel_requested:  # it ends, even if its attempts are used up
+        come_back(ledger, task, kind)
     elif task.tube.has_retry or task.extras.retry is not None:
         try_again(ledger, task, kind, UNSAID)
     else:

@@ -26,7 +26,7 @@ from service.queue.commands import (
 from service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
 from service.queue.life_cycle import TAKEN, EventKind
 from service.queue.operations.acknowledge import acknowledge, stale, unsuitable_ack
-from service.queue.operations.releasing import put_back, renew_ttl
+from service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from service.queue.operations.retrying import give_up, try_again
 from service.queue.refusals import at_item, unsuitable_to_kind
 from service.queue.tasks.endings import bury
@@ -224,6 +224,9 @@ def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
     reason = failure.type if failure is not None else ""
     if failure is not None:
         task.extras = replace(task.extras, failure=failure)
+    if task.extras.cancel_requested:  # it ends, whatever else was wished for it
+        put_back(ledger, task, RELEASE, UNSAID, 0, reason)
+        return
     if settlement.update is not None:
         update_task(ledger, task, settlement.update)
     if settlement.move_to:

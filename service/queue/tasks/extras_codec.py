@@ -18,8 +18,8 @@ from service.queue.commands import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_head = Struct(">BBIqHH")
-"""Flags, outcome, times buried, end of the retention, progress, parts of the key."""
+_head = Struct(">BBIqHHQ")
+"""Flags, outcome, times buried, end of the retention, progress, parts of the key, group."""
 _retry = Struct(">IqIqBBB")
 _text = Struct(">I")
 
@@ -95,6 +95,7 @@ def write_extras(extras: Extras) -> bytes:
         extras.retain_until_ms,
         progress.basis_points if progress is not None else 0,
         len(extras.unique_key),
+        extras.group_number,
     )
     texts = write_texts(
         (
@@ -112,7 +113,8 @@ def write_extras(extras: Extras) -> bytes:
 
 def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
     """Return the rare attributes that stand at a place of a record, and where they end."""
-    flags, outcome, times_buried, retain_until_ms, points, parts = _head.unpack_from(record, at)
+    head = _head.unpack_from(record, at)
+    flags, outcome, times_buried, retain_until_ms, points, parts, group_number = head
     texts, at = read_texts(record, at + _head.size, 6 + parts)
     kind, message, note, result, result_type, group = texts[:6]
     retry = None
@@ -131,6 +133,7 @@ def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
             retain_until_ms=retain_until_ms,
             unique_key=tuple(part.decode() for part in texts[6:]),
             group=group.decode(),
+            group_number=group_number,
             retry=retry,
             cancel_requested=bool(flags & _CANCEL),
         ),

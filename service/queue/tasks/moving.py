@@ -148,5 +148,6 @@ def _arrived(
         cancel_requested=False,
         retry=None if is_new else extras.retry,
         group="" if is_new else extras.group,
+        group_number=0 if is_new else extras.group_number,
     )
     return moved

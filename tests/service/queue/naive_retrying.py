@@ -26,6 +26,9 @@ class NaiveRetrying:
     def give_back(self, task, release):
         reason = release.failure.type if release.failure else ""
         task["failure"] = release.failure or task["failure"]
+        if task["cancelled"]:
+            self.put_back(task, EventKind.RELEASE, Release(()), 0, reason)
+            return
         self.update(task, release.update)
         if release.move_to:
             delay = max(release.delay_ms or 0, 0)
@@ -44,7 +47,7 @@ class NaiveRetrying:
         anew = (options.ttl_scope, options.ttl_policy) == (TtlScope.READY_ONLY, TtlPolicy.RESET)
         if task["expire_at"] <= self.now and not anew:
             self.move(task, kind, State.READY)
-        elif policy != NO_RETRY or task["retry"]:
+        elif not task["cancelled"] and (policy != NO_RETRY or task["retry"]):
             self.try_again(task, kind, Release(()), "")
         else:
             self.come_back(task, kind)
