@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replication.core.election import take_over_if_ordered
 from replication.core.log import payload_bytes
 from replication.core.member import Member
 from replication.core.proposal import leave_joint_if_due
@@ -39,6 +40,7 @@ def applied_to(member: Member, index: LogIndex, size: int) -> None:
     log.applied_to(max(index, log.applied_index), size)
     if member.configuration.auto_leave:
         leave_joint_if_due(member)
+    take_over_if_ordered(member)
 
 
 def _snapshot_installed(member: Member, snapshot: Snapshot) -> None:

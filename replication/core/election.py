@@ -142,8 +142,22 @@ def on_vote_reply(member: Member, reply: Message) -> None:
 
 
 def on_timeout_now(member: Member, _order: Message) -> None:
-    """Campaign at once; the leader hands over, so there is no need to ask first."""
-    campaign(member, Campaign.TRANSFER)
+    """Campaign at once; the leader hands over, so there is no need to ask first.
+
+    Right after a membership change, the order comes while the change is still being applied here;
+    it may even be the one that makes this member a voter. The order stands until it is: else the
+    hand-over would come to nothing, and the leader take no proposals until it gives up.
+    """
+    member.is_to_take_over = _has_unapplied_change(member)
+    if not member.is_to_take_over:
+        campaign(member, Campaign.TRANSFER)
+
+
+def take_over_if_ordered(member: Member) -> None:
+    """Carry out the order to take over, when what stood in its way is applied."""
+    if member.is_to_take_over and not _has_unapplied_change(member):
+        member.is_to_take_over = False
+        campaign(member, Campaign.TRANSFER)
 
 
 def _committed(member: Member) -> bytes:

@@ -42,6 +42,7 @@ class Member:
         "election_elapsed",
         "election_timeout_ticks",
         "heartbeat_elapsed",
+        "is_to_take_over",
         "leader",
         "log",
         "members",
@@ -79,6 +80,9 @@ class Member:
         """Since the last sign of a leader, or a vote; on a leader, since the last quorum check."""
         self.heartbeat_elapsed = 0
         self.election_timeout_ticks = config.election_ticks
+
+        self.is_to_take_over = False
+        """The leader of this term hands over to this member, which could not campaign at once."""
 
         # A leader's alone; zero and empty on everybody else.
         self.transferee = NO_MEMBER
@@ -142,6 +146,7 @@ class Member:
         drawn = self.rng(ticks)
         assert 0 <= drawn < ticks
         self.election_timeout_ticks = ticks + drawn
+        self.is_to_take_over = False
         self.transferee = NO_MEMBER
         self.pending_change_index = LogIndex(0)
         self.uncommitted_bytes = 0

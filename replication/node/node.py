@@ -81,7 +81,7 @@ class Node:
         self._performer.driver = self._driver
         self._ticker = Ticker(config.tick_ms, self._tick)
         self._requests = Requests(
-            self._driver, self._audience.turns, 2 * config.election_ticks * config.tick_ms
+            self._driver, self._audience.turns, (config.election_ticks + 1) * config.tick_ms
         )
         self._succession = Succession(
             self._driver, config.tick_ms, self._random.random, lambda: self.is_running
@@ -237,7 +237,7 @@ class Node:
 
         Raises:
             NotLeader: this member does not lead.
-            TransferFailed: it did not happen within two election timeouts.
+            TransferFailed: nobody took over, though it was offered twice.
         """
         await self._requests.transfer_leadership(to)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from replication.core.confchange import ConfChange
 from replication.core.types import ConfState, LogIndex, MemberId, RaftRole
@@ -11,6 +12,9 @@ from replication.errors import NotLeader, Stopped, TransferFailed
 from replication.node.status import successor_of
 from replication.node.turns import Turns
 
+TRANSFER_ATTEMPTS: Final = 2
+"""How often leadership is offered: the first offer may get lost."""
+
 
 class Requests:
     """The calls on a member that have an outcome.
@@ -18,7 +22,8 @@ class Requests:
     Args:
         driver: the member.
         turns: taken at each change of the member's role or membership, and when it stops.
-        transfer_ms_max: how long a transfer of the leadership may take.
+        transfer_ms_max: how long a transfer of the leadership may take, in one attempt: a little
+            longer than the core waits before it gives up.
     """
 
     def __init__(self, driver: Driver, turns: Turns, transfer_ms_max: int) -> None:
@@ -65,15 +70,22 @@ class Requests:
         target = successor_of(status) if to is None else to
         if target is None:
             raise TransferFailed("no other voter answers")
-        self._driver.transfer_leader(target)
+        for _ in range(TRANSFER_ATTEMPTS):
+            self._driver.transfer_leader(target)
+            if await self._is_deposed():
+                return
+        waited_ms = TRANSFER_ATTEMPTS * self._transfer_ms_max
+        raise TransferFailed(f"member {target} did not take over in {waited_ms} ms")
+
+    async def _is_deposed(self) -> bool:
+        """Wait until this member does not lead any more; False: an attempt's time was over."""
         try:
             async with asyncio.timeout(self._transfer_ms_max / 1000):
                 while self._driver.core.role is RaftRole.LEADER:
                     await self._turns.next()
-        except TimeoutError as error:
-            raise TransferFailed(
-                f"member {target} did not take over in {self._transfer_ms_max} ms"
-            ) from error
+        except TimeoutError:
+            return False
+        return True
 
     def _check_running(self) -> None:
         if not self.are_taken:

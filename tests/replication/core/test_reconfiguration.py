@@ -178,6 +178,52 @@ def test_next_leader_leaves_the_joint_configuration():
     assert cluster[2].status().configuration == ConfState((1, 2), (3,))
 
 
+def ordered_behind_a_change(text, learners=()):
+    """Order member 3 to take over while it has a committed change still to apply."""
+    cluster = Cluster(3, learners=learners)
+    cluster.elect(1)
+    assert cluster[1].propose_conf_change(change(text)) is None
+    cluster.settle(among=[1, 2])
+    peer = cluster.peers[3]
+    entries = tuple(cluster.peers[1].disk.entries(2, 3, 1 << 20))
+    peer.core.step(Message(K.APPEND, 3, 1, 1, 1, 1, entries, 2))
+    peer.take_ready()
+    while peer.append_work:
+        peer.sync()
+    peer.take_ready()
+    assert (peer.core.commit_index, peer.core.applied_index) == (2, 1)
+    peer.core.step(Message(K.TIMEOUT_NOW, 3, 1, 1))
+    assert peer.core.role is RaftRole.FOLLOWER
+    return cluster, peer
+
+
+@pytest.mark.parametrize("text", ["v3", "l2"])
+def test_order_to_take_over_stands_until_a_committed_change_is_applied(text):
+    """It may be the very change that makes the member a voter."""
+    cluster, peer = ordered_behind_a_change(text, [3] if text == "v3" else [])
+    while peer.apply_work:
+        peer.apply()
+    assert peer.core.role is RaftRole.CANDIDATE
+    cluster.settle()
+    assert cluster[3].role is RaftRole.LEADER
+
+
+def test_order_to_take_over_is_void_for_who_does_not_vote_after_the_change():
+    _, peer = ordered_behind_a_change("l3")
+    while peer.apply_work:
+        peer.apply()
+    assert peer.core.role is RaftRole.FOLLOWER
+
+
+def test_order_to_take_over_ends_with_its_term():
+    _, peer = ordered_behind_a_change("l2")
+    peer.core.step(Message(K.HEARTBEAT, 3, 2, 2))
+    while peer.apply_work:
+        peer.apply()
+    assert peer.core.applied_index == 2
+    assert peer.core.role is RaftRole.FOLLOWER
+
+
 def test_joint_configuration_is_left_when_handing_over_has_failed():
     cluster = Cluster(3)
     in_joint_while_handing_over(cluster)

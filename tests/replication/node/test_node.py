@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replication.core.types import MemberInfo, RaftRole
-from replication.errors import DirectoryForeign, DirectoryLocked, NotLeader, Stopped
+from replication.errors import DirectoryForeign, DirectoryLocked, NotLeader, Stopped, TransferFailed
 from replication.node.config import NodeConfig
 from replication.node.node import Node
 from replication.node.succession import Succession
@@ -210,6 +210,33 @@ async def test_leadership_is_handed_over_on_request(tmp_path):
         successor = await cluster.leader()
         assert successor.config.member_id == target
         assert leader.status().role is RaftRole.FOLLOWER
+
+
+async def test_leadership_is_offered_again_if_the_offer_gets_lost(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        await cluster.converged()
+        offered = []
+        transfer = leader._driver.transfer_leader
+
+        def lose_the_first(to) -> None:
+            offered.append(to)
+            if len(offered) > 1:
+                transfer(to)
+
+        leader._driver.transfer_leader = lose_the_first
+        await leader.transfer_leadership()
+        assert offered[1:] == offered[:1]
+        assert leader.status().role is RaftRole.FOLLOWER
+
+
+async def test_a_transfer_to_a_member_that_does_not_take_over_fails_in_the_end(tmp_path):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        leader = await cluster.leader()
+        leader._driver.transfer_leader = lambda _: None
+        with pytest.raises(TransferFailed, match="did not take over"):
+            await leader.transfer_leadership()
+        assert leader.status().role is RaftRole.LEADER
 
 
 async def test_a_stopped_node_fails_what_is_proposed(tmp_path):
