@@ -346,6 +346,11 @@ class _Link:
             raise Refused(
                 error_pb2.Error.INVALID_FIELD, f"open: {text}", {"field": "open"}, (("open", text),)
             )
+        if message.HasField("filter"):
+            task_checks.check_filter(message.filter)
+            self._subscription.filter(message.filter)
+            self._waiters.changed(self._subscription)
+            self._submitter.wake()
         if message.HasField("credit"):
             task_checks.check_credit(message.credit, self._subscription.tasks_open)
             self._subscription.grant(message.credit)

@@ -115,12 +115,12 @@ class Subscription:
         self.outbox = Outbox()
         self._give_back = give_back
         self._payload_omit = opened.payload_omit
-        self._take = pb.TakeTasksRequest(session_id=session_id, types=opened.types)
-        if opened.HasField("priority_bound"):
-            self._take.priority_bound = opened.priority_bound
+        self._last_take: tuple[tuple[tuple[str, ...], int, int], Recorded] | None = None
+        self._take = pb.TakeTasksRequest(session_id=session_id)
+        self._takes_none = False
+        self.filter(opened)
         if opened.HasField("ttr_ms"):
             self._take.ttr_ms = opened.ttr_ms
-        self._last_take: tuple[tuple[tuple[str, ...], int, int], Recorded] | None = None
         self._tasks_open = 0
         self._bytes_open: int | None = None
         self._granted = False
@@ -132,6 +132,17 @@ class Subscription:
     def allows(self, tube: str) -> bool:
         """See ``Consumer``."""
         return self._sources.allows(tube)
+
+    def filter(self, wish: pb.SubscribeRequest.Open | pb.SubscribeRequest.Filter) -> None:
+        """Take only such tasks from now on; claims without answer still bring others."""
+        request = self._take
+        del request.types[:]
+        request.types.extend(wish.types)
+        request.ClearField("priority_bound")
+        if wish.HasField("priority_bound"):
+            request.priority_bound = wish.priority_bound
+        self._takes_none = isinstance(wish, pb.SubscribeRequest.Filter) and wish.none
+        self._last_take = None
 
     # ------------------------------------------------------------------------------ credit
 
@@ -151,7 +162,7 @@ class Subscription:
 
     def wants(self) -> int:
         """Return how many tasks the credit allows beyond the claims without answer."""
-        if self.outbox.ended:
+        if self.outbox.ended or self._takes_none:
             return 0
         if self._bytes_open is not None and (self._bytes_open <= 0 or self._claimed):
             # What claims without answer will weigh is not known: one at a time.

@@ -134,6 +134,15 @@ def check_open(opened: task_service_pb2.SubscribeRequest.Open) -> None:
     wrong.raise_any()
 
 
+def check_filter(wish: task_service_pb2.SubscribeRequest.Filter) -> None:
+    """Refuse a filter of a subscription that breaks a limit."""
+    wrong = Violations()
+    _check_types(wrong, "filter.types", wish.types)
+    if wish.none and (wish.types or wish.HasField("priority_bound")):
+        wrong.add("filter.none", "excludes types and priority_bound")
+    wrong.raise_any()
+
+
 def check_credit(credit: task_service_pb2.SubscribeRequest.Credit, tasks_open: int) -> None:
     """Refuse a grant of credit that breaks a limit."""
     wrong = Violations()

@@ -186,6 +186,16 @@ class Waiters:
             self._tubes[name].line.setdefault(consumer, None)
             self._hot[name] = None
 
+    def changed(self, consumer: Consumer) -> None:
+        """Let a consumer that looks for other tasks now back in line.
+
+        What has had nothing for it may have something, also where a claim of before has no answer
+        yet: its tubes are looked at as if tasks had come.
+        """
+        for name in self._consumers.get(consumer, ()):
+            self._tubes[name].serial += 1
+        self.renew(consumer)
+
     def dropped(self, tube: str) -> None:
         """Tell those who wait on a tube that it is gone."""
         known = self._tubes.get(tube)

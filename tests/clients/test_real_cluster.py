@@ -102,6 +102,15 @@ def test_a_subscription_takes_and_settles_on_one_stream(client, tube):
     assert tube.stats().tasks.total == 0
 
 
+def test_a_subscription_asks_for_other_tasks_while_it_waits(client, tube):
+    tube.put_many(["urgent", "later"], type="x")
+    tube.put("other", type="y")
+    with client.subscribe(tube.name, types=["y"]) as tasks:
+        assert next(tasks).text() == "other"
+        tasks.narrow(types=["x"])
+        assert [next(tasks).text(), next(tasks).text()] == ["urgent", "later"]
+
+
 def test_a_subscription_limited_in_bytes_goes_on_as_tasks_are_settled(client, tube):
     tube.put_many([b"x" * 1_000] * 20)
     with client.subscribe(tube.name, credit=100, credit_bytes=3_000) as tasks:

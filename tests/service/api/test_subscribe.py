@@ -54,6 +54,10 @@ class Stream:
         while await self.call.read() is not grpc.aio.EOF:
             pass
 
+    async def filter(self, **wish):
+        wanted = pb.SubscribeRequest.Filter(**wish)
+        await self.call.write(pb.SubscribeRequest(filter=wanted))
+
     async def grant(self, tasks):
         await self.call.write(pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(tasks=tasks)))
 
@@ -274,6 +278,46 @@ async def test_two_openings_end_the_stream(node, stream):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stream.call.read()
     assert reason_of(caught.value) == "INVALID_FIELD"
+
+
+async def test_the_types_of_a_stream_change_while_it_waits(node, stream):
+    """Row 54 of the first table; nothing is lost of what was ready before."""
+    await put(node, b"letter", type="letter")
+    await put(node, b"parcel", type="parcel")
+    await stream.open(tasks=10, types=["letter"])
+    await stream.read_tasks(1)
+    await node.waiting(1)
+    await stream.filter(types=["parcel", "card"])
+    await stream.read_tasks(2)
+    await stream.filter(none=True)
+    await put(node, b"card", type="card")
+    assert (await take(node)).tasks[0].spec.payload == b"card"
+    await put(node, b"note", type="note")
+    await stream.filter()
+    await stream.read_tasks(3)
+    assert [task.spec.payload for task in stream.tasks] == [b"letter", b"parcel", b"note"]
+
+
+async def test_the_priority_bound_of_a_stream_is_raised_while_it_waits(node, stream):
+    """Row 55: a worker that has more room again takes less urgent tasks too."""
+    await put(node, b"5", priority=5)
+    await put(node, b"1", priority=1)
+    await stream.open(tasks=10, priority_bound=1)
+    await stream.read_tasks(1)
+    await node.waiting(1)
+    await stream.filter(priority_bound=5)
+    await stream.read_tasks(2)
+    assert [task.spec.payload for task in stream.tasks] == [b"1", b"5"]
+
+
+async def test_a_filter_of_a_stream_that_breaks_limits_is_told_all_of_them(node, stream):
+    await stream.open()
+    await stream.filter(types=["x" * 200], priority_bound=1, none=True)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.drain()
+    assert reason_of(caught.value) == "INVALID_FIELD"
+    assert "filter.types[0]" in caught.value.details()
+    assert "filter.none: excludes types and priority_bound" in caught.value.details()
 
 
 async def test_subscriptions_take_turns(node, stream):

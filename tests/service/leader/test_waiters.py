@@ -265,3 +265,18 @@ def test_a_pattern_does_not_stand_for_tubes_that_the_consumer_may_not_have():
         waiters.feed(later, 1)
     assert [waiters.waiting(tube) for tube in ("a1", "a2", "a3", "a4")] == [0, 1, 0, 1]
     assert [set(claim.recorded.command.tubes) for claim in waiters.claims()] == [{"a2", "a4"}]
+
+
+def test_a_consumer_that_looks_for_other_tasks_looks_again_where_it_found_nothing():
+    waiters = Waiters(Board(a=1))
+    consumer = Consumer("a", one_shot=False)
+    waiters.add(consumer)
+    (claim,) = waiters.claims()
+    answer(waiters, claim, 0)
+    assert waiters.claims() == []
+    waiters.changed(consumer)
+    (claim,) = waiters.claims()
+    # What a claim of before the change says does not count for what is looked for now.
+    waiters.changed(consumer)
+    answer(waiters, claim, 0)
+    assert taken(waiters.claims()) == [(consumer, "a", 1)]

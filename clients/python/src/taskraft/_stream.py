@@ -84,6 +84,8 @@ class TaskStream:
         self._nodes = nodes
         self._opening = opening
         self._consumer = consumer
+        self._filter: SubscribeRequest.Filter | None = None
+        self._is_filter_sent = True
         self._wake = asyncio.Event()
         self._unanswered: dict[str, tuple[SubscribeRequest, asyncio.Future[_Settled]]] = {}
         self._unsent: list[SubscribeRequest] = []
@@ -98,6 +100,12 @@ class TaskStream:
 
     def wake(self) -> None:
         """Look at the credit again."""
+        self._wake.set()
+
+    def narrow(self, wish: SubscribeRequest.Filter) -> None:
+        """Say anew which tasks may come, on this stream and on those that follow it."""
+        self._filter = wish
+        self._is_filter_sent = False
         self._wake.set()
 
     async def settle(
@@ -204,7 +212,8 @@ class TaskStream:
         """Send the first message, await the answer, and send again what was not answered before."""
         try:
             async with asyncio.timeout(OPEN_SECONDS_MAX):
-                await call.write(SubscribeRequest(open=self._opening))
+                await call.write(SubscribeRequest(open=self._opening, filter=self._filter))
+                self._is_filter_sent = True
                 response = await call.read()
         except TimeoutError:
             raise errors.DeadlinePassed("the node did not open the stream in time") from None
@@ -274,12 +283,15 @@ class TaskStream:
     def _next_messages(
         self, unsent: list[SubscribeRequest], *, is_beat: bool
     ) -> list[SubscribeRequest]:
-        """Return the settlements, with credit and heartbeat on the first or on their own."""
+        """Return the settlements, with what else there is to say on the first or on its own."""
         messages = [request for request in unsent if request.request_id in self._unanswered]
         grant = self._consumer.grant(is_convenient=bool(messages))
-        if grant is None and not is_beat:
+        if grant is None and not is_beat and self._is_filter_sent:
             return messages
         first = SubscribeRequest(heartbeat=is_beat)
+        if not self._is_filter_sent:
+            first.filter.CopyFrom(self._filter)
+            self._is_filter_sent = True
         if grant is not None:
             first.credit.tasks, first.credit.bytes = grant
         if messages:

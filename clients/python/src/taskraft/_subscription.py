@@ -104,6 +104,28 @@ class AsyncSubscription:
         """The session that holds the leases; empty before the first connection."""
         return self._stream.session_id
 
+    def narrow(
+        self,
+        *,
+        types: Sequence[str] = (),
+        priority_bound: int | None = None,
+        none: bool = False,
+    ) -> None:
+        """Say anew which tasks may come, in place of what the subscription began with.
+
+        A worker that has little room left asks for urgent tasks only, and widens that when it has
+        more. What is on its way comes all the same.
+
+        Args:
+            types: Only tasks of these types; empty: all.
+            priority_bound: Only tasks at least as urgent as this; None: all.
+            none: No tasks at all until the next call.
+        """
+        wish = task_service_pb2.SubscribeRequest.Filter(
+            types=types, priority_bound=priority_bound, none=none
+        )
+        self._stream.narrow(wish)
+
     async def __aenter__(self) -> Self:
         self._start()
         return self

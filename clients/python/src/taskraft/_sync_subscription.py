@@ -39,6 +39,26 @@ class Subscription:
         """The session that holds the leases; empty before the first connection."""
         return self._subscription.session_id
 
+    def narrow(
+        self,
+        *,
+        types: Sequence[str] = (),
+        priority_bound: int | None = None,
+        none: bool = False,
+    ) -> None:
+        """Say anew which tasks may come, in place of what the subscription began with.
+
+        Args:
+            types: Only tasks of these types; empty: all.
+            priority_bound: Only tasks at least as urgent as this; None: all.
+            none: No tasks at all until the next call.
+        """
+
+        async def narrow() -> None:
+            self._subscription.narrow(types=types, priority_bound=priority_bound, none=none)
+
+        self._portal.run(narrow())
+
     def __enter__(self) -> Self:
         self._portal.run(self._subscription.__aenter__())
         return self

@@ -749,11 +749,46 @@ class SubscribeRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Filter(_message.Message):
+        """Says anew which tasks the server may send, also while the credit waits for some. Tasks that are on
+        their way come all the same.
+        """
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TYPES_FIELD_NUMBER: _builtins.int
+        PRIORITY_BOUND_FIELD_NUMBER: _builtins.int
+        NONE_FIELD_NUMBER: _builtins.int
+        priority_bound: _builtins.int
+        """Only tasks at least as urgent as this. Absent: all."""
+        none: _builtins.bool
+        """No tasks at all, until the next filter. Excludes the others."""
+        @_builtins.property
+        def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """Only tasks of these types, at most 64. Empty: all."""
+
+        def __init__(
+            self,
+            *,
+            types: _abc.Iterable[_builtins.str] | None = ...,
+            priority_bound: _builtins.int | None = ...,
+            none: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "priority_bound", b"priority_bound"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound", "none", b"none", "priority_bound", b"priority_bound", "types", b"types"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__priority_bound: _TypeAlias = _typing.Literal["priority_bound"]  # noqa: Y015
+        _WhichOneofArgType__priority_bound: _TypeAlias = _typing.Literal["_priority_bound", b"_priority_bound"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__priority_bound) -> _WhichOneofReturnType__priority_bound | None: ...
+
     OPEN_FIELD_NUMBER: _builtins.int
     CREDIT_FIELD_NUMBER: _builtins.int
     SETTLEMENTS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names the settlements of this message; the answer repeats it. Makes a retry safe."""
     heartbeat: _builtins.bool
@@ -770,6 +805,10 @@ class SubscribeRequest(_message.Message):
     def settlements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Settlement]:
         """Settles leases of any session."""
 
+    @_builtins.property
+    def filter(self) -> Global___SubscribeRequest.Filter:
+        """Takes the place of the types and the priority_bound of Open, or of the filter before."""
+
     def __init__(
         self,
         *,
@@ -778,10 +817,11 @@ class SubscribeRequest(_message.Message):
         settlements: _abc.Iterable[Global___Settlement] | None = ...,
         request_id: _builtins.str = ...,
         heartbeat: _builtins.bool = ...,
+        filter: Global___SubscribeRequest.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "open", b"open"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "filter", b"filter", "open", b"open"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "heartbeat", b"heartbeat", "open", b"open", "request_id", b"request_id", "settlements", b"settlements"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "filter", b"filter", "heartbeat", b"heartbeat", "open", b"open", "request_id", b"request_id", "settlements", b"settlements"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
