@@ -85,7 +85,7 @@ class TaskStream:
         self._opening = opening
         self._consumer = consumer
         self._filter: SubscribeRequest.Filter | None = None
-        self._is_filter_sent = True
+        self._new_filter: SubscribeRequest.Filter | None = None
         self._wake = asyncio.Event()
         self._unanswered: dict[str, tuple[SubscribeRequest, asyncio.Future[_Settled]]] = {}
         self._unsent: list[SubscribeRequest] = []
@@ -104,8 +104,7 @@ class TaskStream:
 
     def narrow(self, wish: SubscribeRequest.Filter) -> None:
         """Say anew which tasks may come, on this stream and on those that follow it."""
-        self._filter = wish
-        self._is_filter_sent = False
+        self._filter = self._new_filter = wish
         self._wake.set()
 
     async def settle(
@@ -213,7 +212,7 @@ class TaskStream:
         try:
             async with asyncio.timeout(OPEN_SECONDS_MAX):
                 await call.write(SubscribeRequest(open=self._opening, filter=self._filter))
-                self._is_filter_sent = True
+                self._new_filter = None
                 response = await call.read()
         except TimeoutError:
             raise errors.DeadlinePassed("the node did not open the stream in time") from None
@@ -286,12 +285,10 @@ class TaskStream:
         """Return the settlements, with what else there is to say on the first or on its own."""
         messages = [request for request in unsent if request.request_id in self._unanswered]
         grant = self._consumer.grant(is_convenient=bool(messages))
-        if grant is None and not is_beat and self._is_filter_sent:
+        wish, self._new_filter = self._new_filter, None
+        if grant is None and not is_beat and wish is None:
             return messages
-        first = SubscribeRequest(heartbeat=is_beat)
-        if not self._is_filter_sent:
-            first.filter.CopyFrom(self._filter)
-            self._is_filter_sent = True
+        first = SubscribeRequest(heartbeat=is_beat, filter=wish)
         if grant is not None:
             first.credit.tasks, first.credit.bytes = grant
         if messages:
