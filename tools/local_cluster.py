@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -64,6 +65,13 @@ def free_addresses(count: int) -> list[str]:
     return [f"127.0.0.1:{port}" for port in ports]
 
 
+@cache
+def _lifeline() -> int:
+    """Return the end of a pipe that ends with this process; the nodes then end as well."""
+    reading, _ = os.pipe()
+    return reading
+
+
 @dataclass(slots=True)
 class Node:
     """One node process, which may be killed and started again with the same data."""
@@ -99,13 +107,13 @@ class Node:
         """Start the process; it keeps its data between lives."""
         assert not self.is_running, f"{self.name} runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "service.process.main"]
+        command = [sys.executable, "-m", "service.process.main", "--lifeline"]
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal reaches us, and we stop the nodes.
             self._process = subprocess.Popen(
                 command,
                 env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
+                stdin=_lifeline(),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

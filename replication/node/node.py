@@ -110,7 +110,7 @@ class Node:
         own = DataDirectory(config.data_directory) if directory is None else None
         machine = machine_with_failpoints(machine, config.failpoints)
         try:
-            storage = await asyncio.to_thread(open_storage, config, machine.applied_index)
+            storage = await open_storage(config, machine.applied_index)
             return cls(config, machine, transport, storage, own)
         except OSError as error:
             _release(own)

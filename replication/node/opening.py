@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 
 from replication.core.types import ConfState, LogIndex
@@ -13,12 +14,23 @@ from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
 
 
-def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
-    """Open what a member has stored, or begin its first life; blocks on the disk.
+async def open_storage(config: NodeConfig, applied: LogIndex) -> GroupStorage:
+    """Open what a member has stored, or begin its first life, in a thread.
+
+    A cancellation comes after the thread's end: nobody else may claim the directory before.
 
     Raises:
         DirectoryRefused, LogDamaged, StateLost: see ``GroupStorage.open``.
     """
+    work = asyncio.ensure_future(asyncio.to_thread(_open, config, applied))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait((work,))
+        raise
+
+
+def _open(config: NodeConfig, applied: LogIndex) -> GroupStorage:
     founders = ConfState()
     if not config.is_joining:
         founders = ConfState(

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from service.process import lifeline
+
 PORT_STEP: Final = 10
 """From node to node. A node uses its port, the next one for peers, and port + 79 for HTTP."""
 PEER_OFFSET: Final = 1
@@ -100,9 +102,9 @@ def run_dev(count: int, data: Path | None, port: int) -> int:
 
 def _start(node: DevNode, nodes: Sequence[DevNode], data: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "service.process.main"],
+        [sys.executable, "-m", "service.process.main", "--lifeline"],
         env=node.environment(nodes, data),
-        stdin=subprocess.DEVNULL,
+        stdin=lifeline.throw(),
         # Ctrl-C reaches this process only, which then stops the nodes in order.
         start_new_session=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import gc
@@ -21,6 +22,7 @@ from service.cluster.joining import JoinRefused
 from service.config.addresses import ConfigInvalid
 from service.config.node import Config, read_config
 from service.drivers import DriverUnusable
+from service.process import lifeline
 from service.process.assembly import Server
 from service.process.logs import set_up_logs
 from service.queue.driver import DriverMissing
@@ -76,18 +78,39 @@ def stop_on_defect(node: Node, loop: asyncio.AbstractEventLoop, context: Mapping
         node.fail(error)
 
 
-async def serve_until_told(config: Config) -> int:
-    """Run a node until a signal comes or it breaks; return the exit status."""
-    told = asyncio.get_running_loop().create_future()
+def _listen_for_the_end(*, has_lifeline: bool) -> asyncio.Future[None]:
+    """Return what is done when a signal, or the end of the lifeline, tells the node to stop."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[None] = loop.create_future()
 
-    def tell(number: int) -> None:
+    def tell(by: str) -> None:
         if not told.done():
-            log.info("told to stop", signal=signal.Signals(number).name)
+            log.info("told to stop", by=by)
             told.set_result(None)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, tell, number)
-    server = await Server.open(config)
+        loop.add_signal_handler(number, tell, number.name)
+    if has_lifeline:
+        lifeline.hold(lambda: tell("the end of the program that started this node"))
+    return told
+
+
+async def _open(config: Config, told: asyncio.Future[None]) -> Server | None:
+    """Open a node, which may wait long for the cluster that it joins; None: told to stop before."""
+    opening = asyncio.ensure_future(Server.open(config))
+    await asyncio.wait((opening, told), return_when=asyncio.FIRST_COMPLETED)
+    if not opening.done():
+        opening.cancel()
+        await asyncio.wait((opening,))
+    return None if opening.cancelled() else opening.result()
+
+
+async def serve_until_told(config: Config, *, has_lifeline: bool = False) -> int:
+    """Run a node until it is told to stop or breaks; return the exit status."""
+    told = _listen_for_the_end(has_lifeline=has_lifeline)
+    server = await _open(config, told)
+    if server is None:
+        return EXIT_OK
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
     asyncio.get_running_loop().set_exception_handler(partial(stop_on_defect, server.node))
     await server.start()
@@ -107,10 +130,13 @@ async def serve_until_told(config: Config) -> int:
     return EXIT_OK
 
 
-def run() -> int:
+def run(*, has_lifeline: bool = False) -> int:
     """Run a node as the environment says; return the exit status.
 
     Whatever prevents it is told in one line on stderr.
+
+    Args:
+        has_lifeline: see ``service.process.lifeline``.
     """
     try:
         config = read_config()
@@ -118,7 +144,7 @@ def run() -> int:
         return _refuse(error, EXIT_USAGE)
     set_up_logs(config.log_format, config.log_level, config.node_name)
     try:
-        return asyncio.run(serve_until_told(config))
+        return asyncio.run(serve_until_told(config, has_lifeline=has_lifeline))
     except _REFUSALS as error:
         return _refuse(error, EXIT_REFUSED)
 
@@ -129,5 +155,12 @@ def _refuse(error: Exception, status: int) -> int:
     return status
 
 
+def main() -> int:
+    """Run a node for another program, for example ``taskraft dev``; return the exit status."""
+    parser = argparse.ArgumentParser(description="Run one node; see docs/operating.md.")
+    parser.add_argument("--lifeline", action="store_true", help="end with standard input")
+    return run(has_lifeline=parser.parse_args().lifeline)
+
+
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

@@ -44,38 +44,50 @@ def are_free(port):
     )
 
 
-@pytest.mark.cluster
-@pytest.mark.parametrize(
-    "numbers", [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGTERM, signal.SIGTERM)], ids=str
-)
-def test_a_development_cluster_runs_until_it_is_told_to_stop(tmp_path, numbers):
+@pytest.fixture
+def development(tmp_path):
+    """Start ``taskraft dev`` with two nodes; return its process, its first port, what it said."""
     # Below the ports that the kernel gives to connections: those may be taken at any moment.
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
-    address = f"127.0.0.1:{port}"
     arguments = ["--nodes", "2", "--port", str(port), "--data", str(tmp_path)]
     script = f"from service.process.cli import dev; dev({arguments!r})"
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
+    ) as process:
         said = []
         for line in process.stdout:
             said.append(line.strip())
             if line.startswith("ready"):
                 break
-        assert f"TASKRAFT_TARGET={address},127.0.0.1:{port + 10}" in said
-        with grpc.insecure_channel(address) as channel:
-            stub = task_service_pb2_grpc.TaskServiceStub(channel)
-            answer = stub.PutTasks(
-                task_service_pb2.PutTasksRequest(tube="hello", tasks=[task_pb2.TaskSpec()]),
-                timeout=10,
-            )
-        assert list(answer.task_ids) == [1]
-    finally:
-        for number in numbers:
-            process.send_signal(number)
-        status = process.wait(30)
-        process.stdout.close()
-    assert status == 0
+        yield process, port, said
+        process.kill()
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "numbers", [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGTERM, signal.SIGTERM)], ids=str
+)
+def test_a_development_cluster_runs_until_it_is_told_to_stop(development, tmp_path, numbers):
+    process, port, said = development
+    address = f"127.0.0.1:{port}"
+    assert f"TASKRAFT_TARGET={address},127.0.0.1:{port + 10}" in said
+    with grpc.insecure_channel(address) as channel:
+        stub = task_service_pb2_grpc.TaskServiceStub(channel)
+        answer = stub.PutTasks(
+            task_service_pb2.PutTasksRequest(tube="hello", tasks=[task_pb2.TaskSpec()]),
+            timeout=10,
+        )
+    assert list(answer.task_ids) == [1]
+    for number in numbers:
+        process.send_signal(number)
+    assert process.wait(30) == 0
     assert are_free(port)
     assert (tmp_path / "dev-0").is_dir()
+
+
+@pytest.mark.cluster
+def test_no_node_outlives_a_development_cluster_that_is_killed(development):
+    process, port, _ = development
+    process.kill()
+    process.stdout.read()  # the nodes have it too, so it ends with the last of them
+    assert are_free(port)

@@ -58,6 +58,24 @@ def test_ctrl_c_stops_a_node_as_well(cluster):
         assert node._process.wait(15) == 0
 
 
+def test_a_node_that_still_asks_to_join_can_be_stopped(cluster):
+    """Nobody answers where it asks, so it would go on for a minute."""
+    (node,) = cluster.nodes
+    with subprocess.Popen(
+        [sys.executable, "-m", "service.process.main"],
+        env={**os.environ, **node.environment, "TASKRAFT_PEERS": "", "TASKRAFT_JOIN": node.address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        for line in process.stdout:
+            if "asks again to join" in line:
+                break
+        process.terminate()
+        assert "serves" not in process.stdout.read()
+        assert process.wait(15) == 0
+
+
 def test_the_data_of_another_cluster_is_refused(cluster):
     (node,) = cluster.nodes
     with cluster:
