@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskraft._calls import new_request_id
+from taskraft._facade import blocking
 from taskraft.v1 import group_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -104,45 +105,16 @@ class AsyncGroups:
 
 
 class Groups:
-    """The groups of a cluster, from threads; see `AsyncGroups`."""
+    """The groups of a cluster, from threads."""
 
     def __init__(self, groups: AsyncGroups, portal: Portal) -> None:
-        self._groups = groups
+        self._inner = groups
         self._portal = portal
 
-    def create(
-        self,
-        name: str,
-        *,
-        end_task: PlannedTask | None = None,
-        abort_task: PlannedTask | None = None,
-        only_if_processed: bool = False,
-        timeout: Duration | None = None,
-    ) -> pb.Group:
-        """Create a group and return it; see `AsyncGroups.create`."""
-        return self._portal.run(
-            self._groups.create(
-                name,
-                end_task=end_task,
-                abort_task=abort_task,
-                only_if_processed=only_if_processed,
-                timeout=timeout,
-            )
-        )
-
-    def start(self, name: str, *, timeout: Duration | None = None) -> pb.Group:
-        """Let the tasks of a group go; without any it ends at once."""
-        return self._portal.run(self._groups.start(name, timeout=timeout))
-
-    def cancel(
-        self, name: str, *, revoke: bool = False, timeout: Duration | None = None
-    ) -> pb.Group:
-        """Remove the waiting tasks of a group; see `AsyncGroups.cancel`."""
-        return self._portal.run(self._groups.cancel(name, revoke=revoke, timeout=timeout))
-
-    def get(self, name: str, *, timeout: Duration | None = None) -> pb.Group:
-        """Return a group with its counts; ended ones are shown for a day."""
-        return self._portal.run(self._groups.get(name, timeout=timeout))
+    create = blocking(AsyncGroups.create)
+    start = blocking(AsyncGroups.start)
+    cancel = blocking(AsyncGroups.cancel)
+    get = blocking(AsyncGroups.get)
 
 
 def _group_task(task: PlannedTask | None) -> pb.GroupTask | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds
+from taskraft._facade import blocking
 from taskraft.v1 import schedule_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -114,37 +115,16 @@ class AsyncSchedules:
 
 
 class Schedules:
-    """The schedules of a cluster, from threads; see `AsyncSchedules`."""
+    """The schedules of a cluster, from threads."""
 
     def __init__(self, schedules: AsyncSchedules, portal: Portal) -> None:
-        self._schedules = schedules
+        self._inner = schedules
         self._portal = portal
 
-    def create(
-        self,
-        name: str,
-        cron: str,
-        task: PlannedTask,
-        *,
-        timeout: Duration | None = None,
-        **options: Unpack[ScheduleOptions],
-    ) -> pb.Schedule:
-        """Create a schedule and return it with its next time; see `AsyncSchedules.create`."""
-        return self._portal.run(
-            self._schedules.create(name, cron, task, timeout=timeout, **options)
-        )
-
-    def update(self, schedule: pb.Schedule, *, timeout: Duration | None = None) -> pb.Schedule:
-        """Replace a schedule by one that was changed, for example paused; return it."""
-        return self._portal.run(self._schedules.update(schedule, timeout=timeout))
-
-    def delete(self, name: str, *, timeout: Duration | None = None) -> None:
-        """Remove a schedule; the tasks that it has put stay."""
-        self._portal.run(self._schedules.delete(name, timeout=timeout))
-
-    def list(self, *, timeout: Duration | None = None) -> list[pb.Schedule]:
-        """Return all schedules by name, each with its next time and what came of the last."""
-        return self._portal.run(self._schedules.list(timeout=timeout))
+    create = blocking(AsyncSchedules.create)
+    update = blocking(AsyncSchedules.update)
+    delete = blocking(AsyncSchedules.delete)
+    list = blocking(AsyncSchedules.list)
 
 
 def _schedule(name: str, cron: str, task: PlannedTask, options: ScheduleOptions) -> pb.Schedule:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
+from taskraft._facade import blocking
+from taskraft._subscription import AsyncSubscription
 from taskraft._sync_taken import TakenTask
 
 if TYPE_CHECKING:
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from taskraft._durations import Duration
     from taskraft._payload import Payload
     from taskraft._portal import Portal
-    from taskraft._subscription import AsyncSubscription
 
 
 class Subscription:
@@ -30,14 +31,14 @@ class Subscription:
     """
 
     def __init__(self, subscription: AsyncSubscription, portal: Portal) -> None:
-        self._subscription = subscription
+        self._inner = subscription
         self._portal = portal
         self._ready: deque[TakenTask] = deque()
 
     @property
     def session_id(self) -> str:
         """The session that holds the leases; empty before the first connection."""
-        return self._subscription.session_id
+        return self._inner.session_id
 
     def narrow(
         self,
@@ -60,7 +61,7 @@ class Subscription:
         self._portal.run(narrow())
 
     def __enter__(self) -> Self:
-        self._portal.run(self._subscription.__aenter__())
+        self._portal.run(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -91,7 +92,7 @@ class Subscription:
 
     def next_batch(self, tasks_max: int = 1_000) -> list[TakenTask]:
         """Wait for tasks and return them; an empty list means that the subscription was closed."""
-        taken = self._portal.run(self._subscription.next_batch(tasks_max))
+        taken = self._portal.run(self._inner.next_batch(tasks_max))
         return [TakenTask(task, self._portal) for task in taken]
 
     def ack(
@@ -107,8 +108,6 @@ class Subscription:
             ItemsRefused: Some leases were over; all other tasks are finished.
         """
         inner = [task.taken for task in tasks]
-        self._portal.run(self._subscription.ack(inner, result, timeout=timeout))
+        self._portal.run(self._inner.ack(inner, result, timeout=timeout))
 
-    def close(self) -> None:
-        """Hand back what is not settled, and end the stream."""
-        self._portal.run(self._subscription.close())
+    close = blocking(AsyncSubscription.close)
