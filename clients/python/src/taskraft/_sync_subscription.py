@@ -56,7 +56,7 @@ class Subscription:
         """
 
         async def narrow() -> None:
-            self._subscription.narrow(types=types, priority_bound=priority_bound, none=none)
+            self._inner.narrow(types=types, priority_bound=priority_bound, none=none)
 
         self._portal.run(narrow())
 
