@@ -6,6 +6,7 @@ What depends on the state (does the tube exist?) is the queue core's business.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from service import limits
 from service.api.settle_checks import POSITIONS
@@ -13,6 +14,8 @@ from service.api.update_checks import check_retry
 from service.api.violations import Violations
 from service.forms import specs_of
 from taskraft.v1 import task_pb2, task_service_pb2
+
+_STATES: Final = frozenset(task_pb2.Task.State.values())
 
 
 def check_put(
@@ -55,11 +58,28 @@ def check_spec(
     known = wrong.choice(f"{path}.on_conflict", spec.on_conflict, type(spec).OnConflict.values())
     if known and spec.on_conflict and not spec.unique_key:
         wrong.add(f"{path}.on_conflict", "given without unique_key")
+    _check_unique_among(wrong, path, spec)
     wrong.text(f"{path}.group", spec.group, limits.NAME_BYTES_MAX)
     if spec.HasField("retry"):
         check_retry(wrong, f"{path}.retry", spec.retry)
     if spec.headers:
         _check_headers(wrong, f"{path}.headers", spec)
+
+
+def _check_unique_among(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
+    """Check among which tasks a unique key is one."""
+    for place, state in enumerate(spec.unique_states):
+        if not state or state not in _STATES:
+            wrong.add(f"{path}.unique_states[{place}]", f"{state} is no state of a task")
+    if len(spec.unique_states) > len(_STATES):
+        wrong.add(f"{path}.unique_states", f"more than {len(_STATES)} items")
+    if spec.HasField("unique_ms") and spec.unique_ms < 1:
+        wrong.add(f"{path}.unique_ms", f"{spec.unique_ms} is less than 1")
+    if not spec.unique_key:
+        if spec.unique_states:
+            wrong.add(f"{path}.unique_states", "given without unique_key")
+        if spec.HasField("unique_ms"):
+            wrong.add(f"{path}.unique_ms", "given without unique_key")
 
 
 def check_stored_spec(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:

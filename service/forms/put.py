@@ -102,7 +102,15 @@ def _new_task(body: bytes, plain_bytes: int | None) -> core.NewTask:
         tuple(spec.unique_key),
         spec.group,
         core.OnConflict(spec.on_conflict or core.OnConflict.FAIL),
+        _unique_among(spec) if spec.unique_key else core.AMONG_UNFINISHED,
     )
+
+
+def _unique_among(spec: task_pb2.TaskSpec) -> core.UniqueAmong:
+    """Return among which tasks the key of a new one is unique."""
+    states = tuple(map(core.State, spec.unique_states)) or core.AMONG_UNFINISHED.states
+    ms = spec.unique_ms if spec.HasField("unique_ms") else core.FOREVER_MS
+    return core.UniqueAmong(states, ms)
 
 
 def _put(request: task_service_pb2.PutTasksRequest, raw: bytes, hash_: int) -> core.Put:

@@ -57,10 +57,12 @@ from service.queue.commands.options import (
 )
 from service.queue.commands.position import Position
 from service.queue.commands.put import (
+    AMONG_UNFINISHED,
     NewTask,
     OnConflict,
     Put,
     PutResult,
+    UniqueAmong,
 )
 from service.queue.commands.refusal import (
     ItemRefusal,
@@ -198,6 +200,7 @@ Result: TypeAlias = (
 )
 
 __all__ = [
+    "AMONG_UNFINISHED",
     "BACKOFF_MS_MAX",
     "FOREVER_MS",
     "NO_EXTRAS",
@@ -297,6 +300,7 @@ __all__ = [
     "TubeOptions",
     "TubeResult",
     "TubeView",
+    "UniqueAmong",
     "UpdateSchedule",
     "UpdateTasks",
     "UpdateTube",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Final
 
 from service.queue.commands.position import Position
 from service.queue.commands.refusal import ItemRefusal
 from service.queue.commands.retry import RetryPolicy
+from service.queue.commands.task import State
+from service.queue.commands.times import FOREVER_MS
 from service.queue.values import value
 
 
@@ -21,6 +24,28 @@ class OnConflict(IntEnum):
     RETURN_EXISTING = 2
     RESTART_IF_FINISHED = 3
     REPLACE_IF_WAITING = 4
+
+
+@value
+class UniqueAmong:
+    """Which task with its unique key stands in the way of a new one.
+
+    Args:
+        states: one that is in these states.
+        ms: one that was put within so long.
+    """
+
+    states: tuple[State, ...] = (
+        State.HELD,
+        State.READY,
+        State.DELAYED,
+        State.TAKEN,
+        State.BURIED,
+    )
+    ms: int = FOREVER_MS
+
+
+AMONG_UNFINISHED: Final = UniqueAmong()
 
 
 @value
@@ -41,6 +66,7 @@ class NewTask:
     unique_key: tuple[str, ...] = ()
     group: str = ""
     on_conflict: OnConflict = OnConflict.FAIL
+    unique_among: UniqueAmong = AMONG_UNFINISHED
 
 
 @value

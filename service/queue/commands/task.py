@@ -67,7 +67,7 @@ class Extras:
         result_content_type: media type of the result.
         outcome: how the task ended, where it is kept.
         retain_until_ms: when a kept task is removed; 0: never.
-        unique_key: unique among the unfinished tasks of the tube.
+        unique_key: unique among tasks of the tube, as the put said.
         group: what the task belongs to.
         group_number: tells that group from others that have had its name.
         retry: overrides the tube's policy.

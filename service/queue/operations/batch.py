@@ -28,7 +28,7 @@ from service.queue.commands import (
     Touch,
     UpdateTasks,
 )
-from service.queue.life_cycle import BURIED, DELAYED, READY
+from service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
 from service.queue.operations.acknowledge import leaves_on_ack
 from service.queue.operations.circulation import bury, delete, kick, kick_update_refusal
 from service.queue.operations.intake import existing_task
@@ -36,7 +36,7 @@ from service.queue.operations.put import put, refusal_to_put, task_refusal
 from service.queue.operations.selection import named
 from service.queue.operations.settle import first_refusal, settle_checked
 from service.queue.operations.update import update_refusal, update_tasks
-from service.queue.refusals import at_item, delay_unsuitable, wrong_state
+from service.queue.refusals import at_item, delay_unsuitable, key_taken, wrong_state
 from service.queue.tasks.updating import growth
 from service.queue.tubes.room import Room
 
@@ -100,8 +100,11 @@ class _Check:
         self._named: set[tuple[int, int]] = set()
         self.room = Room()
         self._keys: set[tuple[int, tuple[str, ...]]] = set()
-        self._freed: set[tuple[int, tuple[str, ...]]] = set()
-        """Unique keys that are put, and those that are free before they are; by tube."""
+        self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
+        """Unique keys that are put, and those that are free before they are; by tube.
+
+        The value is the finished task that keeps the key until then, 0 where it is gone.
+        """
 
     def operation(self, operation: BatchOperation) -> Refusal | None:
         """Return why an operation cannot be done, or None."""
@@ -147,6 +150,9 @@ class _Check:
         put once.
         """
         key = (tube.number, task.unique_key)
+        kept = self._freed.get(key, 0)
+        if kept and any(state in FINISHED for state in task.unique_among.states):
+            return key_taken(kept)
         if task.unique_key and key not in self._freed:
             if key in self._keys:
                 text = "a unique key is put twice in one batch"
@@ -160,15 +166,16 @@ class _Check:
                 if task.on_conflict is OnConflict.REPLACE_IF_WAITING:
                     self.room.comes(tube, 0, task.payload_bytes - there.payload_bytes)
                 return self._name(there)
-        self._freed.discard(key)
+        self._freed.pop(key, None)
         self._keys.add(key)
         self.room.comes(tube, 1, task.payload_bytes)
         return None
 
-    def _ends(self, task: Task) -> None:
-        """Note that an operation ends a task, whose unique key is free from then on."""
-        if task.extras.unique_key:
-            self._freed.add((task.tube.number, task.extras.unique_key))
+    def _ends(self, task: Task, *, is_kept: bool) -> None:
+        """Note that an operation ends a task: the key is free from then on, if the task has it."""
+        place = (task.tube.number, task.extras.unique_key)
+        if task.extras.unique_key and self._ledger.unique_keys.find(*place) == task.id:
+            self._freed[place] = task.id if is_kept else 0
 
     def _settle(self, command: Settle) -> Refusal | None:
         refusal = first_refusal(self._ledger, command, reckons_growth=False)
@@ -186,7 +193,7 @@ class _Check:
     def _settle_one(self, task: Task, settlement: Settlement) -> None:
         """Note what a settlement brings to tubes and takes from them."""
         if isinstance(settlement, Ack):
-            self._ends(task)
+            self._ends(task, is_kept=not leaves_on_ack(task.tube, settlement))
         update = None if isinstance(settlement, (Touch, Reject)) else settlement.update
         more = growth(self._ledger, task, update)
         if isinstance(settlement, Ack) and leaves_on_ack(task.tube, settlement):
@@ -232,7 +239,7 @@ class _Check:
             case Bury():
                 return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
             case Delete():
-                self._ends(task)
+                self._ends(task, is_kept=False)
                 self.room.comes(tube, -1, -task.payload_bytes)
                 return None
             case UpdateTasks():

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from service.queue.commands import ItemRefusal, OnConflict, Refusal
 from service.queue.driver import Arrival
-from service.queue.life_cycle import FINISHED, TAKEN
+from service.queue.instants import after
+from service.queue.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
 from service.queue.refusals import (
     invalid,
     key_taken,
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
 
     from service.queue.commands import NewTask
     from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
 
 _TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
 """What only tasks of tubes with priorities and times may wish for."""
+WAITING: Final = (HELD, READY, DELAYED)
+"""States that a task may have right after its put."""
+NOT_WAITING: Final = (TAKEN, *FINISHED)
+"""States in which a task cannot be replaced."""
 
 
 class Intake(NamedTuple):
@@ -90,19 +96,29 @@ def existing_task(
     """Return the task that stands in for a new one, why neither may be, or None: put it."""
     task_id = planned.get(task.unique_key)
     if task_id is not None:
+        if not any(state in WAITING for state in task.unique_among.states):
+            return None
         if task.on_conflict is OnConflict.FAIL:
             return key_taken(task_id)
         return task_id
     there = holder(ledger, tube, task.unique_key)
-    if there is None:
+    if there is None or not _stands_in_the_way(there, task, ledger.now_ms):
         return None
-    if there.state in FINISHED:
-        return there.id if task.on_conflict is OnConflict.RESTART_IF_FINISHED else None
     if task.on_conflict is OnConflict.FAIL:
         return key_taken(there.id)
-    if task.on_conflict is OnConflict.REPLACE_IF_WAITING and there.state is TAKEN:
+    if task.on_conflict is OnConflict.REPLACE_IF_WAITING and there.state in NOT_WAITING:
         return key_taken(there.id)
     return there.id
+
+
+def _stands_in_the_way(there: Task, task: NewTask, now_ms: int) -> bool:
+    """Tell whether a task with the key of a new one counts, by its state and its age.
+
+    One that is finished always counts for a producer who would restart it.
+    """
+    among = task.unique_among
+    restarts = task.on_conflict is OnConflict.RESTART_IF_FINISHED and there.state in FINISHED
+    return (restarts or there.state in among.states) and now_ms < after(there.created_ms, among.ms)
 
 
 def _growth(ledger: Ledger, tube: Tube, intake: Intake, conflict: Conflict) -> int:

@@ -1,7 +1,7 @@
-"""Keep unique keys unique: among the unfinished tasks of a tube each key stands once.
+"""Keep unique keys unique: each key of a tube belongs to one task.
 
-A finished task that is kept does not stand in the way of others, but has its key until another task
-takes it over; to live again it needs the key back.
+A new task takes a key over where the one that has it does not stand in its way: as a rule one that
+is finished and kept. That one lives on without the key; to live again it needs the key back.
 """
 
 from __future__ import annotations

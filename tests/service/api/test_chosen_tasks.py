@@ -126,6 +126,22 @@ async def test_a_key_finds_its_task(node):
     assert [error.item for error in found.errors] == [1]
 
 
+async def test_a_key_is_unique_among_chosen_states_and_for_a_time(node):
+    await create(node)
+    waiting = {
+        "unique_key": ["k"],
+        "unique_states": [task_pb2.Task.READY, task_pb2.Task.DELAYED],
+    }
+    await put(node, b"first", **waiting)
+    assert (await put(node, b"no", **waiting)).errors[0].error.metadata["task_id"] == "1"
+    await take(node)
+    assert list((await put(node, b"second", **waiting)).task_ids) == [2]
+    hourly = {"unique_key": ["k"], "unique_ms": 3_600_000}
+    assert (await put(node, b"no", **hourly)).errors[0].error.metadata["task_id"] == "2"
+    (shown,) = (await node.tasks.GetTasks(pb.GetTasksRequest(tube="emails", selector=ids(1)))).tasks
+    assert list(shown.spec.unique_states) == waiting["unique_states"]
+
+
 async def test_an_update_changes_content_and_headers(node):
     await create(node)
     await put(node, b"old", headers={"keep": b"1", "drop": b"2"}, content_type="text/plain")

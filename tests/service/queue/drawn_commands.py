@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from service.queue.commands import (
+    AMONG_UNFINISHED,
     FOREVER_MS,
     Ack,
     AttachSession,
@@ -53,6 +54,7 @@ from service.queue.commands import (
     TtlScope,
     TubeKind,
     TubeOptions,
+    UniqueAmong,
     UpdateTasks,
     UpdateTube,
 )
@@ -121,6 +123,12 @@ NEW_TASKS = st.builds(
     retry=st.none() | st.none() | POLICIES,
     unique_key=st.sampled_from(((), (), (), ("a",), ("a", "b"))),
     on_conflict=st.sampled_from(OnConflict),
+    unique_among=st.just(AMONG_UNFINISHED)
+    | st.builds(
+        UniqueAmong,
+        st.sampled_from(((State.READY, State.DELAYED), (State.DONE, State.ZOMBIE), tuple(State))),
+        st.sampled_from((20, FOREVER_MS)),
+    ),
 )
 RELEASES = st.builds(
     Release,

@@ -34,14 +34,20 @@ class NaiveKeys:
             return None
         how = new.on_conflict
         if new.unique_key in planned:
+            if not {State.READY, State.DELAYED, State.HELD} & set(new.unique_among.states):
+                return None
             return Reason.KEY_TAKEN if how is OnConflict.FAIL else planned[new.unique_key]
         there = self.keyed(tube, new.unique_key)
-        if not there:
+        if not there or later(there["created"], new.unique_among.ms) <= self.now:
             return None
-        if there["state"] in FINISHED:
-            return there["id"] if how is OnConflict.RESTART_IF_FINISHED else None
-        taken = there["state"] is State.TAKEN and how is OnConflict.REPLACE_IF_WAITING
-        return Reason.KEY_TAKEN if taken or how is OnConflict.FAIL else there["id"]
+        finished = there["state"] in FINISHED
+        if finished and how is OnConflict.RESTART_IF_FINISHED:
+            return there["id"]
+        if there["state"] not in new.unique_among.states:
+            return None
+        busy = finished or there["state"] is State.TAKEN
+        fails = how is OnConflict.FAIL or (busy and how is OnConflict.REPLACE_IF_WAITING)
+        return Reason.KEY_TAKEN if fails else there["id"]
 
     def settle_conflict(self, task, new):
         delay = max(new.delay_ms or 0, 0)

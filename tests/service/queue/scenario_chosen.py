@@ -7,7 +7,7 @@
     cancel mail ids=1
     update mail ids=1 new=body new_pri=3 new_delay=10 new_ttl=20 new_ttr=5
 
-A put may have ``key=a/b conflict=return_existing``.
+A put may have ``key=a/b conflict=return_existing among=ready,delayed within=10``.
 
 ``failed mail ids=1`` asks what is remembered of tasks that failed and are gone.
 ``list mail size=2 scan=9 desc where ...`` (or ``taking``) asks for all pages: ids, page by page.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from service.languages.filter_text import read_filter
 from service.queue.commands import (
+    AMONG_UNFINISHED,
     Bury,
     ByFilter,
     ByIds,
@@ -32,6 +33,7 @@ from service.queue.commands import (
     Snatch,
     State,
     Switch,
+    UniqueAmong,
     UpdateTasks,
 )
 from service.queue.tasks.listing import Listing, Passed, Window
@@ -64,7 +66,12 @@ def key(found):
     if "key" not in found:
         return {}
     conflict = OnConflict[found.get("conflict", "fail").upper()]
-    return {"unique_key": tuple(found["key"].split("/")), "on_conflict": conflict}
+    states = tuple(State[name.upper()] for name in found.get("among", "").split(",") if name)
+    among = UniqueAmong(
+        states or AMONG_UNFINISHED.states, int(found.get("within", AMONG_UNFINISHED.ms))
+    )
+    key = tuple(found["key"].split("/"))
+    return {"unique_key": key, "on_conflict": conflict, "unique_among": among}
 
 
 def command(word, tube, found, where):

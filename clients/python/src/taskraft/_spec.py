@@ -69,6 +69,11 @@ class PutOptions(TypedDict, total=False):
     """Unique among the unfinished tasks of the tube; may have several parts."""
     on_conflict: OnConflict
     """What to do when the key is in use."""
+    key_states: Sequence[str]
+    """A task with the key stands in the way in these states only, e.g. "READY" or "DONE"; all
+    unfinished ones by default."""
+    key_window: Duration
+    """A task with the key stands in the way for so long from its put; however old by default."""
     subqueue: str
     """Tasks of one sub-queue are taken in order, by default one at a time."""
     type: str
@@ -86,7 +91,12 @@ class PutOptions(TypedDict, total=False):
 
 
 _PLAIN: Final = ("priority", "subqueue", "type", "group", "visible_at_ms", "content_type")
-_DURATIONS: Final = (("delay", "delay_ms"), ("ttl", "ttl_ms"), ("ttr", "ttr_ms"))
+_DURATIONS: Final = (
+    ("delay", "delay_ms"),
+    ("ttl", "ttl_ms"),
+    ("ttr", "ttr_ms"),
+    ("key_window", "unique_ms"),
+)
 
 
 def prototype(options: PutOptions) -> task_pb2.TaskSpec:
@@ -112,6 +122,9 @@ def prototype(options: PutOptions) -> task_pb2.TaskSpec:
     key = options.get("key", ())
     spec.unique_key.extend([key] if isinstance(key, str) else key)
     spec.on_conflict = _on_conflict(options.get("on_conflict", "on_conflict_unspecified"))
+    spec.unique_states.extend(
+        task_pb2.Task.State.Value(state) for state in options.get("key_states", ())
+    )
     spec.position = position_of(options.get("position", "position_unspecified"))
     if "retry" in options:
         spec.retry.CopyFrom(options["retry"].message())

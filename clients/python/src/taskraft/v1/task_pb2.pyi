@@ -46,11 +46,12 @@ class TaskSpec(_message.Message):
         """Restart the task if it is finished and kept; otherwise answer with its id."""
         REPLACE_IF_WAITING: TaskSpec._OnConflict.ValueType  # 4
         """Give the task this content and these times if nobody has taken it; otherwise refuse with
-        KEY_TAKEN. Its id stays; a buried one is put back into circulation with its attempts reset.
+        KEY_TAKEN, also where it is finished. Its id stays; a buried one is put back into circulation
+        with its attempts reset.
         """
 
     class OnConflict(_OnConflict, metaclass=_OnConflictEnumTypeWrapper):
-        """What to do when an unfinished task of the tube has the same unique key."""
+        """What to do when a task of the tube has the same unique key, and stands in the way by that."""
 
     ON_CONFLICT_UNSPECIFIED: TaskSpec.OnConflict.ValueType  # 0
     """The same as FAIL."""
@@ -62,7 +63,8 @@ class TaskSpec(_message.Message):
     """Restart the task if it is finished and kept; otherwise answer with its id."""
     REPLACE_IF_WAITING: TaskSpec.OnConflict.ValueType  # 4
     """Give the task this content and these times if nobody has taken it; otherwise refuse with
-    KEY_TAKEN. Its id stays; a buried one is put back into circulation with its attempts reset.
+    KEY_TAKEN, also where it is finished. Its id stays; a buried one is put back into circulation
+    with its attempts reset.
     """
 
     class _Position:
@@ -123,6 +125,8 @@ class TaskSpec(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     VISIBLE_AT_MS_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
+    UNIQUE_STATES_FIELD_NUMBER: _builtins.int
+    UNIQUE_MS_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
     """The work itself, opaque to the server. At most the server's payload_bytes_max (1 MiB by default)."""
     content_type: _builtins.str
@@ -149,6 +153,10 @@ class TaskSpec(_message.Message):
     """Where the task goes in the order of ready tasks."""
     visible_at_ms: _builtins.int
     """An absolute alternative to delay_ms: milliseconds since the Unix epoch. The later one holds."""
+    unique_ms: _builtins.int
+    """A task with the unique key stands in the way for so long from its put, from 1. Absent: however old
+    it is.
+    """
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """Carried beside the payload: W3C trace context ("traceparent", "tracestate") and the user's own.
@@ -157,13 +165,20 @@ class TaskSpec(_message.Message):
 
     @_builtins.property
     def unique_key(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """A key of one or more parts that is unique among the unfinished tasks of the tube. At most 8
-        parts, 256 bytes together.
+        """A key of one or more parts that is unique among the tasks of the tube, as unique_states and
+        unique_ms say. It belongs to the last task that was put with it. At most 8 parts, 256 bytes
+        together.
         """
 
     @_builtins.property
     def retry(self) -> Global___RetryPolicy:
         """Overrides the tube's retry policy for this task."""
+
+    @_builtins.property
+    def unique_states(self) -> _containers.RepeatedScalarFieldContainer[Global___Task.State.ValueType]:
+        """A task with the unique key stands in the way in these states; DONE and ZOMBIE make sense where
+        finished tasks are kept. Empty: while it is unfinished (HELD, READY, DELAYED, TAKEN, BURIED).
+        """
 
     def __init__(
         self,
@@ -183,10 +198,12 @@ class TaskSpec(_message.Message):
         position: Global___TaskSpec.Position.ValueType = ...,
         visible_at_ms: _builtins.int | None = ...,
         retry: Global___RetryPolicy | None = ...,
+        unique_states: _abc.Iterable[Global___Task.State.ValueType] | None = ...,
+        unique_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "_visible_at_ms", b"_visible_at_ms", "delay_ms", b"delay_ms", "priority", b"priority", "retry", b"retry", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "_unique_ms", b"_unique_ms", "_visible_at_ms", b"_visible_at_ms", "delay_ms", b"delay_ms", "priority", b"priority", "retry", b"retry", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "unique_ms", b"unique_ms", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "_visible_at_ms", b"_visible_at_ms", "content_type", b"content_type", "delay_ms", b"delay_ms", "group", b"group", "headers", b"headers", "on_conflict", b"on_conflict", "payload", b"payload", "position", b"position", "priority", b"priority", "retry", b"retry", "subqueue", b"subqueue", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "type", b"type", "unique_key", b"unique_key", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "_unique_ms", b"_unique_ms", "_visible_at_ms", b"_visible_at_ms", "content_type", b"content_type", "delay_ms", b"delay_ms", "group", b"group", "headers", b"headers", "on_conflict", b"on_conflict", "payload", b"payload", "position", b"position", "priority", b"priority", "retry", b"retry", "subqueue", b"subqueue", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "type", b"type", "unique_key", b"unique_key", "unique_ms", b"unique_ms", "unique_states", b"unique_states", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delay_ms: _TypeAlias = _typing.Literal["delay_ms"]  # noqa: Y015
     _WhichOneofArgType__delay_ms: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms"]  # noqa: Y015
@@ -196,6 +213,8 @@ class TaskSpec(_message.Message):
     _WhichOneofArgType__ttl_ms: _TypeAlias = _typing.Literal["_ttl_ms", b"_ttl_ms"]  # noqa: Y015
     _WhichOneofReturnType__ttr_ms: _TypeAlias = _typing.Literal["ttr_ms"]  # noqa: Y015
     _WhichOneofArgType__ttr_ms: _TypeAlias = _typing.Literal["_ttr_ms", b"_ttr_ms"]  # noqa: Y015
+    _WhichOneofReturnType__unique_ms: _TypeAlias = _typing.Literal["unique_ms"]  # noqa: Y015
+    _WhichOneofArgType__unique_ms: _TypeAlias = _typing.Literal["_unique_ms", b"_unique_ms"]  # noqa: Y015
     _WhichOneofReturnType__visible_at_ms: _TypeAlias = _typing.Literal["visible_at_ms"]  # noqa: Y015
     _WhichOneofArgType__visible_at_ms: _TypeAlias = _typing.Literal["_visible_at_ms", b"_visible_at_ms"]  # noqa: Y015
     @_typing.overload
@@ -206,6 +225,8 @@ class TaskSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl_ms) -> _WhichOneofReturnType__ttl_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ttr_ms) -> _WhichOneofReturnType__ttr_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unique_ms) -> _WhichOneofReturnType__unique_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__visible_at_ms) -> _WhichOneofReturnType__visible_at_ms | None: ...
 
