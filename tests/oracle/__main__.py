@@ -1,4 +1,9 @@
-"""Replay every trace of a folder; exit with 1 if any differs."""
+"""Replay every trace of a folder, or random ones; exit with 1 if any differs.
+
+``python -m tests.oracle FOLDER`` replays the recorded traces in its folders ``scripted`` and
+``random``. ``python -m tests.oracle FOLDER --random 20 --seed 7`` first makes traces of the seeds
+7 to 26 there, of each flavour one, answered by the model.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.oracle.pool import replay_all
+from tests.oracle.sequences import FLAVOURS, write_random_traces
 from tests.oracle.trace import traces_below
 
 
@@ -15,7 +21,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("directory", type=Path, help="the folder of scripted/ and random/")
     parser.add_argument("--only", default="", help="only traces whose path has this text")
+    parser.add_argument("--random", type=int, default=0, help="make so many random traces there")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed of the random traces")
     arguments = parser.parse_args()
+    if arguments.random:
+        seeds = range(arguments.seed, arguments.seed + arguments.random)
+        write_random_traces(arguments.directory / "random", seeds, FLAVOURS)
     if not arguments.directory.is_dir():
         print(f"skipped: {arguments.directory} is not here")
         return 0

@@ -28,7 +28,7 @@ NOTHING: Final = "oracle.nothing.*"
 OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.max_reconnect_backoff_ms", 200),
 )
 
@@ -56,7 +56,7 @@ class Stubs:
             Refused: the call failed.
         """
         try:
-            answer = method(request, timeout=self.seconds)
+            answer = method(request, timeout=self.seconds, wait_for_ready=True)
         except grpc.RpcError as error:
             raise refused_call(error) from error
         self.note(answer)
@@ -83,7 +83,8 @@ class SessionStream:
         opened = pb.SubscribeRequest.Open(
             sources=[pb.TakeSource(tube=NOTHING)], session_id=session_id
         )
-        self._call = stubs.tasks.Subscribe(self._requests(pb.SubscribeRequest(open=opened)))
+        requests = self._requests(pb.SubscribeRequest(open=opened))
+        self._call = stubs.tasks.Subscribe(requests, wait_for_ready=True)
         # The stream lives on, so it has no deadline; its first message has.
         deadline = Timer(stubs.seconds, self._call.cancel)
         deadline.start()

@@ -1,11 +1,13 @@
 """The service answers as tarantool/queue did, where traces of that are at hand."""
 
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.oracle.pool import replay_all
 from tests.oracle.replay import DIVERGES
+from tests.oracle.sequences import write_random_traces
 from tests.oracle.trace import traces_below
 
 pytestmark = pytest.mark.cluster
@@ -43,6 +45,15 @@ def test_service_answers_as_the_oracle_did(path, differences):
 @pytest.mark.parametrize("path", paths_of(OWN))
 def test_service_answers_as_our_own_trace_says(path, differences):
     assert differences[path] == []
+
+
+def test_service_answers_random_traces_as_the_model_does(tmp_path):
+    fresh = random.SystemRandom().randrange(1 << 32)
+    paths = write_random_traces(tmp_path / "random", (1, 2, fresh), ("plain", "waiters"))
+    found = {}
+    replay_all(paths, found.__setitem__)
+    assert {path.stem: lines for path, lines in found.items() if lines} == {}
+    assert len(found) == len(paths) == 6
 
 
 def test_each_divergence_has_its_reason_in_the_documentation():
