@@ -40,7 +40,7 @@ def key_taken(task_id: int) -> Refusal:
     """Say that an unfinished task has the unique key."""
     return Refusal(
         Reason.KEY_TAKEN,
-        f"task {task_id} has this key and is not finished",
+        f"task {task_id} has this key and stands in the way",
         {"task_id": str(task_id)},
     )
 
