@@ -19,7 +19,7 @@ from service.api.status import Refused
 from service.api.violations import Violations
 from service.config.addresses import PeerAddress
 from service.machine.applications import Applications
-from service.queue.feed.chunk import ROW_BYTES, ChangeChunk, events_of, of_tubes
+from service.queue.feed.chunk import ROW_BYTES, ChangeChunk, events_of, only
 from service.queue.feed.partitions import Feed, PartitionView
 from service.queue.queue import Queue
 from taskraft.v1 import error_pb2, task_pb2
@@ -29,6 +29,7 @@ SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]
 MESSAGE_ROW_BYTES: Final = 128
 """About what one event has as a message of its own."""
 FOR_EVER: Final = 2**63 - 1
+_KINDS: Final = frozenset(pb.ChangeEvent.Kind.values()) - {pb.ChangeEvent.KIND_UNSPECIFIED}
 _COLUMNS: Final = tuple(
     field.name for field in pb.ChangeColumns.DESCRIPTOR.fields if field.name != "seq"
 )
@@ -171,6 +172,9 @@ class FeedApi:
             wrong.add("encoding", f"{request.encoding} is unknown")
         for place, name in enumerate(request.tubes):
             wrong.tube(f"tubes[{place}]", name)
+        for place, kind in enumerate(request.kinds):
+            if kind not in _KINDS:
+                wrong.add(f"kinds[{place}]", f"{kind} is unknown")
         queue = self._reading.applied
         partitions = len(queue.feed.views())
         if not 0 <= request.partition < partitions:
@@ -213,9 +217,9 @@ class FeedApi:
                 {"partition": str(request.partition), "low": str(low)},
             )
         chunk = next(iter(feed.read(request.partition, at, stop, rows_max)), None)
-        if chunk is not None and request.tubes:
-            return of_tubes(chunk, request.tubes)
-        return chunk
+        if chunk is None:
+            return None
+        return only(chunk, request.tubes, frozenset(request.kinds))
 
 
 def _same_feed(queue: Queue, feed_id: str) -> None:

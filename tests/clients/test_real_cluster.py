@@ -146,6 +146,8 @@ def test_every_transition_is_in_the_feed(client, tube):
     tube.take(wait=0).ack()
     events = list(client.changes([tube.name], from_start=True, follow=False))
     assert [(event.kind, event.task_id) for event in events] == [(1, 1), (2, 1), (3, 1)]
+    ends = client.changes([tube.name], kinds=["ACK", "DELETE"], from_start=True, follow=False)
+    assert [event.kind for event in ends] == [3]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from service.queue.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 
 class Event(NamedTuple):
@@ -230,13 +230,18 @@ def events_of(columns: ChangeColumns) -> Iterator[Event]:
         yield Event(*row)
 
 
-def of_tubes(chunk: ChangeChunk, tubes: Sequence[str]) -> ChangeChunk:
-    """Return the events of some tubes only; the chunk covers what it covered."""
+def only(chunk: ChangeChunk, tubes: Collection[str], kinds: Collection[int]) -> ChangeChunk:
+    """Return the events of some tubes and kinds (empty: of all); the chunk covers what it did."""
     columns = chunk.columns
-    wanted = {place for place, name in enumerate(columns.tubes) if name in tubes}
-    if len(wanted) == len(columns.tubes):
+    wanted = {place for place, name in enumerate(columns.tubes) if not tubes or name in tubes}
+    if len(wanted) == len(columns.tubes) and not kinds:
         return chunk
-    rows = [row for row, place in enumerate(unpack("i", columns.tube)) if place in wanted]
+    pairs = zip(unpack("i", columns.tube), unpack("b", columns.kind), strict=True)
+    rows = [
+        row
+        for row, (place, kind) in enumerate(pairs)
+        if place in wanted and (not kinds or kind in kinds)
+    ]
     picked = []
     for name, code, _ in COLUMNS:
         numbers = unpack(code, getattr(columns, name))

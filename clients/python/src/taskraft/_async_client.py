@@ -342,6 +342,7 @@ class AsyncClient:
         self,
         tubes: Sequence[str] = (),
         *,
+        kinds: Sequence[str] = (),
         from_start: bool = False,
         cursor: Mapping[int, int] | None = None,
         follow: bool = True,
@@ -350,6 +351,7 @@ class AsyncClient:
 
         Args:
             tubes: Only of these; all by default.
+            kinds: Only of these, for example `["ACK", "BURY"]`; all by default.
             from_start: From the oldest that is left instead of from now.
             cursor: By partition: the next sequence number to read.
             follow: Wait for more instead of ending with what there is.
@@ -358,5 +360,10 @@ class AsyncClient:
             CursorTrimmed: Retention has removed what the cursor points to.
         """
         return _feed.tail(
-            self._connection, tubes=tubes, is_from_start=from_start, cursor=cursor, follow=follow
+            self._connection,
+            tubes=tubes,
+            kinds=kinds,
+            is_from_start=from_start,
+            cursor=cursor,
+            follow=follow,
         )

@@ -83,6 +83,7 @@ async def tail(
     connection: Connection,
     *,
     tubes: Sequence[str] = (),
+    kinds: Sequence[str] = (),
     is_from_start: bool = False,
     cursor: Mapping[int, int] | None = None,
     follow: bool = True,
@@ -92,6 +93,7 @@ async def tail(
     Args:
         connection: Where from.
         tubes: Only events of these.
+        kinds: Only events of these.
         is_from_start: From the oldest that is left instead of from now.
         cursor: By partition: where to begin instead.
         follow: Wait for more instead of ending with what there is.
@@ -108,6 +110,7 @@ async def tail(
             from_seq=(cursor or {}).get(partition.partition, start),
             to_seq=0 if follow else partition.high_seq,
             tubes=tubes,
+            kinds=[feed_service_pb2.ChangeEvent.Kind.Value(kind) for kind in kinds],
         )
         try:
             if follow or request.from_seq < request.to_seq:

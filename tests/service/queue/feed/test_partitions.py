@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from service.queue.commands import (
     Ack,
+    ByIds,
     CommitCursor,
     ConsumerView,
     CreateTube,
+    Delete,
     NewTask,
     OpenSession,
     Put,
@@ -33,9 +35,10 @@ from service.queue.feed.chunk import (
     cut,
     encode,
     events_of,
-    of_tubes,
+    only,
     read_header,
 )
+from service.queue.life_cycle import EventKind
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from taskraft.v1 import feed_service_pb2
@@ -284,7 +287,7 @@ def test_filtered_chunk_names_its_rows():
     kept = []
     for view in node.views():
         for chunk in node.queue.feed.read(view.partition, 0, 100, 100):
-            news = of_tubes(chunk, ["news"])
+            news = only(chunk, ["news"], ())
             assert (news.from_seq, news.next_seq) == (chunk.from_seq, chunk.next_seq)
             seqs = array("q")
             seqs.frombytes(news.columns.seq)
@@ -294,6 +297,21 @@ def test_filtered_chunk_names_its_rows():
                 kept.append((view.partition, seq, event.task_id))
             assert isinstance(chunk, ChangeChunk)
     assert sorted(task_id for _, _, task_id in kept) == [1, 2, 3]
+
+
+def test_a_chunk_is_filtered_by_kinds_of_events_too():
+    node = Node()
+    node.put(3)
+    node.do(Delete("mail", ByIds([1, 3])))
+    kept = []
+    for view in node.views():
+        for chunk in node.queue.feed.read(view.partition, 0, 100, 100):
+            assert only(chunk, (), ()) is chunk
+            assert only(chunk, ["news"], {EventKind.DELETE}).rows == 0
+            ends = only(chunk, ["mail"], {EventKind.DELETE})
+            assert (ends.from_seq, ends.next_seq) == (chunk.from_seq, chunk.next_seq)
+            kept += [(event.kind, event.task_id) for event in events_of(ends.columns)]
+    assert sorted(kept) == [(EventKind.DELETE, 1), (EventKind.DELETE, 3)]
 
 
 def test_there_is_no_history_before_the_first_startup():

@@ -333,6 +333,7 @@ class ReadChangesRequest(_message.Message):
     ENCODING_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     CHUNK_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
     feed_id: _builtins.str
     """Identity of the feed. Empty: whatever it is."""
     partition: _builtins.int
@@ -351,6 +352,10 @@ class ReadChangesRequest(_message.Message):
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only events of these tubes; the others are counted by the range that a chunk covers. Empty: all."""
 
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ChangeEvent.Kind.ValueType]:
+        """Only events of these kinds; the others are counted by the range that a chunk covers. Empty: all."""
+
     def __init__(
         self,
         *,
@@ -362,10 +367,11 @@ class ReadChangesRequest(_message.Message):
         encoding: Global___ReadChangesRequest.Encoding.ValueType = ...,
         wait_ms: _builtins.int = ...,
         chunk_bytes_max: _builtins.int = ...,
+        kinds: _abc.Iterable[Global___ChangeEvent.Kind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes_max", b"chunk_bytes_max", "encoding", b"encoding", "feed_id", b"feed_id", "from_seq", b"from_seq", "partition", b"partition", "to_seq", b"to_seq", "tubes", b"tubes", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes_max", b"chunk_bytes_max", "encoding", b"encoding", "feed_id", b"feed_id", "from_seq", b"from_seq", "kinds", b"kinds", "partition", b"partition", "to_seq", b"to_seq", "tubes", b"tubes", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
