@@ -22,6 +22,7 @@ from service.queue.commands import (
     Snatch,
     Switch,
     Touch,
+    UpdateTasks,
 )
 
 
@@ -61,7 +62,7 @@ class QueueBoard:
                 put[command.tube] = put.get(command.tube, 0) + len(command.tasks)
             elif isinstance(command, Kick):
                 others += max(command.count, at_most(command.selector))
-            elif isinstance(command, Snatch | Restart | Switch):
+            elif isinstance(command, Snatch | Restart | Switch | UpdateTasks):
                 others += at_most(command.selector)
             elif isinstance(command, Settle):
                 others += sum(

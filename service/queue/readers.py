@@ -10,6 +10,7 @@ from service.queue.commands import (
     AttachSession,
     Batch,
     Bury,
+    Cancel,
     CloseSession,
     Delete,
     Kick,
@@ -25,6 +26,7 @@ from service.queue.commands import (
     State,
     Switch,
     Touch,
+    UpdateTasks,
     UpdateTube,
 )
 from service.queue.feed.partitions import low_and_high
@@ -277,11 +279,11 @@ class Readers(ShellReaders):
                     | UpdateTube(tube)
                     | Snatch(tube)
                     | Restart(tube)
+                    | Switch(tube)
+                    | UpdateTasks(tube)
                 ):
                     names.add(tube)
-                case Switch(tube, state=State.READY):
-                    names.add(tube)
-                case Delete(tube) | Bury(tube):
+                case Delete(tube) | Bury(tube) | Cancel(tube):
                     # A taken task, or the first of its sub-queue, may make way for another.
                     found = self._ledger.tubes.get(tube)
                     if found is not None and _makes_way(found):
@@ -291,7 +293,8 @@ class Readers(ShellReaders):
                 case RunSchedule(name):
                     schedule = self._ledger.schedules.get(name)
                     if schedule is not None:
-                        names.add(schedule.options.tube)
+                        tubes = (schedule.options.tube, schedule.last_tube)
+                        names.update(tube for tube in tubes if tube)
                 case CloseSession(session_id) | AttachSession(session_id, False):
                     names.update(self._tubes_held(session_id))
                 case _:

@@ -148,6 +148,7 @@ def _remove(ledger: Ledger, group: Group, task: Task) -> None:
         return
     ledger.leave_order(task)
     end(ledger, task, EventKind.DELETE, Outcome.DELETED)
+    ledger.woken[task.tube.name] = None  # it may have stood in the way of others
 
 
 # ------------------------------------------------------------------------------------------- ends

@@ -11,10 +11,12 @@ from service.leader.call_notes import CallNotes
 from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
 from service.leader.waiters import Waiters
 from service.queue import commands as core
+from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft.v1 import tube_service_pb2
-from tests.service.conftest import create, reason_of, turns_until
+from tests.service.conftest import create, put, reason_of, take, turns_until
 from tests.service.leader.test_waiters import Board
+
+Options = tube_service_pb2.TubeOptions
 
 
 class Proposer:
@@ -164,6 +166,30 @@ async def test_a_take_ends_when_the_last_of_its_tubes_is_dropped(node):
         await taking
     assert reason_of(caught.value) == "TUBE_NOT_FOUND"
     assert len(node.server.parts.waiters) == 0
+
+
+@pytest.mark.parametrize("durability", [Options.REPLICATED, Options.TEMPORARY])
+async def test_a_change_of_a_waiting_task_serves_who_waits_for_such_a_task(node, durability):
+    options = Options(durability=durability)
+    tube = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.FIFOTTL, options=options)
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    (hidden, later) = (await put(node, b"hidden", b"later", delay_ms=600_000)).task_ids
+    taking = asyncio.ensure_future(take(node, wait_ms=8_000))
+    await node.waiting(1)
+    await update(node, hidden, delay_ms=0)
+    assert [task.id for task in (await taking).tasks] == [hidden]
+    await update(node, later, delay_ms=0, priority=5)
+    taking = asyncio.ensure_future(take(node, wait_ms=8_000, priority_bound=3))
+    await node.waiting(1)
+    await update(node, later, priority=3)
+    assert [task.id for task in (await taking).tasks] == [later]
+
+
+async def update(node, task_id, **changes):
+    selector = task_pb2.TaskSelector(ids=[task_id])
+    wish = task_pb2.TaskUpdate(**changes)
+    request = pb.UpdateTasksRequest(tube="emails", selector=selector, update=wish)
+    assert (await node.tasks.UpdateTasks(request)).count == 1
 
 
 async def drop(node, name):

@@ -6,10 +6,12 @@ import pytest
 
 from service.queue.commands import (
     Ack,
+    Batch,
     Bury,
     BuryTaken,
     ByIds,
     Cancel,
+    CancelGroup,
     CloseSession,
     CreateGroup,
     CreateTube,
@@ -109,7 +111,11 @@ class Stage:
     def __init__(self, state, scope=TtlScope.UNTAKEN, **wishes):
         self.queue = Queue(MemoryStore(), Limits())
         self.index = 0
-        options = TubeOptions(retain_ms=wishes.pop("retain_ms", 100), ttl_scope=scope)
+        options = TubeOptions(
+            retain_ms=wishes.pop("retain_ms", 100),
+            ttl_scope=scope,
+            concurrency=wishes.pop("concurrency", 0),
+        )
         self.do(
             Startup(1, 60_000, "feed", 1),
             CreateTube("tube", TubeKind.FIFOTTL, options),
@@ -227,6 +233,56 @@ def test_replacement_follows_the_table(state, operation):
         assert result.refused[0].refusal.reason is Reason.KEY_TAKEN
     else:
         assert list(result.ids) == [1 if state is State.GONE else 2]
+
+
+MAKING_READY = [
+    (state, operation)
+    for (state, operation), to_state in LIFE_CYCLE.items()
+    if to_state is State.READY and operation in COMMANDS
+]
+ENDING_LEASES = [
+    operation
+    for (state, operation), to_state in LIFE_CYCLE.items()
+    if state is State.TAKEN and to_state is not State.TAKEN and operation in COMMANDS
+]
+
+
+def told_of(queue, command, do):
+    """Return the tubes that consumers hear of: before the entry, or right after it."""
+    told = queue.could_be_ready([command], 1_000)
+    do(command)
+    return told | set(queue.woken_tubes())
+
+
+@pytest.mark.parametrize(("state", "operation"), MAKING_READY)
+def test_consumers_hear_of_all_that_makes_a_task_ready(state, operation):
+    stage = Stage(state)
+    assert "tube" in told_of(stage.queue, COMMANDS[operation], stage.do)
+    assert stage.state() is State.READY
+
+
+@pytest.mark.parametrize("operation", ENDING_LEASES)
+@pytest.mark.parametrize("wrapped", [lambda command: command, lambda command: Batch([command])])
+def test_consumers_hear_of_all_that_lets_another_task_be_taken(operation, wrapped):
+    """In a tube that gives one task at a time: whatever ends the lease makes way for the next."""
+    stage = Stage(State.TAKEN, concurrency=1, **WISHES.get(operation, {}))
+    stage.do(Put("tube", [NewTask(b"", 0)]))
+    assert not stage.queue.has_ready("tube")
+    command = COMMANDS[operation]
+    if type(command) in (Settle, Bury, Delete):
+        command = wrapped(command)
+    told = told_of(stage.queue, command, stage.do)
+    assert "tube" in told or operation is Operation.TRUNCATE
+    assert ("other" in told) is (operation is Operation.MOVE)
+
+
+def test_consumers_hear_of_a_revoked_group():
+    stage = Stage(State.HELD, concurrency=1)
+    stage.do(StartGroup("group"), Take(["tube"], SESSION), Put("tube", [NewTask(b"", 0)]))
+    assert told_of(stage.queue, CancelGroup("group"), stage.do) == {"tube"}, "by the start"
+    assert not stage.queue.has_ready("tube")
+    assert told_of(stage.queue, CancelGroup("group", revoke=True), stage.do) == {"tube"}
+    assert stage.queue.has_ready("tube")
 
 
 def test_a_held_task_whose_delay_is_not_over_is_delayed_by_the_start():
