@@ -50,6 +50,7 @@ def test_a_repeated_range_does_not_shorten_an_acknowledged_log(seed):
     world.network.heal()
     world.until(lambda: min(near.machine.applied_index, far.machine.applied_index) >= last)
     world.settle()
+    assert all(each.error is None for each in proposals)
 
 
 def test_a_snapshot_does_not_commit_the_divergent_tail_of_its_receiver():
@@ -92,9 +93,10 @@ def test_an_acknowledgement_of_an_earlier_leadership_does_not_count():
     successor.driver.transfer_leader(leader.id)
     world.until(lambda: world.leader is leader)
     cut(world, leader, *followers)
-    world.propose(leader, 3)
+    orphans = world.propose(leader, 3)
     world.network.release()
     world.elapse(300)
+    assert not any(each.done() and each.error is None for each in orphans), "nobody else has them"
     world.settle()
 
 
@@ -129,4 +131,4 @@ def test_a_crash_while_the_log_is_trimmed_loses_nothing(power):
         except Crashed:
             if power:
                 disk.lose_power()
-        promises.check()
+        assert promises.check() >= promises.applied

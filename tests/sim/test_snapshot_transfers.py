@@ -35,6 +35,7 @@ def test_a_leader_may_lead_again_while_its_snapshot_is_still_on_its_way():
     for transfer in held:
         deliver(*transfer)
     world.settle()
+    assert far.machine.applied_index >= near.view.first_index() - 1, "it has got a snapshot"
 
 
 def test_a_voter_that_joins_an_idle_group_gets_a_snapshot_that_names_it():

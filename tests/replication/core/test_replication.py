@@ -292,7 +292,9 @@ def test_uncommitted_tail_starts_empty_in_each_leadership():
     cluster.tick(2)
     cluster.settle()
     cluster.elect(1)
-    cluster[1].propose(b"x" * 10)
+    cluster[1].propose(b"y" * 10)
+    cluster.settle()
+    assert cluster.applied(1)[-1] == b"y" * 10
 
 
 def test_proposals_are_dropped_where_nobody_can_take_them():

@@ -81,7 +81,8 @@ async def refusal(channel, **other):
 async def test_nodes_with_certificates_talk(pair):
     one, two = pair
     one.peers.send([beat()])
-    await two.until(lambda: two.received == [beat()])
+    await two.until(lambda: two.received)
+    assert two.received == [beat()]
 
 
 async def test_nodes_talk_on_with_renewed_certificates(pair, authority):

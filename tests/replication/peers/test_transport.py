@@ -89,7 +89,8 @@ async def test_the_news_of_a_commit_is_sent_though_nothing_follows(pair):
     one, two = pair
     news = Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), commit=LogIndex(4))
     one.peers.send([news])
-    await two.until(lambda: two.received == [news])
+    await two.until(lambda: two.received)
+    assert two.received == [news]
 
 
 async def test_a_member_that_no_commit_waits_for_gets_its_entries_all_the_same(pair):
@@ -115,6 +116,7 @@ async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
         while not again.received:
             one.peers.send([beat(2)])
             await asyncio.sleep(0)
+    assert set(again.received) == {beat(2)}, "what was sent before is lost"
     await again.peers.close()
     await again.transport.stop()
     two.transport, two.peers = again.transport, again.peers
@@ -323,7 +325,8 @@ async def test_a_snapshot_to_a_peer_that_refuses_us_is_reported(pair):
     two.transport._groups.clear()
     two.transport._groups[0] = GrpcPeers(replace(two.membership, cluster_id="another"), two, None)
     one.peers.send_snapshot(announcement(), META, Content(3000))
-    await one.until(lambda: one.sent == [False])
+    await one.until(lambda: one.sent)
+    assert (one.sent, two.snapshot) == ([False], b"")
 
 
 @pytest.mark.parametrize(
@@ -399,11 +402,12 @@ def test_a_content_that_was_given_up_is_not_written_any_more(tmp_path):
 
 
 async def test_a_snapshot_that_cannot_be_read_is_reported(pair):
-    one, _ = pair
+    one, two = pair
 
     class Unreadable(Content):
         def read(self, offset, size):
             raise OSError("the disk is broken")
 
     one.peers.send_snapshot(announcement(), META, Unreadable(3000))
-    await one.until(lambda: one.sent == [False])
+    await one.until(lambda: one.sent)
+    assert (one.sent, two.snapshot) == ([False], b"")

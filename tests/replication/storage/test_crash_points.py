@@ -74,8 +74,8 @@ class Promises:
         self.storage.publish_installation(META)
         self.hard_state = HardState(Term(3), self.hard_state.vote, LogIndex(1))
 
-    def check(self) -> None:
-        """Open what is left and compare it with what was promised."""
+    def check(self) -> LogIndex:
+        """Open what is left, compare it with what was promised, and return where its log ends."""
         self.disk.recover()
         view = self.open().view
         hard_state, _ = view.initial_state()
@@ -85,6 +85,7 @@ class Promises:
         for index, entry in self.entries.items():
             assert view.entries(LogIndex(index), LogIndex(index + 1), 1) == [entry]
         assert view.first_index() - 1 <= self.applied <= view.last_index()
+        return view.last_index()
 
 
 def append(promises: Promises) -> None:

@@ -193,10 +193,12 @@ async def test_heartbeats_come_by_themselves(node, stream, monkeypatch):
 
 async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
     monkeypatch.setattr(subscribe, "SILENCE_MAX_MS", 30)
+    streams = node.server.parts.streams
     await stream.open(tasks=1)
+    assert len(streams) == 1
     while await stream.call.read() is not grpc.aio.EOF:
         pass
-    await turns_until(lambda: len(node.server.parts.streams) == 0)
+    await turns_until(lambda: len(streams) == 0)
 
 
 async def test_a_leader_that_ends_sends_its_streams_away(node, stream):

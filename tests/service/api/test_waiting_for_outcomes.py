@@ -175,6 +175,7 @@ async def test_a_caller_who_goes_leaves_nothing_behind(node):
     await waited(node, 1)
     waiting.cancel()
     await asyncio.wait((task,))
+    assert task.cancelled()
     await turns_until(lambda: not node.queue.watch.tubes)
 
 

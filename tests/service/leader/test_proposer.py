@@ -301,5 +301,6 @@ async def test_the_deadline_timer_wakes_the_proposer(bench):
     bench.core.deadline_ms = 1_005
     bench.raft.apply(1)
     await turn()
+    assert len(bench.raft.entries) == 2, "the deadline is not reached"
     bench.clock.time_ms = 1_005
     await turns_until(lambda: len(bench.raft.entries) == 3)
