@@ -9,7 +9,8 @@ from service.api.update_checks import check_transition_update
 from service.api.update_checks import check_update as check_task_update
 from service.api.violations import Violations
 from service.forms.selection import is_empty
-from service.languages.filter_text import FilterMalformed, read_filter
+from service.languages.filter_text import read_filter
+from service.languages.malformed import FilterMalformed
 from service.queue.commands import FOREVER_MS
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
