@@ -1,6 +1,7 @@
 """Execute what the documentation tells people to type, and follow its links."""
 
 import re
+import shutil
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.docs.documents import ROOT, Block, Session, blocks, pages
 from tools.environment import JAVA_FLOOR, JAVA_HINT, java_version
 
 NEEDS_SPARK = ("docs/pipeline.md",)
+NEEDS_PROGRAM = {"docs/security.md": "openssl"}
 PAGES = [str(page.relative_to(ROOT)) for page in pages() if page.exists()]
 EXECUTABLE = [
     page
@@ -39,6 +41,9 @@ def anchors(page):
 def test_what_a_page_says_to_type_works(page):
     if page in NEEDS_SPARK and java_version() < JAVA_FLOOR:
         pytest.skip(JAVA_HINT)
+    program = NEEDS_PROGRAM.get(page)
+    if program and shutil.which(program) is None:
+        pytest.skip(f"not installed: {program}")
     with Session() as session:
         for block in blocks(page, (ROOT / page).read_text()):
             session.run(block)
