@@ -71,6 +71,20 @@ def test_every_help_has_an_example_of_the_command_that_parses(path):
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_every_option_and_every_command_is_told_in_whole(path):
+    command = ALL[path]
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+    if len(path) > 1:
+        assert "..." not in command.get_short_help_str(64), "more than a list of them has room for"
+
+
+def test_a_name_that_is_no_command_is_compared_with_those_that_are(run):
+    assert "Did you mean stats" in run("stat").output
+    assert "Did you mean" not in run("xyzzy").output
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_every_command_that_asks_the_cluster_has_the_same_options(path):
     command = ALL[path]
     if isinstance(command, click.Group) or path == ("token",):  # which writes a file, and no more
@@ -209,7 +223,7 @@ def test_without_a_terminal_it_must_be_said_what_becomes_of_the_task(cluster, ru
 def test_on_a_terminal_it_asks(cluster, client, answer, told, state):
     client.tube("emails").put("hello")
     controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "taskraft.cli", "take", "emails", "-t", cluster.target]
+    command = [sys.executable, "-m", "taskraft", "take", "emails", "-t", cluster.target]
     child = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
     seen = b""

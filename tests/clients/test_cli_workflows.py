@@ -94,7 +94,8 @@ def test_a_schedule_is_made_paused_resumed_and_removed(run, tube):
 
 def test_a_group_is_shown_started_and_cancelled(run, client, tube):
     name = f"group-{uuid.uuid4()}"
-    client.groups.create(name)
+    run(f"group create {name} --end {tube.name} bind --abort {tube.name} stop --only-if-processed")
+    assert client.groups.get(name).end_task.spec.payload == b"bind"
     run(f"put {tube.name} x --group {name}")
     assert "HELD" in run(f"group show {name}")
     assert "1" in run(f"stats {tube.name}")

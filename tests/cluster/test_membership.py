@@ -22,7 +22,7 @@ def cluster(tmp_path):
 def taskraft(cluster, *words):
     """Run a command that must succeed; return what it printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "taskraft.cli", *words, "--timeout", "30s"],
+        [sys.executable, "-m", "taskraft", *words, "--timeout", "30s"],
         env={**os.environ, "TASKRAFT_TARGET": cluster.target},
         capture_output=True,
         text=True,

@@ -7,6 +7,7 @@ and nothing else. Commands of other distributions come by the entry-point group
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -50,7 +51,7 @@ COMMANDS: Final[Mapping[str, Lazy]] = {
     "task": Lazy("tasks", "task", "List tasks, wait for them, restart and cancel them."),
     "tube": Lazy("tubes", "tube", "Create, change, list, empty and drop tubes."),
     "stats": Lazy("tubes", "stats", "Count tasks by state."),
-    "group": Lazy("groups", "group", "Show, start and cancel groups of tasks."),
+    "group": Lazy("groups", "group", "Create, show, start and cancel groups of tasks."),
     "schedule": Lazy("schedules", "schedule", "Create, list, pause and remove schedules."),
     "cluster": Lazy("cluster", "cluster", "Show the cluster, and change its members."),
     "feed": Lazy("feed", "feed", "Follow the change feed."),
@@ -86,6 +87,18 @@ class Commands(click.Group):
             distribution = FOREIGN[cmd_name].distribution
             ctx.fail(f"'{cmd_name}' comes with another distribution: pip install '{distribution}'")
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for a name that is none, say which ones are like it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            likes = get_close_matches(args[0], self.list_commands(ctx))
+            if likes:
+                error.message += f" Did you mean {' or '.join(likes)}?"
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""

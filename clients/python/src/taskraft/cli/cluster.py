@@ -61,9 +61,10 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
 def add(
     *, name: str, peer_address: str, address: str, output: str, target: str | None, timeout: float
 ) -> None:
-    """Add a member: NAME, where other members reach it, where clients reach it.
+    """Add a member, which learns and does not vote yet.
 
-    It learns and does not vote until it is promoted. Start its node with `taskraft serve --join`.
+    Say its NAME, where other members reach it, and where clients do. Start its node with `taskraft
+    serve --join`, and promote it when it has caught up.
     """
     from taskraft.cli.output import write  # noqa: PLC0415
 
@@ -92,7 +93,10 @@ def promote(*, name: str, output: str, target: str | None, timeout: float) -> No
 @output_option
 @cluster_options
 def remove(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Remove a member for good: its node ends, and its data is of no use any more."""
+    """Remove a member for good.
+
+    Its node ends, and its data is of no use any more.
+    """
     from taskraft.cli.output import write  # noqa: PLC0415
     from taskraft.v1.cluster_service_pb2 import RemoveMemberResponse  # noqa: PLC0415
 
@@ -107,7 +111,10 @@ def remove(*, name: str, output: str, target: str | None, timeout: float) -> Non
 @output_option
 @cluster_options
 def transfer(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Hand leadership to NAME, by default to the member that has come farthest."""
+    """Hand leadership to NAME.
+
+    By default to the member that has come farthest.
+    """
     from taskraft.cli.output import write  # noqa: PLC0415
     from taskraft.v1.cluster_service_pb2 import TransferLeadershipResponse  # noqa: PLC0415
 

@@ -14,7 +14,44 @@ if TYPE_CHECKING:
 
 @click.group(epilog=examples("taskraft group show book-1"))
 def group() -> None:
-    """Show, start and cancel groups of tasks."""
+    """Create, show, start and cancel groups of tasks."""
+
+
+@group.command(epilog=examples("taskraft group create book-1 --end books bind"))
+@click.argument("name")
+@click.option(
+    "--end", nargs=2, metavar="TUBE PAYLOAD", help="A task to be put when all others have ended."
+)
+@click.option(
+    "--abort", nargs=2, metavar="TUBE PAYLOAD", help="Put it instead if the group is cancelled."
+)
+@click.option(
+    "--only-if-processed", is_flag=True, help="Put the end task only if no other has failed."
+)
+@output_option
+@cluster_options
+def create(
+    *,
+    name: str,
+    end: tuple[str, str] | None,
+    abort: tuple[str, str] | None,
+    only_if_processed: bool,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Create the group NAME.
+
+    Tasks that are put with --group are held until it is started.
+    """
+    with connect(target, timeout) as client:
+        end_task, abort_task = (
+            None if task is None else client.tube(task[0]).task(task[1]) for task in (end, abort)
+        )
+        created = client.groups.create(
+            name, end_task=end_task, abort_task=abort_task, only_if_processed=only_if_processed
+        )
+    _show(created, output)
 
 
 @group.command(epilog=examples("taskraft group show book-1"))
@@ -22,7 +59,7 @@ def group() -> None:
 @output_option
 @cluster_options
 def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Show the group NAME: how many of its tasks are open, and what became of the others."""
+    """Show the group NAME, with what became of its tasks."""
     with connect(target, timeout) as client:
         found = client.groups.get(name)
     _show(found, output)
@@ -45,7 +82,10 @@ def start(*, name: str, output: str, target: str | None, timeout: float) -> None
 @output_option
 @cluster_options
 def cancel(*, name: str, revoke: bool, output: str, target: str | None, timeout: float) -> None:
-    """Remove the waiting tasks of the group NAME; ask the holders of the others to stop."""
+    """Remove the waiting tasks of the group NAME.
+
+    The holders of the others are asked to stop.
+    """
     with connect(target, timeout) as client:
         cancelled = client.groups.cancel(name, revoke=revoke)
     _show(cancelled, output)

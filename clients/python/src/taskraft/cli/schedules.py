@@ -60,7 +60,10 @@ def create(  # noqa: PLR0913 - one argument for each option
     target: str | None,
     timeout: float,
 ) -> None:
-    """Put PAYLOAD into TUBE at the times of CRON: minute, hour, day, month, day of week."""
+    """Put PAYLOAD into TUBE at the times of CRON.
+
+    CRON is minute, hour, day, month and day of week, as in crontab(5).
+    """
     with connect(target, timeout) as client:
         made = client.schedules.create(
             name,

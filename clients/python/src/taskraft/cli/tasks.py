@@ -85,7 +85,9 @@ def task() -> None:
 @click.argument("tube")
 @click.option("--where", default="", help="For example: state = BURIED AND attempt > 3.")
 @click.option("--order-by", default="", help='"id", "id desc" or "taking".')
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many."
+)
 @output_option
 @cluster_options
 def list_tasks(
@@ -121,7 +123,10 @@ def wait(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Wait until tasks of TUBE have ended or are buried; the exit code is 6 if not in time."""
+    """Wait until tasks of TUBE have ended or are buried.
+
+    The exit code is 6 if that is not in time.
+    """
     from taskraft.cli import failures  # noqa: PLC0415
     from taskraft.cli.output import show_payload, write, write_table  # noqa: PLC0415
 
@@ -161,7 +166,10 @@ def restart(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Begin delayed, buried and finished tasks of TUBE anew, from their first attempt."""
+    """Begin tasks of TUBE anew, from their first attempt.
+
+    They may be delayed, buried or finished.
+    """
     from taskraft.v1 import task_service_pb2  # noqa: PLC0415
 
     with connect(target, timeout) as client:
@@ -184,7 +192,10 @@ def cancel(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Ask the holders of tasks of TUBE to stop, and remove those that nobody holds."""
+    """Ask the holders of tasks of TUBE to stop.
+
+    Tasks that nobody holds are removed.
+    """
     from taskraft.cli.output import write  # noqa: PLC0415
     from taskraft.v1 import task_service_pb2  # noqa: PLC0415
 

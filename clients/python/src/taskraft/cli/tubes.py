@@ -29,7 +29,13 @@ def tube() -> None:
     epilog=examples("taskraft tube create emails --kind fifottl --ttr 60s --if-not-exists")
 )
 @click.argument("name")
-@click.option("--kind", type=click.Choice(KINDS), default="fifottl", show_default=True)
+@click.option(
+    "--kind",
+    type=click.Choice(KINDS),
+    default="fifottl",
+    show_default=True,
+    help="What it does besides strict order.",
+)
 @click.option("--profile", default="", help="tarantool, xqueue, t15 or rsqueue.")
 @settings_options
 @click.option(
