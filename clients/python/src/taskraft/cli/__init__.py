@@ -96,9 +96,9 @@ class Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             likes = get_close_matches(args[0], self.list_commands(ctx))
-            if likes:
-                error.message += f" Did you mean {' or '.join(likes)}?"
-            raise
+            if not likes:
+                raise
+            ctx.fail(f"{error.message} Did you mean {' or '.join(likes)}?")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
