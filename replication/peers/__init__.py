@@ -1,1 +1,1 @@
-"""Carry the core's messages between the members of all groups, over gRPC."""
+"""Carry the core's messages between the members of all groups."""

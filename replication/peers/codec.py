@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
 from replication.core.types import (
     Entry,
     EntryKind,
@@ -82,6 +84,26 @@ def encode_message(message: Message) -> pb.RaftMessage:
             kind=pb.NORMAL if entry.kind is EntryKind.NORMAL else _ENTRY_KIND_OUT[entry.kind.value],
         )
     return encoded
+
+
+def encode_frame(messages: Iterable[Message]) -> bytes:
+    """Return messages to one peer as a frame."""
+    frame = pb.Frame()
+    frame.messages.extend(map(encode_message, messages))
+    return frame.SerializeToString()
+
+
+def decode_frame(raw: bytes) -> list[Message]:
+    """Return the messages of a frame.
+
+    Raises:
+        MessageMalformed: it is none, or no member can have said one of them.
+    """
+    try:
+        frame = pb.Frame.FromString(raw)
+    except DecodeError as error:
+        raise MessageMalformed("what was sent is no frame") from error
+    return [decode_message(each) for each in frame.messages]
 
 
 def decode_message(encoded: pb.RaftMessage) -> Message:

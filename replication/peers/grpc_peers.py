@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
 from grpc import aio
@@ -15,6 +15,7 @@ from replication.machine import SnapshotReader
 from replication.membership.roster import find, was_removed
 from replication.peers.contract import Chosen, Membership, Receiver
 from replication.peers.handshake import check_directory
+from replication.peers.lane import LaneSender, dial
 from replication.peers.link import PeerLink
 from replication.peers.outbox import FRAME_BYTES_MAX
 from replication.peers.security import PeerSecurity
@@ -25,8 +26,11 @@ from taskraft.raft.v1 import raft_pb2 as pb
 KEEPALIVE_MS: Final = 2000
 """A connection without an answer for this long is dead: a cut network sends no reset."""
 
+FRAME_BYTES_LIMIT: Final = ENTRY_BYTES_MAX + FRAME_BYTES_MAX + (1 << 20)
+"""No member sends a longer frame."""
+
 CONNECTION_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", ENTRY_BYTES_MAX + FRAME_BYTES_MAX + (1 << 20)),
+    ("grpc.max_receive_message_length", FRAME_BYTES_LIMIT),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
@@ -76,7 +80,9 @@ class GrpcPeers:
         for message in messages:
             link = links.get(message.to)
             if link is not None:
-                link.send(message)
+                link.put(message)
+        for link in links.values():
+            link.hurry()
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """See ``Peers``."""
@@ -141,8 +147,21 @@ class GrpcPeers:
             self._open_link(member)
 
     def _open_link(self, member: MemberId) -> None:
-        channel = self._channel(member)
-        link = self._links[member] = PeerLink(member, channel, self.membership, self)
+        address, security = self._addresses[member], self._security
+        known = find(self.roster, member)
+        node = self._nodes.get(member, "") if known is None else known.name
+
+        def open_lane(ticket: bytes, stirred: Callable[[], None]) -> Awaitable[LaneSender]:
+            disguise = None if security is None else security.disguise(node)
+            return dial(address, ticket, disguise, stirred)
+
+        channel = (
+            aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+            if security is None
+            else security.channel(address, node, _CHANNEL_OPTIONS)
+        )
+        link = PeerLink(member, channel, open_lane, self.membership, self)
+        self._links[member] = link
         link.is_patient = self._chosen is not None and member not in self._chosen
 
     def greeted(self, hello: pb.Hello, node: str) -> None:
@@ -191,14 +210,6 @@ class GrpcPeers:
         closing = [link.close() for link in self._links.values()]
         self._links.clear()
         await asyncio.gather(*closing, *self._tasks, return_exceptions=True)
-
-    def _channel(self, member: MemberId) -> aio.Channel:
-        address = self._addresses[member]
-        if self._security is None:
-            return aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
-        known = find(self.roster, member)
-        node = self._nodes.get(member, "") if known is None else known.name
-        return self._security.channel(address, node, _CHANNEL_OPTIONS)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Protocol, TypeAlias
 
 import grpc
 from grpc import aio
 
 from replication.core.types import MemberId, Message
 from replication.errors import DirectoryRefused, PeerRefused
-from replication.peers.codec import encode_message
+from replication.peers.codec import encode_frame
 from replication.peers.contract import Membership
 from replication.peers.handshake import EXPELLED_KEY, hello_to, sentence
+from replication.peers.lane import LaneSender
 from replication.peers.outbox import Outbox
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
@@ -29,7 +32,14 @@ BACK_OFF_MAX_MS: Final = 1000
 DELAY_MS: Final = 20
 """How long a message that nobody waits for may wait for others to travel with."""
 
+LAST_WORD_SECONDS: Final = 1.0
+"""How long a peer may take to say why it has closed a lane."""
+
 _log = logging.getLogger(__name__)
+
+ExchangeCall: TypeAlias = aio.StreamStreamCall[pb.ExchangeRequest, pb.ExchangeResponse]
+OpenLane: TypeAlias = Callable[[bytes, Callable[[], None]], Awaitable[LaneSender]]
+"""Opens a lane to the peer with a ticket; see ``replication.peers.lane.dial``."""
 
 
 class LinkEvents(Protocol):
@@ -56,11 +66,14 @@ class PeerLink:
         self,
         member: MemberId,
         channel: aio.Channel,
+        open_lane: OpenLane,
         own: Membership,
         events: LinkEvents,
     ) -> None:
         self.member = member
         self.channel = channel
+        self._open_lane = open_lane
+        self._lane: LaneSender | None = None
         self._own = own
         self._events = events
         self.is_patient = False
@@ -74,16 +87,25 @@ class PeerLink:
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run())
 
-    def send(self, message: Message) -> None:
+    def put(self, message: Message) -> None:
         """Queue a message, or drop it if the peer is out of reach or too slow."""
-        if self._is_paused:
-            return
-        if not self._outbox.put(message, is_patient=self.is_patient):
+        if not self._is_paused and not self._outbox.put(message, is_patient=self.is_patient):
             self._events.unreachable(self.member)
-        elif self._outbox.is_urgent:
-            self._wake.set()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(DELAY_MS / 1000, self._wake.set)
+
+    def hurry(self) -> None:
+        """Send what was queued: at once if anybody waits for it, else in a while."""
+        if self._outbox.is_urgent:
+            self._flush()
+        elif self._outbox and self._timer is None:
+            self._timer = self._loop.call_later(DELAY_MS / 1000, self._flush)
+
+    def _flush(self) -> None:
+        """Send everything, as far as the lane takes it."""
+        self._stop_timer()
+        lane = self._lane
+        if lane is not None:
+            while self._outbox and not lane.is_full:
+                lane.write(encode_frame(self._outbox.take_frame()))
 
     def nudge(self) -> None:
         """End a pause: there is a sign of life from the peer."""
@@ -110,7 +132,7 @@ class PeerLink:
                     refusal = reason
                     _log.error("member %d refuses us: %s", self.member, reason)
                 self._heed(error)
-            except PeerRefused as error:
+            except (PeerRefused, OSError) as error:
                 if str(error) != refusal:
                     refusal = str(error)
                     _log.error("member %d is not spoken to: %s", self.member, error)
@@ -135,19 +157,30 @@ class PeerLink:
             # A stream that breaks while we have nothing to say must be noticed, or the next
             # message, perhaps a request for a vote, would be the one that finds out.
             call.add_done_callback(lambda _: self._wake.set())
-            while not call.done():
-                await self._wake.wait()
+            self._lane = await self._open_lane(answer.lane_ticket, self._wake.set)
+            while not (call.done() or self._lane.is_lost):
                 self._wake.clear()
-                self._stop_timer()
-                while self._outbox:
-                    frame = pb.ExchangeRequest()
-                    frame.messages.extend(map(encode_message, self._outbox.take_frame()))
-                    await call.write(frame)
+                self._flush()
+                await self._wake.wait()
+            await self._hear_out(call)
         except asyncio.InvalidStateError:
             # grpc.aio reports a write on a stream that has just ended in this way.
             return
         finally:
+            if self._lane is not None:
+                self._lane.close()
+                self._lane = None
             call.cancel()
+
+    async def _hear_out(self, call: ExchangeCall) -> None:
+        """Wait for the end of a call whose lane is gone.
+
+        Raises:
+            AioRpcError: the peer does not listen any more, and says why.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await call.read()
 
     def _heed(self, error: aio.AioRpcError) -> None:
         """Pass it on if the peer will never listen to us again."""

@@ -8,6 +8,7 @@ node it is, and believes nobody who says to be another.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from grpc import aio
 from replication.core.types import MemberId, Roster
 from replication.errors import PeerRefused
 from replication.membership.roster import find
+from replication.peers.lane import Disguise
 from replication.tls.files import CurrentTls, Tls, TlsFiles, TlsUnusable
 
 DOMAIN: Final = "taskraft"
@@ -65,13 +67,23 @@ class PeerSecurity:
 
     def channel(self, address: str, node: str, options: Options) -> aio.Channel:
         """Return a channel to a node, whose certificate must name it; empty: to any node."""
-        cluster_id = self._cluster_id
-        expected = node_name(node, cluster_id) if node else cluster_name(cluster_id)
         return aio.secure_channel(
             address,
             self.current.channel_credentials(),
-            options=(*options, ("grpc.ssl_target_name_override", expected)),
+            options=(*options, ("grpc.ssl_target_name_override", self._expected(node))),
         )
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return how a lane is encrypted that a peer opens: its ticket says who the peer is."""
+        return self.current.server_context()
+
+    def disguise(self, node: str) -> Disguise:
+        """Return how a lane to a node is encrypted, whose certificate must name it."""
+        return Disguise(self.current.client_context(), self._expected(node))
+
+    def _expected(self, node: str) -> str:
+        """Return the name that the certificate of a node has; that all have, for an empty one."""
+        return node_name(node, self._cluster_id) if node else cluster_name(self._cluster_id)
 
     def node_of(self, shown: Mapping[str, Iterable[bytes]]) -> str:
         """Return which node of this cluster has made a connection.

@@ -48,6 +48,8 @@ _PASSING: Final = frozenset(
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.CANCELLED,
         grpc.StatusCode.DATA_LOSS,
+        # grpc.aio says so of a piece that is written just when the peer has ended the call.
+        grpc.StatusCode.INTERNAL,
     }
 )
 """What may be better with the next attempt."""

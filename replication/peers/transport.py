@@ -1,8 +1,8 @@
-"""Take the messages of all groups of a process from their peers, over gRPC.
+"""Take the messages of all groups of a process from their peers.
 
-One stream per direction, peer and group, in order. A stream begins with a handshake; what comes
-from another cluster, another protocol version or an earlier life of a peer is refused with the
-reason.
+One stream per direction, peer and group, in order. A stream begins with a handshake over gRPC; what
+comes from another cluster, another protocol version or an earlier life of a peer is refused with
+the reason. Its frames then come on a lane: see ``replication.peers.lane``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import grpc
@@ -18,9 +19,9 @@ from grpc import aio
 from replication.core.types import MemberId, Roster
 from replication.errors import GroupAbsent, MessageMalformed, PeerRefused, SnapshotBroken
 from replication.membership.roster import was_removed
-from replication.peers.codec import decode_message
+from replication.peers.codec import decode_frame
 from replication.peers.contract import Membership, Receiver
-from replication.peers.grpc_peers import CONNECTION_OPTIONS, GrpcPeers
+from replication.peers.grpc_peers import CONNECTION_OPTIONS, FRAME_BYTES_LIMIT, GrpcPeers
 from replication.peers.handshake import (
     EXPELLED_KEY,
     Expulsion,
@@ -28,6 +29,8 @@ from replication.peers.handshake import (
     PeerExpelled,
     check_directory,
 )
+from replication.peers.lane import LaneBroken, Tickets
+from replication.peers.port import PeerPort
 from replication.peers.security import PeerSecurity, check_node
 from replication.peers.snapshot_stream import announced_by, take_chunk
 from taskraft.raft.v1 import raft_pb2 as pb
@@ -37,6 +40,8 @@ from taskraft.raft.v1.raft_pb2_grpc import (
 )
 
 _STOP_SECONDS: Final = 0.2
+_BEHIND: Final = "127.0.0.1:0"
+"""Where gRPC listens, behind the port for peers."""
 
 Frame = TypeVar("Frame")
 Answer = TypeVar("Answer")
@@ -61,6 +66,9 @@ class GrpcTransport(PeerServiceServicer):
         self._beside = beside
         self._groups: dict[int, GrpcPeers] = {}
         self._lives = Lives()
+        self._tickets = Tickets()
+        context = None if security is None else security.server_context
+        self._port = PeerPort(self._tickets, FRAME_BYTES_LIMIT, context)
         self._server: aio.Server | None = None
 
     async def start(self, address: str) -> int:
@@ -74,20 +82,22 @@ class GrpcTransport(PeerServiceServicer):
         server.add_generic_rpc_handlers(tuple(self._beside))
         try:
             if self._security is None:
-                port = server.add_insecure_port(address)
+                port = server.add_insecure_port(_BEHIND)
             else:
-                port = server.add_secure_port(address, self._security.server_credentials())
+                port = server.add_secure_port(_BEHIND, self._security.server_credentials())
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}") from error
+            raise OSError(f"cannot listen on {_BEHIND}") from error
         await server.start()
         self._server = server
-        return port
+        return await self._port.start(address, port)
 
     async def stop(self) -> None:
         """Stop listening and end all streams."""
+        self._port.shut()
         if self._server is not None:
             await self._server.stop(_STOP_SECONDS)
             self._server = None
+        await self._port.end()
 
     def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> GrpcPeers:
         """See ``Transport``. A group may be joined again after its ``Peers`` were closed."""
@@ -106,20 +116,19 @@ class GrpcTransport(PeerServiceServicer):
         request_iterator: AsyncIterator[pb.ExchangeRequest],
         context: aio.ServicerContext[pb.ExchangeRequest, pb.ExchangeResponse],
     ) -> AsyncIterator[pb.ExchangeResponse]:
-        """Take the messages of one peer until its stream ends."""
-        hello = pb.Hello()
+        """Introduce one peer, and take its messages from a lane until that ends."""
+        hello = (await anext(request_iterator, pb.ExchangeRequest())).hello
         try:
-            async for frame in request_iterator:
-                if hello.sender:
-                    self._take_frame(frame, hello)
-                else:
-                    hello = frame.hello
-                    peers = self._admit(hello, self._node_of(context))
-                    peers.serve(MemberId(hello.sender), asyncio.current_task())
-                    own = peers.membership
-                    yield pb.ExchangeResponse(
-                        incarnation=own.incarnation, directory_id=own.directory_id
-                    )
+            peers = self._admit(hello, self._node_of(context))
+            peers.serve(MemberId(hello.sender), asyncio.current_task())
+            own = peers.membership
+            with self._tickets.issue(partial(self._take_frame, hello)) as ticket:
+                yield pb.ExchangeResponse(
+                    incarnation=own.incarnation,
+                    directory_id=own.directory_id,
+                    lane_ticket=ticket.token,
+                )
+                await ticket.end
         except asyncio.CancelledError:
             # Also the way in which a stream ends whose sender is gone.
             if not self._is_removed(hello):
@@ -135,7 +144,7 @@ class GrpcTransport(PeerServiceServicer):
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, str(error), _metadata_of(error)
             )
-        except MessageMalformed as error:
+        except (MessageMalformed, LaneBroken) as error:
             _log.error("member %d sent nonsense: %s", hello.sender, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
@@ -183,13 +192,13 @@ class GrpcTransport(PeerServiceServicer):
         peers = self._groups.get(hello.group_id)
         return peers is not None and was_removed(peers.roster, MemberId(hello.sender))
 
-    def _take_frame(self, frame: pb.ExchangeRequest, hello: pb.Hello) -> None:
+    def _take_frame(self, hello: pb.Hello, raw: bytes) -> None:
         if not self._lives.is_current(hello):
             raise PeerRefused(f"a later life of member {hello.sender} speaks now")
         peers = self._groups[hello.group_id]
         # The member may have been removed since it was admitted.
         check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
-        messages = [decode_message(each) for each in frame.messages]
+        messages = decode_frame(raw)
         for message in messages:
             if message.sender != hello.sender or message.to != hello.receiver:
                 raise MessageMalformed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,6 +133,8 @@ class CurrentTls:
         self._now = now
         self._watched = WatchedFiles(files.paths())
         self._lock = threading.Lock()
+        self._context: tuple[Tls, ssl.SSLContext] | None = None
+        """Made of the files as they were then."""
         self.tls = self._read()
 
     def _read(self) -> Tls:
@@ -183,6 +186,29 @@ class CurrentTls:
         """Return credentials for one channel, as they are in force now."""
         tls = self.tls
         return grpc.ssl_channel_credentials(tls.authority, tls.key, tls.chain)
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return what shows the certificate in force to whoever connects, without asking for one.
+
+        Raises:
+            OSError: the files have changed since, and do not belong together at this moment.
+        """
+        tls = self.tls
+        if self._context is None or self._context[0] is not tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            # The module reads certificates from files only.
+            context.load_cert_chain(self._files.certificate, self._files.key)
+            self._context = tls, context
+        return self._context[1]
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return what believes the authority in force, and demands that names are right."""
+        assert self.tls.authority is not None, "there is an authority to believe"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_verify_locations(cadata=self.tls.authority.decode())
+        return context
 
 
 def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:

@@ -24,6 +24,7 @@ from replication.core.types import (
 from replication.errors import SnapshotBroken
 from replication.membership.roster import roster_of
 from replication.peers.grpc_peers import GrpcPeers
+from replication.peers.lane import LaneSender, dial
 from replication.peers.outbox import QUEUE_MESSAGES_MAX
 from replication.storage.filesystem import DiskFileSystem
 from replication.storage.snapshot_inbox import SnapshotInbox
@@ -42,6 +43,10 @@ async def pair(tmp_path):
     yield members
     for member in members:
         await member.stop()
+
+
+async def lane_of(answer: pb.ExchangeResponse, port: int) -> LaneSender:
+    return await dial(f"127.0.0.1:{port}", answer.lane_ticket, None, lambda: None)
 
 
 def beat(number: int, sender: int = 1, to: int = 2) -> Message:
@@ -195,6 +200,7 @@ async def test_an_earlier_life_is_not_listened_to_any_more(pair):
     _, two = pair
     async with aio.insecure_channel(f"127.0.0.1:{two.port}") as channel:
         old, new = PeerServiceStub(channel).Exchange(), PeerServiceStub(channel).Exchange()
+        lanes = []
         for call, incarnation in ((old, 1), (new, 2)):
             hello = pb.Hello(
                 protocol_version=1,
@@ -205,13 +211,15 @@ async def test_an_earlier_life_is_not_listened_to_any_more(pair):
                 incarnation=incarnation,
             )
             await call.write(pb.ExchangeRequest(hello=hello))
-            await call.read()
+            lanes.append(await lane_of(await call.read(), two.port))
         message = pb.RaftMessage(kind=pb.HEARTBEAT, sender=9, to=2, term=1)
-        await old.write(pb.ExchangeRequest(messages=[message]))
+        for lane in lanes:
+            lane.write(pb.Frame(messages=[message]).SerializeToString())
         with pytest.raises(aio.AioRpcError, match="later life of member 9"):
             await old.read()
-        await new.write(pb.ExchangeRequest(messages=[message]))
         await two.until(lambda: [each.sender for each in two.received] == [9])
+        for lane in lanes:
+            lane.close()
 
 
 @pytest.mark.parametrize(
@@ -238,8 +246,8 @@ async def test_nonsense_ends_the_stream_and_reaches_nobody(pair, nonsense):
             protocol_version=1, cluster_id="test", group_id=0, sender=9, receiver=2, incarnation=1
         )
         await call.write(pb.ExchangeRequest(hello=hello))
-        await call.read()
-        await call.write(pb.ExchangeRequest(messages=[pb.RaftMessage(**nonsense)]))
+        lane = await lane_of(await call.read(), two.port)
+        lane.write(pb.Frame(messages=[pb.RaftMessage(**nonsense)]).SerializeToString())
         with pytest.raises(aio.AioRpcError) as refusal:
             await call.read()
     assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -175,19 +175,23 @@ class ExchangeResponse(_message.Message):
 
     INCARNATION_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    LANE_TICKET_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     """Which life of the receiver listens."""
     directory_id: _builtins.str
     """Identity of the receiver's data directory."""
+    lane_ticket: _builtins.bytes
+    """With these bytes the lane begins; they are worth one connection, as long as the call lasts."""
     def __init__(
         self,
         *,
         incarnation: _builtins.int = ...,
         directory_id: _builtins.str = ...,
+        lane_ticket: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "incarnation", b"incarnation", "lane_ticket", b"lane_ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -195,16 +199,35 @@ Global___ExchangeResponse: _TypeAlias = ExchangeResponse  # noqa: Y015
 
 @_typing.final
 class ExchangeRequest(_message.Message):
-    """A piece of the stream between two members."""
+    """How a member begins to speak to another."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
-    MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
-        """Who speaks; in the first frame only."""
+        """Who speaks."""
 
+    def __init__(
+        self,
+        *,
+        hello: Global___Hello | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExchangeRequest: _TypeAlias = ExchangeRequest  # noqa: Y015
+
+@_typing.final
+class Frame(_message.Message):
+    """A piece of what one member says to another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftMessage]:
         """All messages that were waiting when the frame was built, in order."""
@@ -212,16 +235,15 @@ class ExchangeRequest(_message.Message):
     def __init__(
         self,
         *,
-        hello: Global___Hello | None = ...,
         messages: _abc.Iterable[Global___RaftMessage] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ExchangeRequest: _TypeAlias = ExchangeRequest  # noqa: Y015
+Global___Frame: _TypeAlias = Frame  # noqa: Y015
 
 @_typing.final
 class RaftEntry(_message.Message):

@@ -58,10 +58,11 @@ class PeerServiceServicer(object):
     """
 
     def Exchange(self, request_iterator, context):
-        """Carries the messages of one member to another, in order. The first frame holds a Hello and nothing
-        else; the receiver answers with its own life, or ends the call with FAILED_PRECONDITION and the reason.
-        After it only frames with messages follow, and nothing comes back: answers travel on the stream
-        that the receiver opens to the sender.
+        """Introduces one member to another, and lasts as long as it speaks. The receiver answers with its own
+        life and a ticket, or ends the call with FAILED_PRECONDITION and the reason. The sender then opens a
+        lane with the ticket: a plain connection to the same port, on which Frames follow each other, in
+        order, each after its length in four bytes (big-endian). Nothing comes back on it: answers travel on
+        the lane that the receiver opens to the sender. The call ends with the lane, and the lane with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

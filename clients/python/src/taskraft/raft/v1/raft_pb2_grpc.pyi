@@ -38,10 +38,11 @@ class PeerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PeerServiceAsyncStub: ...
     Exchange: _grpc.StreamStreamMultiCallable[_raft_pb2.ExchangeRequest, _raft_pb2.ExchangeResponse]
-    """Carries the messages of one member to another, in order. The first frame holds a Hello and nothing
-    else; the receiver answers with its own life, or ends the call with FAILED_PRECONDITION and the reason.
-    After it only frames with messages follow, and nothing comes back: answers travel on the stream
-    that the receiver opens to the sender.
+    """Introduces one member to another, and lasts as long as it speaks. The receiver answers with its own
+    life and a ticket, or ends the call with FAILED_PRECONDITION and the reason. The sender then opens a
+    lane with the ticket: a plain connection to the same port, on which Frames follow each other, in
+    order, each after its length in four bytes (big-endian). Nothing comes back on it: answers travel on
+    the lane that the receiver opens to the sender. The call ends with the lane, and the lane with it.
     """
     SendSnapshot: _grpc.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]
     """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
@@ -59,10 +60,11 @@ class PeerServiceAsyncStub(PeerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Exchange: _aio.StreamStreamMultiCallable[_raft_pb2.ExchangeRequest, _raft_pb2.ExchangeResponse]  # type: ignore[assignment]
-    """Carries the messages of one member to another, in order. The first frame holds a Hello and nothing
-    else; the receiver answers with its own life, or ends the call with FAILED_PRECONDITION and the reason.
-    After it only frames with messages follow, and nothing comes back: answers travel on the stream
-    that the receiver opens to the sender.
+    """Introduces one member to another, and lasts as long as it speaks. The receiver answers with its own
+    life and a ticket, or ends the call with FAILED_PRECONDITION and the reason. The sender then opens a
+    lane with the ticket: a plain connection to the same port, on which Frames follow each other, in
+    order, each after its length in four bytes (big-endian). Nothing comes back on it: answers travel on
+    the lane that the receiver opens to the sender. The call ends with the lane, and the lane with it.
     """
     SendSnapshot: _aio.StreamStreamMultiCallable[_raft_pb2.SendSnapshotRequest, _raft_pb2.SendSnapshotResponse]  # type: ignore[assignment]
     """Carries one snapshot to a member that needs entries which the sender's log has no more. The first
@@ -83,10 +85,11 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_raft_pb2.ExchangeRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_raft_pb2.ExchangeResponse], _abc.AsyncIterator[_raft_pb2.ExchangeResponse]]:
-        """Carries the messages of one member to another, in order. The first frame holds a Hello and nothing
-        else; the receiver answers with its own life, or ends the call with FAILED_PRECONDITION and the reason.
-        After it only frames with messages follow, and nothing comes back: answers travel on the stream
-        that the receiver opens to the sender.
+        """Introduces one member to another, and lasts as long as it speaks. The receiver answers with its own
+        life and a ticket, or ends the call with FAILED_PRECONDITION and the reason. The sender then opens a
+        lane with the ticket: a plain connection to the same port, on which Frames follow each other, in
+        order, each after its length in four bytes (big-endian). Nothing comes back on it: answers travel on
+        the lane that the receiver opens to the sender. The call ends with the lane, and the lane with it.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,247 @@
+"""Lanes between peers: frames arrive, tickets are worth one connection, what is no lane goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from replication.peers.lane import (
+    ENCRYPTED,
+    MAGIC,
+    PLAIN,
+    TICKET_BYTES,
+    UNSENT_BYTES_MAX,
+    LaneBroken,
+    Tickets,
+    dial,
+)
+from replication.peers.port import PeerPort
+from replication.peers.security import PeerSecurity
+from tests.authority import Authority
+
+FRAME_BYTES_MAX = 4 << 20
+
+
+class Listener:
+    """The receiving side: its frames, and what becomes of the lane."""
+
+    def __init__(self, server_context=None):
+        self.tickets = Tickets()
+        self.port = PeerPort(self.tickets, FRAME_BYTES_MAX, server_context)
+        self.frames = []
+        self.came = asyncio.Event()
+        self.address = ""
+
+    async def start(self, grpc_port=0):
+        self.address = f"127.0.0.1:{await self.port.start('127.0.0.1:0', grpc_port)}"
+
+    async def stop(self):
+        self.port.shut()
+        await self.port.end()
+
+    def take(self, frame):
+        self.frames.append(frame)
+        self.came.set()
+
+    async def until(self, count):
+        async with asyncio.timeout(20):
+            while len(self.frames) < count:
+                self.came.clear()
+                await self.came.wait()
+
+
+@pytest.fixture
+async def listener():
+    one = Listener()
+    await one.start()
+    yield one
+    await one.stop()
+
+
+async def connect(address):
+    host, port = address.split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def is_hung_up_on(reader, writer):
+    async with asyncio.timeout(20):
+        try:
+            return await reader.read() == b""
+        except ConnectionError:
+            return True
+        finally:
+            writer.close()
+
+
+async def test_frames_of_any_size_arrive_whole_and_in_order(listener):
+    frames = [b"", b"a", bytes(100), bytes(3 << 20), b"last"]
+    with listener.tickets.issue(listener.take) as ticket:
+        lane = await dial(listener.address, ticket.token, None, lambda: None)
+        for frame in frames:
+            lane.write(frame)
+        await listener.until(len(frames))
+        lane.close()
+        async with asyncio.timeout(20):
+            await ticket.end
+    assert listener.frames == frames
+
+
+async def test_a_frame_that_comes_byte_by_byte_arrives_whole(listener):
+    with listener.tickets.issue(listener.take) as ticket:
+        _, writer = await connect(listener.address)
+        for byte in MAGIC + PLAIN + ticket.token + b"\0\0\0\x02ab" + b"\0\0\0\x01c":
+            writer.write(bytes([byte]))
+            await writer.drain()
+        await listener.until(2)
+        writer.close()
+    assert listener.frames == [b"ab", b"c"]
+
+
+async def test_a_ticket_is_worth_one_lane(listener):
+    with listener.tickets.issue(listener.take) as ticket:
+        lane = await dial(listener.address, ticket.token, None, lambda: None)
+        lane.write(b"mine")
+        await listener.until(1)
+        reader, writer = await connect(listener.address)
+        writer.write(MAGIC + PLAIN + ticket.token + b"\0\0\0\x01x")
+        assert await is_hung_up_on(reader, writer)
+        lane.write(b"mine")
+        await listener.until(2)
+        lane.close()
+    assert listener.frames == [b"mine", b"mine"]
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        MAGIC + PLAIN + bytes(TICKET_BYTES),
+        MAGIC + b"?",
+        MAGIC + ENCRYPTED,  # where nobody has a certificate
+    ],
+)
+async def test_who_has_no_ticket_is_hung_up_on(listener, opening):
+    reader, writer = await connect(listener.address)
+    writer.write(opening)
+    assert await is_hung_up_on(reader, writer)
+
+
+async def test_a_lane_ends_with_its_ticket(listener):
+    lost = asyncio.Event()
+    with listener.tickets.issue(listener.take) as ticket:
+        lane = await dial(listener.address, ticket.token, None, lost.set)
+        lane.write(b"x")
+        await listener.until(1)
+    async with asyncio.timeout(20):
+        await lost.wait()
+    assert lane.is_lost
+    lane.close()
+
+
+async def test_what_the_owner_of_a_ticket_refuses_ends_the_lane_with_the_reason(listener):
+    def refuse(_frame):
+        raise LaneBroken("no")
+
+    lost = asyncio.Event()
+    with listener.tickets.issue(refuse) as ticket:
+        lane = await dial(listener.address, ticket.token, None, lost.set)
+        lane.write(b"x")
+        with pytest.raises(LaneBroken, match="no"):
+            async with asyncio.timeout(20):
+                await ticket.end
+        async with asyncio.timeout(20):
+            await lost.wait()
+    lane.close()
+
+
+async def test_a_length_that_no_frame_has_ends_the_lane(listener):
+    with listener.tickets.issue(listener.take) as ticket:
+        reader, writer = await connect(listener.address)
+        writer.write(MAGIC + PLAIN + ticket.token + b"\xff\xff\xff\xff")
+        assert await is_hung_up_on(reader, writer)
+        with pytest.raises(LaneBroken, match="a frame of 4294967295 bytes"):
+            await ticket.end
+    assert listener.frames == []
+
+
+async def test_a_lane_that_is_not_read_is_full_and_has_room_again(listener):
+    stirred = asyncio.Event()
+    with listener.tickets.issue(listener.take) as ticket:
+        lane = await dial(listener.address, ticket.token, None, stirred.set)
+        count = 0
+        while not lane.is_full:
+            lane.write(bytes(UNSENT_BYTES_MAX))
+            count += 1
+        async with asyncio.timeout(20):
+            await stirred.wait()
+        assert not lane.is_full
+        await listener.until(count)
+        lane.close()
+
+
+async def test_what_does_not_begin_like_a_lane_is_passed_on_both_ways():
+    async def answer(reader, writer):
+        writer.write((await reader.readexactly(4 << 20))[::-1])
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    listener = Listener()
+    await listener.start(server.sockets[0].getsockname()[1])
+    reader, writer = await connect(listener.address)
+    sent = b"TASK" + bytes(number % 251 for number in range(1 << 20)) * 4
+    writer.write(sent[: 1 << 22])
+    async with asyncio.timeout(20):
+        received = await reader.read(-1)
+    assert received == sent[: 1 << 22][::-1]
+    writer.close()
+    await listener.stop()
+    server.close()
+
+
+async def test_a_port_without_grpc_behind_it_hangs_up():
+    listener = Listener()
+    await listener.start(grpc_port=1)
+    reader, writer = await connect(listener.address)
+    writer.write(b"PRI * HTTP/2.0")
+    assert await is_hung_up_on(reader, writer)
+    await listener.stop()
+
+
+async def test_with_certificates_a_lane_is_encrypted_and_the_peer_must_be_the_right_one(tmp_path):
+    authority = Authority(tmp_path, "nodes")
+    one, two = (PeerSecurity(authority.node(name, "test"), "test", name) for name in ("n1", "n2"))
+    listener = Listener(two.server_context)
+    await listener.start()
+    with listener.tickets.issue(listener.take) as ticket:
+        with pytest.raises(OSError, match=r"n3\.test\.taskraft"):
+            await dial(listener.address, ticket.token, one.disguise("n3"), lambda: None)
+        lane = await dial(listener.address, ticket.token, one.disguise("n2"), lambda: None)
+        lane.write(b"secret")
+        await listener.until(1)
+        lane.close()
+    await listener.stop()
+    assert listener.frames == [b"secret"]
+
+
+async def test_where_nodes_have_certificates_a_plain_lane_is_hung_up_on(tmp_path):
+    authority = Authority(tmp_path, "nodes")
+    security = PeerSecurity(authority.node("n1", "test"), "test", "n1")
+    listener = Listener(security.server_context)
+    await listener.start()
+    with listener.tickets.issue(listener.take) as ticket:
+        reader, writer = await connect(listener.address)
+        writer.write(MAGIC + PLAIN + ticket.token + b"\0\0\0\x01x")
+        assert await is_hung_up_on(reader, writer)
+    await listener.stop()
+    assert listener.frames == []
+
+
+async def test_a_renewed_certificate_is_shown_on_new_lanes(tmp_path):
+    authority = Authority(tmp_path, "nodes")
+    security = PeerSecurity(authority.node("n1", "test"), "test", "n1")
+    before = security.server_context()
+    assert security.server_context() is before
+    authority.node("n1", "test")
+    security.current.refresh()
+    assert security.server_context() is not before
