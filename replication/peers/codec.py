@@ -6,7 +6,7 @@ whole, so that the core sees only what another core could have said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from google.protobuf.message import DecodeError
