@@ -1,5 +1,6 @@
 """Three nodes with certificates and rights: a follower says to the leader for whom a call is."""
 
+import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc
@@ -11,7 +12,7 @@ from service.access.book import Book
 from service.cluster.joining import JoinRefused, find_place
 from service.leader.roles import Phase
 from service.process.assembly import Server
-from taskraft.v1 import cluster_service_pb2, session_service_pb2
+from taskraft.v1 import cluster_service_pb2, session_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.authority import Authority
 from tests.service.access.secured import (
@@ -128,6 +129,24 @@ async def test_a_stream_over_a_follower_has_the_rights_of_its_caller(three):
     stream = await subscribed(mailer, "*")
     assert [task.spec.payload for task in await tasks_of(stream)] == [b"y"]
     stream.cancel()
+
+
+async def test_a_put_that_waits_asks_the_next_leader_with_the_rights_of_its_caller(three):
+    """Without a request_id the old leader itself asks for the outcome, on the caller's behalf."""
+    old, heir = three.leader, three.follower
+    root, successor = await old.known("root"), await heir.known("root")
+    await create(root, MAIL)
+    request = pb.PutTasksRequest(
+        tube=MAIL, tasks=[task_pb2.TaskSpec(payload=b"x")], outcome_wait_ms=15_000
+    )
+    putting = asyncio.ensure_future(root.tasks.PutTasks(request, timeout=20))
+    await turns_until(lambda: len(old.server.parts.outcomes) == 1)
+    await root.cluster.TransferLeadership(
+        cluster_service_pb2.TransferLeadershipRequest(name=heir.server.config.node_name), timeout=10
+    )
+    await turns_until(lambda: len(heir.server.parts.outcomes) == 1)
+    await ack(successor, (await take(successor, tube=MAIL)).tasks)
+    assert [task.outcome for task in (await putting).outcomes] == [task_pb2.Task.PROCESSED]
 
 
 async def test_a_follower_ends_a_stream_whose_credentials_were_withdrawn(three):
