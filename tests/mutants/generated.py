@@ -36,6 +36,7 @@ SUITE_OF: Final = (
     ("replication/ticker", "node"),
     ("replication/", "driver"),
     ("service/queue/", "queue"),
+    ("service/", "service"),
 )
 """Which suite should notice, by the beginning of the file's name; the first that fits counts."""
 
@@ -147,11 +148,20 @@ def _changes(tree: ast.Module, source: _Source) -> Iterator[tuple[_Node, str]]:
 def _parts(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Yield ``nodes`` and what they consist of; inner functions are found by themselves."""
     for node in nodes:
-        if isinstance(node, _LEFT_ALONE):
+        if isinstance(node, _LEFT_ALONE) or _is_guard(node):
             continue
         yield node
         annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
         yield from _parts(each for each in ast.iter_child_nodes(node) if each is not annotation)
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """Tell whether a node only matters where the code is wrong elsewhere."""
+    if isinstance(node, ast.keyword):
+        return node.arg == "strict"
+    call = node.value if isinstance(node, ast.Expr) else node
+    name = call.func if isinstance(call, ast.Call) else None
+    return isinstance(name, ast.Name) and name.id == "assert_never"
 
 
 def _forget(node: ast.stmt, _: _Source) -> Iterator[tuple[_Node, str]]:

@@ -34,6 +34,8 @@ class Log:
         ("if a: return", ["if not (a): return", "if a: pass"]),
         ("assert a < 3", []),
         ("raise Error(1)", []),
+        ("return zip(a, strict=True)", []),
+        ("assert_never(a)", []),
     ],
 )
 def test_a_mistake_is_made_at_each_place_where_one_can_be(tmp_path, statement, mutated):

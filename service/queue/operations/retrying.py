@@ -52,8 +52,6 @@ def backoff_ms(policy: RetryPolicy, task: Task) -> int:
 
     The jitter is a hash of tube, task and attempt, so that all replicas agree on it.
     """
-    if policy.backoff_ms <= 0:
-        return 0
     steps = min(max(task.attempt - 1, 0), GROWTH_MAX)
     grown_ms: int = policy.backoff_ms * policy.factor_percent**steps // 100**steps
     delay_ms = min(grown_ms, policy.backoff_ms_max)

@@ -54,8 +54,7 @@ def no_room_to_grow(ledger: Ledger, task: Task, update: TaskUpdate | None) -> Re
     """Return why a tube has no room for what a change adds to a task, or None."""
     if not task.tube.has_capacity:
         return None
-    more = growth(ledger, task, update)
-    return task.tube.full(0, more) if more > 0 else None
+    return task.tube.full(0, growth(ledger, task, update))
 
 
 def update_task(ledger: Ledger, task: Task, update: TaskUpdate) -> None:

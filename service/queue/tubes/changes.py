@@ -44,7 +44,7 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
     if refusal is not None:
         return refusal
     if options != tube.options:
-        tube.set_options(options)
+        tube.set_options(options, ledger.now_ms)
         tube.ready.configure(options.subqueue_concurrency, dict(options.subqueue_weights))
         ledger.set_tube_timer(tube)
         note_surplus(ledger, tube)

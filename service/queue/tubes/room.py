@@ -37,8 +37,7 @@ class Room:
     def refusal(self) -> Refusal | None:
         """Return which tube has no room for all that comes, or None."""
         for tube, tasks, payload_bytes in self._wanted.values():
-            if tube.has_capacity and (tasks > 0 or payload_bytes > 0):
-                full = tube.full(tasks, payload_bytes)
-                if full is not None:
-                    return full
+            full = tube.full(tasks, payload_bytes)
+            if full is not None:
+                return full
         return None

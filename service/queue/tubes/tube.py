@@ -102,7 +102,7 @@ class Tube:
         self.timer: Entry | None = None
         self.written = b""
         """Key of the timer that the store knows; empty: none."""
-        self.set_options(view.options)
+        self.set_options(view.options, view.created_ms)
         self.next_id = 1
         self.lane_min = 0
         self.lane_max = 0
@@ -116,7 +116,7 @@ class Tube:
             order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
         )
 
-    def set_options(self, options: TubeOptions) -> None:
+    def set_options(self, options: TubeOptions, now_ms: int) -> None:
         """Take options, and what follows from them: looked up for each task, reckoned once."""
         self.options = options
         self.has_retry = options.retry != NO_RETRY
@@ -128,9 +128,9 @@ class Tube:
         if not rate:
             self.bucket = None
         elif self.bucket is None:
-            self.bucket = TokenBucket(rate, burst, self.created_ms)
+            self.bucket = TokenBucket(rate, burst, now_ms)
         else:
-            self.bucket.change(rate, burst, self.bucket.at_ms)
+            self.bucket.change(rate, burst, now_ms)
 
     def takeable(self, now_ms: int) -> int | None:
         """Return how many tasks may be taken now, if there are so many; None: any number."""
@@ -207,8 +207,6 @@ class Tube:
         """Return the tube without its content, under a new number; ids are not used again."""
         tube = Tube(number, self.view(), store, limits)
         tube.next_id = self.next_id
-        tube.lane_min = self.lane_min
-        tube.lane_max = self.lane_max
         if self.bucket is not None and tube.bucket is not None:
             tube.bucket.level, tube.bucket.at_ms = self.bucket.level, self.bucket.at_ms
         tube.share = self.share

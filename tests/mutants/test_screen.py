@@ -1,0 +1,24 @@
+"""Mutants are screened in forks: what a test notices is dead, what none notices is told."""
+
+import subprocess
+import sys
+
+from tests.mutants.trial import ROOT
+
+BUCKET = "service/queue/tubes/token_bucket.py"
+TESTS = "tests/service/queue/test_token_bucket.py"
+
+
+def test_what_a_test_notices_is_dead_and_nothing_of_it_is_left():
+    text = (ROOT / BUCKET).read_text()
+    words = ["-m", "tests.mutants.screen", BUCKET, "--brief", "--sample", "5", "--tests", TESTS]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    dead = [line for line in lines if line.startswith(f"killed {BUCKET}") and TESTS in line]
+    alive = [line for line in lines if line.startswith("SURVIVED")]
+    assert len(dead) >= 1
+    assert len(dead) + len(alive) == 5
+    assert done.returncode == bool(alive)
+    assert (ROOT / BUCKET).read_text() == text
