@@ -70,7 +70,16 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
         "tests/replication/node/test_membership.py",
         "tests/replication/node/test_status.py",
     ),
-    "queue": ("tests/service/queue", "tests/service/machine/test_state_machine.py"),
+    "queue": (
+        "tests/service/queue/test_scenarios.py",
+        "tests/service/queue/test_life_cycle.py",
+        "tests/service/queue/test_requests.py",
+        "tests/service/queue/test_removals.py",
+        "tests/service/queue/tubes",
+        "tests/service/queue/tasks",
+        "tests/service/queue",
+        "tests/service/machine/test_state_machine.py",
+    ),
 }
 """What is run for a mutant, in this order, up to the first failure."""
 

@@ -5,7 +5,8 @@ once, and each is run once to see which functions it calls. Then every mutant ge
 process, in which the code of one function is replaced, and the tests that call this function are
 run there, the quickest first, up to the first failure. Nothing is imported or collected again:
 most mutants are dead within a tenth of a second. Tests that draw what they do come last, and not
-at all with ``--brief``.
+at all with ``--brief``. With ``--table queue`` it is the mutants of the table whose suite that is;
+their killers are remembered.
 
 It is for code without threads and servers, which do not survive a fork, and it does not see what
 was computed while modules were imported: what survives here, ``python -m tests.mutants`` judges.
@@ -32,7 +33,9 @@ from typing import Any, Final, TypeAlias
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.mutants.generated import Edit, generate
+from tests.mutants.generated import generate
+from tests.mutants.killers import read_killers, write_killers
+from tests.mutants.mutant import Changed, read_table
 from tests.mutants.trial import ROOT
 
 Place: TypeAlias = tuple[str, str, int]
@@ -58,12 +61,13 @@ class Course:
 class Screen:
     """A plugin of pytest that runs the tests on mutants instead of running them on the code."""
 
-    def __init__(self, mutants: Sequence[Edit], workers: int, is_brief: bool) -> None:
+    def __init__(self, mutants: Sequence[Changed], workers: int, is_brief: bool) -> None:
         self._mutants = mutants
         self._texts = {file: (ROOT / file).read_text() for file in {each.file for each in mutants}}
         self._workers = workers
         self._is_brief = is_brief
-        self.survivors: list[Edit] = []
+        self.survivors: list[Changed] = []
+        self.killers: dict[str, str] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Learn what the tests do, then try the mutants; pytest has nothing left to run."""
@@ -72,7 +76,7 @@ class Screen:
             courses = [course for course in courses if not course.is_drawn]
         courses.sort(key=lambda course: (course.is_drawn, course.seconds))
         functions = _functions()
-        trials: dict[int, tuple[Edit, int]] = {}
+        trials: dict[int, tuple[Changed, int]] = {}
         for mutant in self._mutants:
             if len(trials) >= self._workers:
                 self._await_one(trials)
@@ -86,7 +90,7 @@ class Screen:
             self._await_one(trials)
         return True
 
-    def _await_one(self, trials: dict[int, tuple[Edit, int]]) -> None:
+    def _await_one(self, trials: dict[int, tuple[Changed, int]]) -> None:
         child, status = os.wait()
         mutant, reader = trials.pop(child)
         with os.fdopen(reader) as pipe:
@@ -96,6 +100,7 @@ class Screen:
         if code < 0:
             notes.append({"killer": "", "reason": f"signal {-code}: it hangs or takes too much"})
         for note in notes:
+            self.killers[mutant.name] = note["killer"]
             print(f"killed {mutant.name} by {note['killer']}: {note['reason']}", flush=True)
         if not notes:
             self.survivors.append(mutant)
@@ -153,7 +158,7 @@ def _end_with(writer: int, notes: Iterator[Mapping[str, str]]) -> None:
 
 
 def _tried(
-    mutant: Edit,
+    mutant: Changed,
     text: str,
     courses: Iterable[Course],
     functions: Mapping[Place, list[FunctionType]],
@@ -178,16 +183,19 @@ def _tried(
                 return
 
 
-def _changed_code(text: str, mutant: Edit) -> CodeType:
+def _changed_code(text: str, mutant: Changed) -> CodeType:
     """Return the code of the outermost function that a mutant changes."""
+    changed = mutant.changed(text)
+    pairs = zip(text.splitlines(), changed.splitlines(), strict=False)
+    first = next(number for number, (old, new) in enumerate(pairs, start=1) if old != new)
     function = next(
         each
         for each in _outermost(ast.parse(text))
-        if each.lineno <= mutant.line <= (each.end_lineno or 0)
+        if each.lineno <= first <= (each.end_lineno or 0)
     )
     line = min(each.lineno for each in (function, *function.decorator_list))
     file = str(ROOT / mutant.file)
-    module = compile(mutant.changed(text), file, "exec", dont_inherit=True)
+    module = compile(changed, file, "exec", dont_inherit=True)
     return next(
         code
         for code in _codes(module)
@@ -213,7 +221,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def main() -> int:
     """Screen what is named on the command line; return the exit status."""
     options = _options()
-    mutants = generate(ROOT, options.paths)
+    mutants: Sequence[Changed] = generate(ROOT, options.paths)
+    if options.table:
+        mutants = [each for each in read_table() if each.suite == options.table]
     if options.only:
         wanted = set(options.only.split(","))
         mutants = [each for each in mutants if each.name in wanted]
@@ -225,6 +235,8 @@ def main() -> int:
     status = pytest.main(words, plugins=[screen])
     if status:
         return int(status)
+    if options.table:
+        write_killers({**read_killers(), **screen.killers})
     alive, seconds = len(screen.survivors), time.monotonic() - begun
     print(f"{len(mutants)} mutants, {len(mutants) - alive} killed, {seconds:.0f} s")
     return 1 if alive else 0
@@ -232,7 +244,8 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.screen", description=__doc__)
-    parser.add_argument("paths", nargs="+", help="files and folders of the code")
+    parser.add_argument("paths", nargs="*", help="files and folders of the code")
+    parser.add_argument("--table", default="", help="instead: the mutants of a suite in the table")
     parser.add_argument(
         "--tests", nargs="+", default=["tests/service/queue"], help="what should notice"
     )

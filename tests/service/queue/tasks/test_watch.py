@@ -1,0 +1,165 @@
+"""Whoever waits for tasks is told of exactly those, of every end, and of nothing twice."""
+
+import pytest
+
+from service.queue.commands import (
+    Ack,
+    Bury,
+    ByIds,
+    CloseSession,
+    CreateTube,
+    Delete,
+    DropTube,
+    Exhausted,
+    NewTask,
+    OpenSession,
+    Outcome,
+    Progress,
+    Put,
+    Release,
+    RetryPolicy,
+    Settle,
+    Startup,
+    Take,
+    Touch,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+ONCE = RetryPolicy(attempts_max=1, exhausted=Exhausted.REMOVE)
+
+
+class Node:
+    """A queue with two tubes and three tasks in the first of them."""
+
+    def __init__(self):
+        self.queue = Queue(MemoryStore(), Limits())
+        self.index = 0
+        tubes = [CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("mail", "news")]
+        self.do(Startup(1, 0, "feed", 1), *tubes)
+        self.put(3)
+
+    def do(self, *commands, now_ms=1_000):
+        self.index += 1
+        return self.queue.apply(self.index, now_ms, commands)
+
+    def put(self, count, **wishes):
+        self.do(Put("mail", [NewTask(b"x", 1, **wishes) for _ in range(count)]))
+
+    def want(self, *task_ids):
+        for task_id in task_ids:
+            self.queue.watch.add(self.queue.tube_number("mail"), task_id)
+
+    def told(self):
+        notes = self.queue.watch.fetch()
+        assert all(note.tube == 1 and note.task.body == b"x" for note in notes)
+        return [(note.task.id, note.outcome) for note in notes]
+
+
+@pytest.fixture
+def node():
+    return Node()
+
+
+def test_only_what_was_asked_for_is_told_and_only_once(node):
+    node.want(2, 2)
+    node.do(Delete("mail", ByIds([1, 2, 3])))
+    assert node.told() == [(2, Outcome.DELETED)]
+    assert node.told() == []
+
+
+def test_who_waits_no_more_is_told_nothing_and_leaves_nothing(node):
+    watch = node.queue.watch
+    node.want(1, 2)
+    watch.discard(1, 1)
+    assert set(watch.tubes) == {1}
+    node.do(Delete("mail", ByIds([1])))
+    assert node.told() == []
+    watch.discard(1, 2)
+    watch.discard(1, 2)
+    watch.discard(9, 2)
+    assert not watch.tubes
+
+
+def test_all_from_an_id_on_are_told_while_a_put_is_in_flight(node):
+    watch = node.queue.watch
+    watch.add_floor(1, 3)
+    watch.add_floor(1, 3)
+    node.put(2)
+    node.do(Delete("mail", ByIds([1, 2, 3, 4])))
+    assert node.told() == [(3, Outcome.DELETED), (4, Outcome.DELETED)]
+    watch.discard_floor(1, 4)
+    watch.discard_floor(9, 3)
+    watch.discard_floor(1, 3)
+    node.do(Delete("mail", ByIds([5])))
+    assert node.told() == [(5, Outcome.DELETED)], "the other put waits still"
+    watch.discard_floor(1, 3)
+    assert not watch.tubes
+
+
+def test_every_end_and_burial_has_its_outcome(node):
+    node.put(1, ttl_ms=5)
+    node.put(1, retry=ONCE)
+    node.want(1, 2, 3, 4, 5)
+    node.do(Take(["mail"], tasks_max=9))
+    node.do(Settle([Ack([1])]), Settle([Release([2])]), Bury("mail", ByIds([2])))
+    assert node.told() == [(1, Outcome.PROCESSED), (2, Outcome.BURIED_OUT)]
+    node.do(Settle([Release([4]), Release([5])]), now_ms=1_001)
+    assert node.told() == [(5, Outcome.FAILED)]
+    node.do(now_ms=1_005)
+    assert node.told() == [(4, Outcome.EXPIRED)]
+
+
+def test_an_acknowledged_task_shows_its_result(node):
+    node.want(1)
+    node.do(Take(["mail"]), Settle([Ack([1], b"42", "text/plain")]))
+    (note,) = node.queue.watch.fetch()
+    extras = note.task.extras
+    assert (extras.outcome, extras.result) == (Outcome.PROCESSED, b"42")
+
+
+def test_progress_is_told_and_is_no_outcome(node):
+    node.want(1)
+    node.do(Take(["mail"]), Settle([Touch([1], 5)]))
+    assert node.told() == []
+    node.do(Settle([Touch([1], 5, progress=Progress(50, "half"))]))
+    (note,) = node.queue.watch.fetch()
+    assert (note.outcome, note.task.extras.outcome) == (Outcome.NONE, Outcome.NONE)
+    assert note.task.extras.progress.note == "half"
+    assert note.moved_to is None
+
+
+def test_a_task_that_moves_is_followed(node):
+    node.want(1, 2)
+    node.do(Take(["mail"]), Settle([Release([1], move_to="news")]))
+    (note,) = node.queue.watch.fetch()
+    assert (note.outcome, note.moved_to) == (Outcome.NONE, ("news", 1))
+
+
+@pytest.mark.parametrize("command", [TruncateTube("mail"), DropTube("mail")])
+def test_an_emptied_tube_ends_what_is_awaited_in_it_and_is_awaited_no_more(node, command):
+    node.do(Delete("mail", ByIds([1])))
+    node.want(1, 3)
+    node.queue.watch.add_floor(1, 3)
+    node.do(command)
+    assert node.told() == [(3, Outcome.DELETED)]
+    assert not node.queue.watch.tubes
+    assert node.queue.tube_name(1) is None
+
+
+def test_the_end_of_a_session_is_told_once_to_who_asked(node):
+    watch = node.queue.watch
+    sessions = [OpenSession(name, name, 10) for name in ("anna", "bert", "carl")]
+    node.do(*sessions)
+    watch.add_session("anna")
+    watch.add_session("carl")
+    node.do(CloseSession("anna", uncounted=True), CloseSession("bert"))
+    assert watch.fetch_sessions() == [("anna", True)]
+    node.do(now_ms=1_010)
+    assert watch.fetch_sessions() == [("carl", False)]
+    node.do(OpenSession("anna", "anna", 10), CloseSession("anna"), now_ms=1_010)
+    assert watch.fetch_sessions() == []

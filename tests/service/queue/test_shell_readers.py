@@ -1,0 +1,221 @@
+"""What the shell asks of a queue: unknown names, wake-ups, room, and tubes that may be ready."""
+
+import pytest
+
+from service.queue.commands import (
+    Ack,
+    AttachSession,
+    Batch,
+    Bury,
+    BuryTaken,
+    ByIds,
+    ByKeys,
+    CloseSession,
+    CreateGroup,
+    CreateSchedule,
+    CreateTube,
+    Delete,
+    DropTube,
+    Durability,
+    Exhausted,
+    GroupTask,
+    Kick,
+    NewTask,
+    OpenSession,
+    Overlap,
+    Put,
+    Reject,
+    Release,
+    ReleaseAll,
+    Restart,
+    RetryPolicy,
+    RunSchedule,
+    ScheduleOptions,
+    Settle,
+    Slot,
+    Snatch,
+    StartGroup,
+    Startup,
+    State,
+    Switch,
+    Take,
+    Touch,
+    TubeKind,
+    TubeOptions,
+    UpdateTube,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+TRIED = TubeOptions(
+    retry=RetryPolicy(9, exhausted=Exhausted.DEAD_LETTER), dead_letter_tube="letters"
+)
+
+
+class Node:
+    """A queue with tubes of several kinds; ``few`` gives one task at a time, ``sub`` per key."""
+
+    def __init__(self):
+        self.queue = Queue(MemoryStore(), Limits())
+        self.index = 0
+        self.do(
+            Startup(1, 0, "feed", 1),
+            CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()),
+            CreateTube("few", TubeKind.FIFOTTL, TubeOptions(concurrency=1)),
+            CreateTube("sub", TubeKind.UTUBETTL, TubeOptions()),
+            CreateTube("tried", TubeKind.FIFOTTL, TRIED),
+            CreateTube("letters", TubeKind.FIFOTTL, TubeOptions()),
+            CreateTube("small", TubeKind.FIFOTTL, TubeOptions(capacity_tasks=1, capacity_bytes=4)),
+            OpenSession("anna", "anna", 50),
+            OpenSession("attached", "", 0),
+        )
+
+    def do(self, *commands, now_ms=1_000):
+        self.index += 1
+        return self.queue.apply(self.index, now_ms, commands)
+
+    def token(self, tube, session=""):
+        _, result = self.do(Put(tube, [NewTask(b"x", 1)]), Take([tube], session))
+        return result.tasks[0].token
+
+    def could(self, *commands, now_ms=1_000):
+        return sorted(self.queue.could_be_ready(commands, now_ms))
+
+
+@pytest.fixture
+def node():
+    return Node()
+
+
+def test_what_is_not_there_is_not_an_error(node):
+    queue = node.queue
+    assert (queue.schedule("no"), queue.group("no"), queue.tube_number("no")) == (None, None, None)
+    assert (queue.tube_name(99), queue.next_place("no"), queue.tube("no")) == (None, None, None)
+    assert queue.failed_task("no", 1) is None
+    assert queue.failed_tasks("no", ByIds([1, 2])) == [None, None]
+    assert queue.failed_tasks("no", ByKeys([("a",)])) == [None]
+    assert (queue.session("no"), queue.held("no"), queue.cancelled("no")) == (None, [], [])
+    assert queue.refusal_to_drop("no") is None
+    assert queue.has_room("no", 1, 1)
+    assert not queue.has_ready("no")
+    assert queue.could_be_ready([Delete("no", ByIds([1]))], 1_000) == set()
+    assert queue.statistics(["no"]) == []
+
+
+def test_a_tube_is_known_by_number_and_next_id(node):
+    node.do(Put("mail", [NewTask(b"", 0)] * 3))
+    assert node.queue.next_place("mail") == (1, 4)
+    assert (node.queue.tube_number("few"), node.queue.tube_name(2)) == (2, "few")
+
+
+def test_room_is_for_so_many_tasks_and_bytes(node):
+    assert node.queue.has_room("small", 1, 4)
+    assert not node.queue.has_room("small", 2, 4)
+    assert not node.queue.has_room("small", 1, 5)
+    assert node.queue.has_room("mail", 10**6, 10**9)
+
+
+def test_a_tube_with_taken_tasks_is_not_dropped_unforced(node):
+    assert node.queue.refusal_to_drop("mail") is None
+    node.token("mail")
+    assert node.queue.refusal_to_drop("mail").metadata == {"taken": "1"}
+
+
+def test_what_a_group_puts_wakes_its_tube_once(node):
+    node.do(CreateGroup("g", GroupTask("letters", b"end")), StartGroup("g"))
+    assert [*node.queue.woken_tubes()] == ["letters"]
+    assert [*node.queue.woken_tubes()] == []
+
+
+def test_definitions_of_temporary_tubes_are_told_once(node):
+    memory = TubeOptions(durability=Durability.TEMPORARY)
+    node.do(CreateTube("t", TubeKind.FIFOTTL, memory), CreateTube("u", TubeKind.FIFO, memory))
+    assert [*node.queue.redefined_tubes()] == ["t", "u"]
+    assert [*node.queue.redefined_tubes()] == []
+    assert [*node.queue.temporary_tubes()] == ["t", "u"]
+    node.do(UpdateTube("t", TubeOptions(priority=1), ["priority"]))
+    node.do(UpdateTube("mail", TubeOptions(priority=1), ["priority"]))
+    assert [*node.queue.redefined_tubes()] == ["t"]
+    node.do(UpdateTube("t", TubeOptions(priority=1), ["priority"]))
+    assert [*node.queue.redefined_tubes()] == [], "nothing has changed"
+    node.do(DropTube("t"))
+    assert [*node.queue.redefined_tubes()] == ["t"]
+    assert [*node.queue.temporary_tubes()] == ["u"]
+
+
+def test_changed_schedules_are_told_once(node):
+    node.do(CreateSchedule("s", ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b""), 9_000))
+    assert [*node.queue.changed_schedules()] == ["s"]
+    assert [*node.queue.changed_schedules()] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Put("mail", []),
+        Kick("mail"),
+        ReleaseAll("mail"),
+        UpdateTube("mail", TubeOptions(), []),
+        Snatch("mail", ByIds([1])),
+        Restart("mail", ByIds([1])),
+        Switch("mail", ByIds([1]), State.READY),
+        Batch([Put("mail", [])]),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_what_may_make_tasks_ready_names_its_tube(node, command):
+    assert node.could(command) == ["mail"]
+
+
+def test_other_commands_make_nothing_ready(node):
+    token = node.token("mail")
+    others = [
+        Switch("mail", ByIds([1]), State.BURIED),
+        Delete("mail", ByIds([1])),
+        Bury("mail", ByIds([1])),
+        Settle([Touch([token], 5), Ack([token]), BuryTaken([token]), Release([99])]),
+        RunSchedule("none", 1, [Slot(1)], 1, 2),
+        CloseSession("nobody"),
+        AttachSession("attached", True),
+    ]
+    assert node.could(*others) == []
+
+
+@pytest.mark.parametrize("tube", ["few", "sub"])
+def test_where_one_task_makes_way_for_another_its_end_names_the_tube(node, tube):
+    token = node.token(tube)
+    for settlement in (Ack([token]), BuryTaken([token])):
+        assert node.could(Settle([settlement])) == [tube]
+    assert node.could(Settle([Touch([token], 5)])) == []
+    assert node.could(Delete(tube, ByIds([1]))) == node.could(Bury(tube, ByIds([1]))) == [tube]
+
+
+def test_a_hand_back_names_its_tube_and_where_dead_letters_go(node):
+    token = node.token("tried", "anna")
+    attached = node.token("mail", "attached")
+    for settlement in (Release([token]), Reject([token])):
+        assert node.could(Settle([settlement])) == ["letters", "tried"]
+    moved = Settle([Release([token], move_to="few")])
+    assert node.could(moved) == ["few", "letters", "tried"]
+    assert node.could(CloseSession("anna")) == ["letters", "tried"]
+    assert node.could(AttachSession("attached", False)) == ["mail"]
+    assert node.could(AttachSession("attached", True)) == []
+    assert node.could(now_ms=1_049) == []
+    assert node.could(now_ms=1_050) == ["letters", "tried"], "the session ends"
+    assert attached
+
+
+def test_a_run_of_a_schedule_names_its_tube(node):
+    node.do(CreateSchedule("s", ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b""), 9_000))
+    assert node.could(RunSchedule("s", 1, [Slot(9_000)], 9_000, 9_001)) == ["mail"]
+
+
+def test_due_deadlines_name_their_tubes(node):
+    node.do(Put("mail", [NewTask(b"", 0, delay_ms=100)]))
+    node.do(Put("tried", [NewTask(b"", 0, delay_ms=200)]))
+    assert node.could(now_ms=1_099) == ["mail"][:0]
+    assert node.could(now_ms=1_100) == ["mail"]
+    assert node.could(now_ms=1_200) == ["letters", "mail", "tried"]
+    node.do(DropTube("tried", force=True))
+    assert node.could(now_ms=1_200) == ["mail"]
