@@ -35,6 +35,7 @@ META_HEAD: Final = Struct(">BQqQIQI")
 """Format, applied index, clock, last token, last tube, last session, number of removals."""
 REMOVAL: Final = Struct(">IQH")
 """Number of the old tube, id to go on from, bytes of its name; the name follows."""
+NOTHING: Final = Stored.NOTHING
 HOLDER: Final = Struct(">IQ")
 """Value of a lease: tube and task."""
 
@@ -65,7 +66,7 @@ def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
             _let_go(ledger, task)
         elif task.written is not None:
             if _goes_alone(ledger, task):
-                _delete_task(task, writes)
+                _delete_task(task, task.written, writes)
             else:
                 writes.extend((key, None) for key in task.written[:2] if key[:1] in OUTSIDE_TUBES)
             del task.tube.tasks[task.id]
@@ -90,12 +91,11 @@ def _goes_alone(ledger: Ledger, task: Task) -> bool:
 
 def _write_task(task: Task, writes: list[Write]) -> None:
     """Write a task's record, and of its other keys those that differ from what the store knows."""
-    number, task_id = task.tube.number, task.id
+    number, task_id, written = task.tube.number, task.id, task.written
     place, timer = task.keys()
     apart = task.is_body_apart
     writes.append((task_key(number, task_id), write_task(task)))
     holder = HOLDER.pack(number, task_id) if task.state is TAKEN else b""
-    written = task.written
     if written is None:
         if apart:
             assert task.body is not None
@@ -126,15 +126,17 @@ def _write_body(task: Task, stored: Stored, writes: list[Write]) -> None:
         writes.append((key, task.body))
 
 
-def _delete_task(task: Task, writes: list[Write]) -> None:
+def _delete_task(task: Task, written: tuple[bytes, bytes, Stored], writes: list[Write]) -> None:
     """Delete all keys of a task that is gone."""
-    assert task.written is not None
     number, task_id = task.tube.number, task.id
-    place, timer, stored = task.written
+    place, timer, stored = written
     writes.append((task_key(number, task_id), None))
-    if stored is not Stored.NOTHING:
+    if place:
+        writes.append((place, None))
+    if timer:
+        writes.append((timer, None))
+    if stored is not NOTHING:
         writes.append((body_key(number, task_id), None))
-    writes.extend((key, None) for key in (place, timer) if key)
 
 
 def _let_go(ledger: Ledger, task: Task) -> None:

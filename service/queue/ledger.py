@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +38,7 @@ from service.queue.tasks.watch import Watch
 from service.queue.tubes.temporary import is_temporary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from service.queue.commands import NewTask
     from service.queue.driver import Driver
@@ -49,8 +50,14 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
-BY_TUBE: Final = attrgetter("tube")
-"""Groups runs of tasks of one tube, for what is done once per run."""
+_tube_of: Final = attrgetter("tube")
+
+
+def by_tube(tasks: Sequence[Task]) -> Iterable[tuple[Tube, Sequence[Task]]]:
+    """Cut tasks into runs of one tube, for what is done once per run."""
+    if len(tasks) == 1:
+        return ((tasks[0].tube, tasks),)
+    return [(tube, list(run)) for tube, run in groupby(tasks, _tube_of)]
 
 
 class Ledger:

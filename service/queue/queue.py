@@ -200,18 +200,12 @@ class Queue(Readers):
         return next_deadline_ms(self._ledger)
 
 
-_WITHOUT_REQUEST_ID = (KeepSessions, AttachSession, Startup, TrimFeed, NoteCalls, RunSchedule)
-"""Commands whose repetition does no harm, or that only the leader proposes."""
-
-
 def _answer(ledger: Ledger, command: Command) -> Result:
     """Do a command, unless its request id tells that it is a repetition.
 
     Refused commands and takes that found nothing had no effect, so they are not remembered: a
     producer that was told to wait for room may ask again with the same id.
     """
-    if isinstance(command, _WITHOUT_REQUEST_ID):
-        return _do(ledger, command)
     request_id = command.request_id
     if not request_id:
         return _do(ledger, command)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from service.queue.commands.repetition import Harmless
 from service.queue.values import value
 
 
 @value
-class Startup:
+class Startup(Harmless):
     """Begin a leadership: detach all sessions and give each a full grace.
 
     Sessionless leases live on. ``feed_id`` and ``feed_partitions`` are used by the first one of a
@@ -22,7 +23,7 @@ class Startup:
 
 
 @value
-class TrimFeed:
+class TrimFeed(Harmless):
     """Remove the events below the given sequence numbers, by partition. Answer: ``CountResult``."""
 
     low_seq: Mapping[int, int]
@@ -42,7 +43,7 @@ class NotedCalls:
 
 
 @value
-class NoteCalls:
+class NoteCalls(Harmless):
     """Count what the leader has seen since it last told. Answer: ``CountResult``."""
 
     tubes: Sequence[NotedCalls]

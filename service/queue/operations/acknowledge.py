@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import groupby
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
@@ -12,7 +12,6 @@ from service.queue.commands import (
     Ack,
     ItemRefusal,
     Keep,
-    OnAck,
     Outcome,
     Reason,
     Refusal,
@@ -20,7 +19,7 @@ from service.queue.commands import (
 )
 from service.queue.feed.partitions import TUBE_STRIDE
 from service.queue.instants import after, shown
-from service.queue.ledger import BY_TUBE
+from service.queue.ledger import by_tube
 from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
 from service.queue.tasks.endings import end
 from service.queue.tasks.updating import growth, unsuitable_update, update_task
@@ -28,7 +27,7 @@ from service.queue.tubes.room import Room
 from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
 
 PROCESSED: Final = Outcome.PROCESSED
 ACK: Final = EventKind.ACK
-_BY_TUBE: Final[Mapping[OnAck, State]] = {
-    OnAck.REMOVE: GONE,
-    OnAck.KEEP: DONE,
-    OnAck.RETAIN: ZOMBIE,
-}
 _BY_WISH: Final[Mapping[Keep, State]] = {
     Keep.REMOVE: GONE,
     Keep.DONE: DONE,
@@ -80,7 +74,7 @@ def leaves_on_ack(tube: Tube, settlement: Ack) -> bool:
 
 def _state_after(tube: Tube, settlement: Ack) -> State:
     if settlement.keep is Keep.AS_TUBE:
-        return _BY_TUBE[tube.options.on_ack]
+        return tube.state_after_ack
     return _BY_WISH[settlement.keep]
 
 
@@ -101,35 +95,40 @@ def acknowledge(
         or settlement.retain_ms is not None
         or settlement.update is not None
     )
+    refusal_of = (
+        partial(_refusal, ledger, settlement, Room()) if has_wishes and not is_checked else None
+    )
     leases = ledger.leases
     tasks: list[Task] = []
-    room = Room()
+    is_bare = True
     for place, token in enumerate(settlement.tokens, item):
         task = leases.get(token)
         if task is None:
             refused.append(ItemRefusal(place, stale(token)))
             continue
-        if has_wishes and not is_checked:
-            refusal = unsuitable_ack(ledger, task, settlement) or room.claim(
-                task.tube, growth(ledger, task, settlement.update)
-            )
+        if refusal_of is not None:
+            refusal = refusal_of(task)
             if refusal is not None:
                 refused.append(ItemRefusal(place, refusal))
                 continue
         del leases[token]
         tasks.append(task)
-    for tube, run in groupby(tasks, BY_TUBE):
-        finished = list(run)
+        if task.extras is not NO_EXTRAS:
+            is_bare = False
+    for tube, run in by_tube(tasks) if tasks else ():
         state = _state_after(tube, settlement)
-        if (
-            state is GONE
-            and tube.number not in ledger.watch.tubes
-            and all(task.extras is NO_EXTRAS for task in finished)
-        ):
-            _finish(ledger, tube, finished)
+        if is_bare and state is GONE and tube.number not in ledger.watch.tubes:
+            _finish(ledger, tube, run)
         else:
-            for task in finished:
+            for task in run:
                 _end(ledger, task, state, settlement)
+
+
+def _refusal(ledger: Ledger, settlement: Ack, room: Room, task: Task) -> Refusal | None:
+    """Return why a task cannot be acknowledged in this way, or None."""
+    return unsuitable_ack(ledger, task, settlement) or room.claim(
+        task.tube, growth(ledger, task, settlement.update)
+    )
 
 
 def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
@@ -151,7 +150,7 @@ def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
     end(ledger, task, ACK, Outcome.PROCESSED, state)
 
 
-def _finish(ledger: Ledger, tube: Tube, run: list[Task]) -> None:
+def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
     """Do what ``Ledger.move`` does, at once for tasks of one tube: the hot path of consumers."""
     index, now_ms, place, name = ledger.index, ledger.now_ms, ledger.place, tube.name
     appends = ledger.feed.appends
@@ -209,5 +208,6 @@ def _finish(ledger: Ledger, tube: Tube, run: list[Task]) -> None:
             tube.ready.free(task)
     ledger.place = place
     ledger.resident_bytes -= resident_bytes
-    ledger.touch_tube(tube)
+    if not tube.dirty:
+        ledger.touch_tube(tube)
     tube.counters.count(ACK, TAKEN, GONE, len(run), -payload_bytes)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from service.queue.commands import Take
     from service.queue.ledger import Ledger
     from service.queue.orders.ordered_index import Entry
+    from service.queue.orders.ready_order import ReadyOrder
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
@@ -36,7 +37,7 @@ def choose(
     """
     if command.types or command.priority_bound is not None:
         return _filtered(ledger, command, tubes, room, bytes_max, has_some=has_some)
-    if len(tubes) == 1 and not tubes[0].ready.counts_leases:
+    if len(tubes) == 1:
         return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
     return _first(ledger, command, tubes, room, bytes_max, has_some=has_some)
 
@@ -68,24 +69,34 @@ def _first(
 def _first_of_one(
     ledger: Ledger, tube: Tube, room: int, bytes_max: int, *, has_some: bool
 ) -> list[Task]:
-    """Do the same for one tube in plain order: the hot path of consumers."""
+    """Do the same for one tube: the hot path of consumers."""
     now_ms = ledger.now_ms
     ready, resident = tube.ready, tube.tasks
+    bars = ready.counts_leases
     tasks: list[Task] = []
-    while entries := ready.pop_many(room - len(tasks)):
+    while len(tasks) < room and (entries := ready.pop_many(room - len(tasks))):
         for place, entry in enumerate(entries):
             task = resident.get(entry[-1]) or soon_needed(ledger, tube, entries[place:])
             assert task.state is READY
             if task.expire_at_ms <= now_ms:
+                # What it makes way for in its sub-queue may come before the others.
+                _restore(ready, entries[place + 1 :])
                 expire(ledger, task)
-                continue
+                break
             bytes_max -= task.payload_bytes
             if bytes_max < 0 and (tasks or has_some):
-                for left in reversed(entries[place:]):
-                    ready.restore(left)
+                _restore(ready, entries[place:])
                 return tasks
+            if bars:
+                ready.claim(task)
             tasks.append(task)
     return tasks
+
+
+def _restore(ready: ReadyOrder, entries: Sequence[Entry]) -> None:
+    """Offer withdrawn entries again."""
+    for entry in reversed(entries):
+        ready.restore(entry)
 
 
 def _filtered(

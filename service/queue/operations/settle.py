@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
 
 RELEASE: Final = EventKind.RELEASE
+ALL_SETTLED: Final = SettleResult()
 
 
 def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
@@ -66,7 +67,7 @@ def settle_checked(ledger: Ledger, command: Settle, *, is_checked: bool = True) 
                 if refusal is not None:
                     refused.append(ItemRefusal(place, refusal))
         item += len(settlement.tokens)
-    return SettleResult(refused, touched)
+    return SettleResult(refused, touched) if refused or touched else ALL_SETTLED
 
 
 def _settle_one(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
@@ -18,7 +17,7 @@ from service.queue.commands import (
 )
 from service.queue.feed.partitions import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
-from service.queue.ledger import BY_TUBE
+from service.queue.ledger import by_tube
 from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
 from service.queue.operations.choosing import choose
 from service.queue.refusals import no_task, wrong_state
@@ -26,7 +25,7 @@ from service.queue.tasks.endings import end
 from service.queue.tubes.throttling import choose_within, open_tubes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from service.queue.commands import State
     from service.queue.ledger import Ledger
@@ -64,8 +63,8 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     if isinstance(chosen, Refusal):
         return chosen
     views: list[TaskView] = []
-    for tube, run in groupby(chosen, BY_TUBE):
-        views += _lease(ledger, tube, list(run), session, command.ttr_ms)
+    for tube, run in by_tube(chosen):
+        _lease(ledger, tube, run, session, command.ttr_ms, views)
     return TakeResult(views)
 
 
@@ -75,6 +74,11 @@ def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
     Of several tubes, those that do not exist are left out: a pattern may have named them when they
     did.
     """
+    if len(command.tubes) == 1:
+        only = ledger.tube(command.tubes[0])
+        if isinstance(only, Refusal):
+            return only
+        return [] if only.options.take_paused else [only]
     found: list[Tube] = []
     missing: Refusal | None = None
     names = dict.fromkeys(command.tubes)
@@ -119,7 +123,8 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
 
 def _charge(ledger: Ledger, tube: Tube, before: State, tasks: int) -> None:
     """Count so many takes, and charge them to the rate of their tube."""
-    ledger.touch_tube(tube)
+    if not tube.dirty:
+        ledger.touch_tube(tube)
     tube.counters.count(TAKE, before, TAKEN, tasks)
     if tube.bucket is not None:
         tube.bucket.use(tasks, ledger.now_ms)
@@ -132,8 +137,9 @@ def _lease(
     run: Sequence[Task],
     session: Session | None,
     ttr_ms: int | None,
-) -> Iterator[TaskView]:
-    """Lease tasks of one tube and state that are out of their order; yield them as they are shown.
+    views: list[TaskView],
+) -> None:
+    """Lease tasks of one tube and state that are out of their order; add them as they are shown.
 
     The hot path of consumers. A lease with a session ends with that, without one after a minute,
     unless a time to run says otherwise; in the scope UNTAKEN never after the time to live.
@@ -142,8 +148,8 @@ def _lease(
     appends = ledger.feed.appends
     partitions = len(appends)
     name, leases, salt = tube.name, ledger.leases, tube.number * TUBE_STRIDE
-    label = session.label if session is not None else ""
-    before = run[0].state
+    label, held = (session.label, session.held) if session is not None else ("", {})
+    before, show = run[0].state, views.append
     is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
     _charge(ledger, tube, before, len(run))
     for task in run:
@@ -183,7 +189,7 @@ def _lease(
         run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
         if session is not None:
             task.session = session
-            session.held[token] = task
+            held[token] = task
         elif run_ms >= FOREVER_MS:
             run_ms = SESSIONLESS_TTR_MS
         if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
@@ -194,6 +200,6 @@ def _lease(
         elif task.timer is not None:
             ledger.set_timer(task)
         leases[token] = task
-        yield task.view(task.body if task.body is not None else ledger.body(task))
+        show(task.view(task.body if task.body is not None else ledger.body(task)))
     ledger.place = place
     ledger.token = token

@@ -205,6 +205,9 @@ class OrderedIndex:
 
     def _tail(self, above: Entry) -> Iterator[Entry]:
         """Yield the entries above one that is not below the bound, in order."""
+        if not self._added and not self._removed:
+            yield from self._scan(above)
+            return
         removed = set(self._removed)
         stored = (entry for entry in self._scan(above) if entry not in removed)
         added = sorted(entry for entry in self._added if entry > above)

@@ -7,7 +7,7 @@ those behind it as well, and after each batch of writes the tubes in use read on
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
 from service.queue.keys import TASK_TIMERS, task_id_of, task_key
@@ -117,7 +117,9 @@ def _records(ledger: Ledger, tube: Tube, ids: Sequence[int]) -> Iterator[tuple[i
 def _runs(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     """Cut ascending ids where more than one is missing between two."""
     first = 0
-    for place in range(1, len(ids) + 1):
-        if place == len(ids) or ids[place] - ids[place - 1] > NEIGHBOUR_MAX:
+    for place, (before, after) in enumerate(pairwise(ids), 1):
+        if after - before > NEIGHBOUR_MAX:
             yield ids[first:place]
             first = place
+    if ids:
+        yield ids[first:]

@@ -152,15 +152,19 @@ class SubqueueOrder:
         """Take note that a task is taken."""
         subqueue, order = self._touch(task.subqueue)
         offered = subqueue.offered
+        subqueue.taken += 1
         if offered is not None and offered[-1] == task.id:
             # It is withdrawn: what the sub-queue offers next gets a new turn.
             subqueue.offered = None
             self.offers -= 1
             if self._fairness is not None:
                 self._fairness.serve(offered[0])
-        order.discard(task.order)
-        subqueue.taken += 1
-        self._offer(subqueue, order)
+            first = order.pop_least()
+            assert first == task.order
+        else:
+            order.discard(task.order)
+        if subqueue.taken < self._concurrency or subqueue.offered is not None:
+            self._offer(subqueue, order)
 
     def free(self, task: Task) -> None:
         """Take note that a task is not taken any more."""
@@ -208,9 +212,11 @@ class SubqueueOrder:
         return self._offers.pop_least()
 
     def pop_many(self, count: int) -> Sequence[Entry]:
-        """Withdraw one entry: what comes after it depends on whether it is claimed."""
-        entry = self._offers.pop_least() if count > 0 else None
-        return [] if entry is None else [entry]
+        """Withdraw up to so many entries, but one where a sub-queue may give several at once.
+
+        Then what comes next depends on whether the first is claimed.
+        """
+        return self._offers.pop_many(min(count, 1) if self._concurrency > 1 else count)
 
     def restore(self, entry: Entry) -> None:
         """Offer a withdrawn entry again."""

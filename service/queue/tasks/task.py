@@ -143,6 +143,8 @@ class Task:
     def due(self) -> Entry | None:
         """Return the timer that the task must have in its state."""
         state = self.state
+        if state is READY and self.expire_at_ms >= NEVER_MS:
+            return None
         if state is TAKEN:
             due_ms, kind = self.lease_until_ms, LEASE_TIMER
         elif state is DELAYED:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from service.queue.commands import NO_EXTRAS
 from service.queue.life_cycle import STATES
 from service.queue.tasks.extras_codec import read_extras, write_extras
-from service.queue.tasks.task import Stored, Task
+from service.queue.tasks.task import BODY_INLINE_BYTES_MAX, Stored, Task
 
 if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
@@ -22,7 +22,7 @@ def write_task(task: Task) -> bytes:
     """Return a task as it is written under its key; the same bytes on all replicas."""
     extras, session, body = task.extras, task.session, task.body
     lane, rank, _ = task.order
-    apart = task.is_body_apart
+    apart = body is None or len(body) > BODY_INLINE_BYTES_MAX
     task_type = task.type.encode()
     subqueue = task.subqueue.encode()
     head = _record.pack(
@@ -46,7 +46,7 @@ def write_task(task: Task) -> bytes:
         len(subqueue),
     )
     rare = write_extras(extras) if extras is not NO_EXTRAS else b""
-    return b"".join((head, task_type, subqueue, rare, b"" if apart or body is None else body))
+    return b"".join((head, task_type, subqueue, rare, b"" if body is None or apart else body))
 
 
 def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
@@ -32,8 +32,13 @@ class Choice(Protocol):
         """
 
 
-def open_tubes(tubes: Sequence[Tube], now_ms: int) -> tuple[list[Tube], dict[int, int]]:
+def open_tubes(tubes: Sequence[Tube], now_ms: int) -> tuple[Sequence[Tube], Mapping[int, int]]:
     """Return the tubes that allow a take now, and how many those with limits allow, by number."""
+    for tube in tubes:
+        if tube.has_limits:
+            break
+    else:
+        return tubes, {}
     opened: list[Tube] = []
     allowed: dict[int, int] = {}
     for tube in tubes:
@@ -47,7 +52,7 @@ def open_tubes(tubes: Sequence[Tube], now_ms: int) -> tuple[list[Tube], dict[int
 
 
 def choose_within(
-    tubes: Sequence[Tube], allowed: dict[int, int], room: int, bytes_max: int, choice: Choice
+    tubes: Sequence[Tube], allowed: Mapping[int, int], room: int, bytes_max: int, choice: Choice
 ) -> list[Task]:
     """Choose tasks of tubes that allow only so many."""
     left = dict(allowed)

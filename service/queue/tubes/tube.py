@@ -7,10 +7,11 @@ the old name, options and counters, so that the old content can be cleared away 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
     NO_RETRY,
+    OnAck,
     Position,
     Reason,
     Refusal,
@@ -19,7 +20,16 @@ from service.queue.commands import (
     TubeView,
 )
 from service.queue.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan, timer_key
-from service.queue.life_cycle import BURIED, READY, STATES, TAKEN, TTL_ENDS
+from service.queue.life_cycle import (
+    BURIED,
+    DONE,
+    GONE,
+    READY,
+    STATES,
+    TAKEN,
+    TTL_ENDS,
+    ZOMBIE,
+)
 from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.orders.ready_order import PlainOrder
 from service.queue.orders.subqueues import SubqueueOrder
@@ -31,6 +41,9 @@ from service.queue.tubes.statistics import Counters
 from service.queue.tubes.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from service.queue.commands import State
     from service.queue.driver import Driver
     from service.queue.limits import Limits
     from service.queue.orders.ordered_index import Entry
@@ -39,6 +52,12 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
 
 _record = Struct(">IBQqqQQQqqqIHHH")
+STATE_AFTER_ACK: Final[Mapping[OnAck, State]] = {
+    OnAck.REMOVE: GONE,
+    OnAck.KEEP: DONE,
+    OnAck.RETAIN: ZOMBIE,
+}
+"""Where a tube's option leaves acknowledged tasks."""
 
 
 class Tube:
@@ -59,6 +78,7 @@ class Tube:
         "driver",
         "driver_version",
         "has_capacity",
+        "has_limits",
         "has_options",
         "has_retry",
         "has_subqueues",
@@ -74,6 +94,7 @@ class Tube:
         "ready",
         "rules",
         "share",
+        "state_after_ack",
         "tasks",
         "timer",
         "ttl_ends",
@@ -121,6 +142,9 @@ class Tube:
         self.options = options
         self.has_retry = options.retry != NO_RETRY
         self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
+        self.has_limits = options.concurrency > 0 or options.rate_per_second > 0
+        """Whether it may allow fewer tasks to be taken than are ready."""
+        self.state_after_ack = STATE_AFTER_ACK[options.on_ack]
         ends = TTL_ENDS[options.ttl_scope]
         self.ttl_ends = tuple(state in ends for state in STATES)
         """By state: whether the end of the time to live ends a task in it."""
