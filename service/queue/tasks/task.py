@@ -140,6 +140,17 @@ class Task:
         """Tell whether the content is kept under a key of its own."""
         return self.body is None or len(self.body) > BODY_INLINE_BYTES_MAX
 
+    @property
+    def has_times(self) -> bool:
+        """Tell whether a time limits the task, or would limit a lease of it."""
+        return (
+            self.expire_at_ms < NEVER_MS
+            or self.lease_until_ms < NEVER_MS
+            or self.visible_at_ms < NEVER_MS
+            or self.ttl_ms != FOREVER_MS
+            or self.ttr_ms != FOREVER_MS
+        )
+
     def due(self) -> Entry | None:
         """Return the timer that the task must have in its state."""
         state = self.state

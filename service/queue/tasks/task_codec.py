@@ -1,11 +1,16 @@
-"""Write tasks as records, and read them again."""
+"""Write tasks as records, and read them again.
+
+A record has a head and, marked by flags, what most waiting tasks do not have: times that limit
+them, attempts, extras. What it leaves out need not be made again for each task that is read.
+"""
 
 from __future__ import annotations
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from service.queue.commands import NO_EXTRAS
+from service.queue.commands import FOREVER_MS, NO_EXTRAS
+from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import STATES
 from service.queue.tasks.extras_codec import read_extras, write_extras
 from service.queue.tasks.task import BODY_INLINE_BYTES_MAX, Stored, Task
@@ -13,40 +18,59 @@ from service.queue.tasks.task import BODY_INLINE_BYTES_MAX, Stored, Task
 if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
 
-_record = Struct(">BBqqqqqqqqqIQQQIHH")
+_head = Struct(">BBqqqqqIHH")
+"""State, flags, priority, lane, rank, created, since, payload, bytes of type and sub-queue."""
+_times = Struct(">qqqQQ")
+"""Visible at, expires at, leased until, time to live, time to run."""
+_attempts = Struct(">IQQ")
+"""Attempts, token, number of the session."""
+
+_HEAD_BYTES: Final = _head.size
 _BODY_APART: Final = 1
 _HAS_EXTRAS: Final = 2
+_HAS_TIMES: Final = 4
+_HAS_ATTEMPTS: Final = 8
 
 
 def write_task(task: Task) -> bytes:
     """Return a task as it is written under its key; the same bytes on all replicas."""
-    extras, session, body = task.extras, task.session, task.body
+    extras, body = task.extras, task.body
     lane, rank, _ = task.order
-    apart = body is None or len(body) > BODY_INLINE_BYTES_MAX
-    task_type = task.type.encode()
-    subqueue = task.subqueue.encode()
-    head = _record.pack(
+    task_type, subqueue = task.type.encode(), task.subqueue.encode()
+    times = attempts = rare = b""
+    flags = 0
+    if body is None or len(body) > BODY_INLINE_BYTES_MAX:
+        flags, body = _BODY_APART, b""
+    if extras is not NO_EXTRAS:
+        flags |= _HAS_EXTRAS
+        rare = write_extras(extras)
+    if task.has_times:
+        flags |= _HAS_TIMES
+        times = _times.pack(
+            task.visible_at_ms,
+            task.expire_at_ms,
+            task.lease_until_ms,
+            task.ttl_ms,
+            task.ttr_ms,
+        )
+    if task.attempt or task.token:
+        flags |= _HAS_ATTEMPTS
+        session = task.session
+        number = session.number if session is not None else 0
+        attempts = _attempts.pack(task.attempt, task.token, number)
+    head = _head.pack(
         task.state,
-        (_BODY_APART if apart else 0) | (_HAS_EXTRAS if extras is not NO_EXTRAS else 0),
+        flags,
         task.priority,
         lane,
         rank,
         task.created_ms,
         task.since_ms,
-        task.visible_at_ms,
-        task.expire_at_ms,
-        task.lease_until_ms,
-        task.ttl_ms,
-        task.attempt,
-        task.ttr_ms,
-        task.token,
-        session.number if session is not None else 0,
         task.payload_bytes,
         len(task_type),
         len(subqueue),
     )
-    rare = write_extras(extras) if extras is not NO_EXTRAS else b""
-    return b"".join((head, task_type, subqueue, rare, b"" if body is None or apart else body))
+    return b"".join((head, times, attempts, task_type, subqueue, rare, body))
 
 
 def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
@@ -65,32 +89,44 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
         rank,
         task.created_ms,
         task.since_ms,
-        task.visible_at_ms,
-        task.expire_at_ms,
-        task.lease_until_ms,
-        task.ttl_ms,
-        task.attempt,
-        task.ttr_ms,
-        task.token,
-        session_number,
         task.payload_bytes,
         type_bytes,
         subqueue_bytes,
-    ) = _record.unpack_from(record)
-    type_end = _record.size + type_bytes
-    end = type_end + subqueue_bytes
+    ) = _head.unpack_from(record)
+    at = _HEAD_BYTES
+    if flags & _HAS_TIMES:
+        (
+            task.visible_at_ms,
+            task.expire_at_ms,
+            task.lease_until_ms,
+            task.ttl_ms,
+            task.ttr_ms,
+        ) = _times.unpack_from(record, at)
+        at += _times.size
+    else:
+        task.visible_at_ms = task.expire_at_ms = task.lease_until_ms = NEVER_MS
+        task.ttl_ms = task.ttr_ms = FOREVER_MS
+    session_number = 0
+    if flags & _HAS_ATTEMPTS:
+        task.attempt, task.token, session_number = _attempts.unpack_from(record, at)
+        at += _attempts.size
+    else:
+        task.attempt = task.token = 0
+    end = at + type_bytes
+    task.type = record[at:end].decode() if type_bytes else ""
+    at, end = end, end + subqueue_bytes
+    task.subqueue = record[at:end].decode() if subqueue_bytes else ""
+    if flags & _HAS_EXTRAS:
+        task.extras, end = read_extras(record, end)
+    else:
+        task.extras = NO_EXTRAS
+    apart = flags & _BODY_APART
     task.tube = tube
     task.id = task_id
     task.state = STATES[state]
     task.order = (lane, rank, task_id)
-    task.type = record[_record.size : type_end].decode() if type_bytes else ""
-    task.subqueue = record[type_end:end].decode() if subqueue_bytes else ""
     task.session = None
-    task.extras = NO_EXTRAS
     task.dirty = False
-    if flags & _HAS_EXTRAS:
-        task.extras, end = read_extras(record, end)
-    apart = flags & _BODY_APART
     task.body = None if apart else record[end:]
     task.timer = task.due()
     task.written = (*task.keys(), Stored.CURRENT if apart else Stored.NOTHING)
