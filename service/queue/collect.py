@@ -20,7 +20,7 @@ from service.queue.life_cycle import GONE, READY, TAKEN
 from service.queue.settings import write_settings
 from service.queue.store import RangeDeletion
 from service.queue.tasks.task import Stored
-from service.queue.tasks.task_codec import write_task
+from service.queue.tasks.task_codec import CURRENT, NOTHING, write_task
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -35,7 +35,6 @@ META_HEAD: Final = Struct(">BQqQIQI")
 """Format, applied index, clock, last token, last tube, last session, number of removals."""
 REMOVAL: Final = Struct(">IQH")
 """Number of the old tube, id to go on from, bytes of its name; the name follows."""
-NOTHING: Final = Stored.NOTHING
 HOLDER: Final = Struct(">IQ")
 """Value of a lease: tube and task."""
 
@@ -112,16 +111,16 @@ def _write_task(task: Task, writes: list[Write]) -> None:
                     writes.append((old, None))
                 if new:
                     writes.append((new, content))
-    task.written = (place, timer, Stored.CURRENT if apart else Stored.NOTHING)
+    task.written = (place, timer, CURRENT if apart else NOTHING)
 
 
 def _write_body(task: Task, stored: Stored, writes: list[Write]) -> None:
     """Bring a content under its own key up to date, or delete it where it has become short."""
     key = body_key(task.tube.number, task.id)
     if not task.is_body_apart:
-        if stored is not Stored.NOTHING:
+        if stored is not NOTHING:
             writes.append((key, None))
-    elif stored is not Stored.CURRENT:
+    elif stored is not CURRENT:
         assert task.body is not None
         writes.append((key, task.body))
 

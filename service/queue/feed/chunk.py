@@ -151,6 +151,14 @@ def unpack(code: str, column: bytes) -> Sequence[int]:
     return numbers
 
 
+def _pack_numbers(code: str, column: Sequence[int]) -> bytes:
+    """Return a column of numbers; where all are equal, as most columns are, one is packed."""
+    first, rows = column[0], len(column)
+    if column[-1] == first and column.count(first) == rows:
+        return pack(code, [first]) * rows
+    return pack(code, column)
+
+
 def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
     """Return the places of texts; new ones are added to ``places``."""
     first = column[0]
@@ -175,7 +183,7 @@ def encode(events: Sequence[tuple[int | str, ...]], bytes_before: int = 0) -> by
         elif place in TEXT_COLUMNS:
             parts.append(_pack_texts(column, texts))
         else:
-            parts.append(pack(code, column))
+            parts.append(_pack_numbers(code, column))
     names = b"".join(_framed(text) for text in (*tubes, *texts))
     at_ms = fields[2]
     header = _header.pack(

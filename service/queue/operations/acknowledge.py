@@ -156,7 +156,8 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
     appends = ledger.feed.appends
     partitions = len(appends)
     salt = tube.number * TUBE_STRIDE
-    tasks = tube.tasks
+    tasks, ready = tube.tasks, tube.ready
+    bars = ready.counts_leases
     payload_bytes = resident_bytes = 0
     for task in run:
         task_id = task.id
@@ -195,6 +196,8 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
             ledger.timers.discard(task.timer)
             task.timer = None
         task.state = GONE
+        if bars:
+            ready.free(task)
         if task.body is not None:
             resident_bytes += len(task.body)
             task.body = None
@@ -203,9 +206,6 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
         elif not task.dirty:
             task.dirty = True
             ledger.dirty_tasks.append(task)
-    if tube.ready.counts_leases:
-        for task in run:
-            tube.ready.free(task)
     ledger.place = place
     ledger.resident_bytes -= resident_bytes
     if not tube.dirty:

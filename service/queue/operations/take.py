@@ -75,10 +75,9 @@ def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
     did.
     """
     if len(command.tubes) == 1:
-        only = ledger.tube(command.tubes[0])
-        if isinstance(only, Refusal):
-            return only
-        return [] if only.options.take_paused else [only]
+        only = ledger.tubes.get(command.tubes[0])
+        if only is not None:
+            return [] if only.options.take_paused else [only]
     found: list[Tube] = []
     missing: Refusal | None = None
     names = dict.fromkeys(command.tubes)

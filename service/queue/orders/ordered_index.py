@@ -163,6 +163,8 @@ class OrderedIndex:
         if self._bound is not None and len(self._members) < count:
             self._refill()
         members = self._members
+        if len(self._run) == len(members) and not self._heap:  # nothing is stale
+            return list(islice(self._run, count))
         entries = [entry for entry in islice(self._run, count) if entry in members]
         return entries or [entry for entry in islice(self._heap, count) if entry in members]
 

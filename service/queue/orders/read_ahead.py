@@ -84,11 +84,12 @@ def _is_stored(ledger: Ledger, timer: Entry) -> bool:
 
 def _bring(ledger: Ledger, tube: Tube, ids: Iterable[int]) -> None:
     """Bring tasks that exist into memory, and keep them there."""
-    tasks = tube.tasks
-    missing = sorted({task_id for task_id in ids if task_id not in tasks})
+    tasks, read = tube.tasks, ledger.read
+    # Places ascend within a sub-queue, and so does what is kept in order: sorting costs little.
+    missing = sorted(dict.fromkeys(task_id for task_id in ids if task_id not in tasks))
     resident_bytes = 0
     for task_id, record in _records(ledger, tube, missing):
-        task = tasks[task_id] = ledger.read(tube, task_id, record)
+        task = tasks[task_id] = read(tube, task_id, record)
         if task.body is not None:
             resident_bytes += len(task.body)
     ledger.resident_bytes += resident_bytes

@@ -7,7 +7,7 @@ is the task's id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from service.queue.orders.ordered_index import NOTHING, Entry
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 class ReadyOrder(Protocol):
     """The order of a tube's ready tasks."""
 
-    @property
-    def counts_leases(self) -> bool:
-        """Tell whether ``claim`` and ``free`` must be called; if not, hot paths leave them out."""
+    counts_leases: ClassVar[bool]
+    """Whether ``claim`` and ``free`` must be called; if not, hot paths leave them out."""
 
     def add(self, task: Task) -> None:
         """Take in a task that is ready."""
@@ -95,16 +94,13 @@ class ReadyOrder(Protocol):
 class PlainOrder:
     """Every ready task may be taken: by lane, rank and id."""
 
+    counts_leases: ClassVar[bool] = False
+    """It does not matter how many tasks are taken."""
     __slots__ = ("_index",)
 
     def __init__(self, index: OrderedIndex) -> None:
         """Order what ``index`` holds."""
         self._index = index
-
-    @property
-    def counts_leases(self) -> bool:
-        """Tell that it does not matter how many tasks are taken."""
-        return False
 
     def add(self, task: Task) -> None:
         """Take in a task that is ready."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from service.queue.keys import (
     READY_ORDER,
@@ -67,6 +67,8 @@ class SubqueueOrder:
     weights, its turn, rank and id.
     """
 
+    counts_leases: ClassVar[bool] = True
+    """Taken tasks bar their sub-queues."""
     __slots__ = (
         "_concurrency",
         "_fairness",
@@ -110,11 +112,6 @@ class SubqueueOrder:
         """Those with an order in memory, the one not used for longest first."""
         self._touched: list[Subqueue] = []
         self._has_cold = stored
-
-    @property
-    def counts_leases(self) -> bool:
-        """Tell that taken tasks bar their sub-queues."""
-        return True
 
     @property
     def time(self) -> int:

@@ -25,6 +25,8 @@ _times = Struct(">qqqQQ")
 _attempts = Struct(">IQQ")
 """Attempts, token, number of the session."""
 
+CURRENT: Final = Stored.CURRENT
+NOTHING: Final = Stored.NOTHING
 _HEAD_BYTES: Final = _head.size
 _BODY_APART: Final = 1
 _HAS_EXTRAS: Final = 2
@@ -129,5 +131,6 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
     task.dirty = False
     task.body = None if apart else record[end:]
     task.timer = task.due()
-    task.written = (*task.keys(), Stored.CURRENT if apart else Stored.NOTHING)
+    place, timer = task.keys()
+    task.written = (place, timer, CURRENT if apart else NOTHING)
     return task, session_number
