@@ -17,10 +17,10 @@ def on_storage_append_reply(member: Member, reply: Message) -> None:
     back, while the disk still holds the replacement (the ABA problem). Snapshots hold committed
     state and are good in any term.
     """
-    if reply.index and reply.term == member.term:
-        member.log.unstable.entries_synced(reply.index, reply.log_term)
     if reply.snapshot is not None:
         _snapshot_installed(member, reply.snapshot)
+    if reply.index and reply.term == member.term:
+        member.log.unstable.entries_synced(reply.index, reply.log_term)
 
 
 def on_storage_apply_reply(member: Member, reply: Message) -> None:

@@ -113,8 +113,8 @@ class RaftLog:
         offset = unstable.offset
         if lo >= offset:
             return within(unstable.entries[lo - offset : hi - offset], bytes_max)
-        if unstable.snapshot is not None and lo <= unstable.snapshot.meta.index:
-            raise Compacted
+        if unstable.snapshot is not None:
+            raise Compacted  # the log begins behind it
         cut = min(hi, offset)
         stored = self._storage.entries(lo, cut, bytes_max)
         assert stored

@@ -88,7 +88,9 @@ class Member:
         self.transferee = NO_MEMBER
         """Who leadership is being handed to; proposals are dropped meanwhile."""
         self.pending_change_index = LogIndex(0)
-        """A membership change may be in the log up to here: no other before this is applied."""
+        """A membership change may be in the log up to here: no other before this is applied.
+
+        Set when a leadership begins; nobody else looks at it."""
         self.uncommitted_bytes = 0
         self.reads = PendingReads(config.reads_pending_max)
 
@@ -148,7 +150,6 @@ class Member:
         self.election_timeout_ticks = ticks + drawn
         self.is_to_take_over = False
         self.transferee = NO_MEMBER
-        self.pending_change_index = LogIndex(0)
         self.uncommitted_bytes = 0
         self.reads = PendingReads(self.config.reads_pending_max)
         self.members.reset(self.log.last_index)

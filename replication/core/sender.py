@@ -35,8 +35,6 @@ def send_append(member: Member, to: MemberId, progress: Progress, *, if_empty: b
         return False
     log = member.log
     lo, end = progress.next, LogIndex(log.last_index + 1)
-    if lo == end and not if_empty:
-        return False
     previous = LogIndex(lo - 1)
     term = log.term(previous)
     if term is None:

@@ -12,7 +12,7 @@ class Unstable:
 
     ``entries[i]`` has the index ``offset + i``. Those below ``offset_in_progress`` were handed to
     the append worker. Invariants: ``offset <= offset_in_progress <= offset + len(entries)``; with
-    a snapshot, ``offset`` is one past it until entries are synced.
+    a snapshot, ``offset`` is one past it.
     """
 
     __slots__ = ("entries", "offset", "offset_in_progress", "snapshot", "snapshot_in_progress")
@@ -74,6 +74,7 @@ class Unstable:
         position = index - self.offset
         if not 0 <= position < len(entries) or entries[position].term != term:
             return
+        assert self.snapshot is None, "the snapshot below the entries is written first"
         del entries[: position + 1]
         self.offset = LogIndex(index + 1)
         self.offset_in_progress = max(self.offset_in_progress, self.offset)

@@ -7,10 +7,10 @@ way. A hedged request: Dean, Barroso, The Tail at Scale, CACM 56 (2), 2013.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from replication.core.types import ConfState, MemberId
+from replication.core.types import ConfState, LogIndex, MemberId, Message, MessageKind
 from replication.peers.contract import Chosen
 
 
@@ -30,18 +30,28 @@ class Vanguard:
         """Voters in the order of their last acknowledgement that a commit waited for."""
         self._chosen: Chosen = None
 
-    def acknowledged(self, member: MemberId) -> None:
+    def received(self, messages: Sequence[Message], commit: LogIndex) -> None:
+        """Take note of the acknowledgements that come while ``commit`` is the commit index."""
+        for message in messages:
+            if (
+                message.kind is MessageKind.APPEND_REPLY
+                and message.index > commit
+                and not message.reject
+            ):
+                self._acknowledged(message.sender)
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """Count by another membership from now on."""
+        self._conf_state = conf_state
+        self._choose()
+
+    def _acknowledged(self, member: MemberId) -> None:
         """Take note that ``member`` has acknowledged an entry that is not committed yet."""
         if self._ranked and self._ranked[0] == member:
             return
         if member in self._ranked:
             self._ranked.remove(member)
         self._ranked.insert(0, member)
-        self._choose()
-
-    def membership_changed(self, conf_state: ConfState) -> None:
-        """Count by another membership from now on."""
-        self._conf_state = conf_state
         self._choose()
 
     def _choose(self) -> None:

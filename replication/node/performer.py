@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from replication.core.types import MemberId, Message, MessageKind, Snapshot, SnapshotMeta
+from replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
 from replication.driver.driver import Driver
 from replication.driver.vanguard import Vanguard
 from replication.errors import DirectoryRefused, SnapshotBroken
@@ -142,14 +142,7 @@ class PeerReceiver:
         """See ``Receiver``."""
         if not self._host.is_running:
             return
-        commit = self._driver.core.commit_index
-        for message in messages:
-            if (
-                message.kind is MessageKind.APPEND_REPLY
-                and message.index > commit
-                and not message.reject
-            ):
-                self._vanguard.acknowledged(message.sender)
+        self._vanguard.received(messages, self._driver.core.commit_index)
         try:
             self._driver.receive(messages)
         except Exception as error:  # noqa: BLE001 - a broken invariant: stop, never go on

@@ -114,7 +114,7 @@ class GrpcPeers:
         """See ``Peers``."""
         self._chosen = chosen
         for member, link in self._links.items():
-            link.is_patient = chosen is not None and member not in chosen
+            link.pacer.is_patient = chosen is not None and member not in chosen
 
     def set_roster(self, roster: Roster) -> None:
         """See ``Peers``. Links to those who are not in it yet stay: the roster may be behind."""
@@ -162,7 +162,7 @@ class GrpcPeers:
         )
         link = PeerLink(member, channel, open_lane, self.membership, self)
         self._links[member] = link
-        link.is_patient = self._chosen is not None and member not in self._chosen
+        link.pacer.is_patient = self._chosen is not None and member not in self._chosen
 
     def greeted(self, hello: pb.Hello, node: str) -> None:
         """Note a sign of life from a member; learn where it is if this is the first one ever.

@@ -22,15 +22,13 @@ from replication.peers.contract import Membership
 from replication.peers.handshake import EXPELLED_KEY, hello_to, sentence
 from replication.peers.lane import LaneSender
 from replication.peers.outbox import Outbox
+from replication.peers.pacer import Pacer
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
 
 BACK_OFF_MIN_MS: Final = 50
 BACK_OFF_MAX_MS: Final = 1000
 """Longest pause between attempts; a peer that comes back ends the pause by calling us."""
-
-DELAY_MS: Final = 20
-"""How long a message that nobody waits for may wait for others to travel with."""
 
 LAST_WORD_SECONDS: Final = 1.0
 """How long a peer may take to say why it has closed a lane."""
@@ -76,36 +74,33 @@ class PeerLink:
         self._lane: LaneSender | None = None
         self._own = own
         self._events = events
-        self.is_patient = False
-        """Whether no commit waits for the peer: others are asked first."""
-        self._outbox = Outbox()
-        self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._is_paused = False
         self._pause_ms = BACK_OFF_MIN_MS
         self._wake = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self.pacer = Pacer(
+            Outbox(), self._flush, lambda delay_ms, run: loop.call_later(delay_ms / 1000, run)
+        )
+        self._task = loop.create_task(self._run())
 
     def put(self, message: Message) -> None:
         """Queue a message, or drop it if the peer is out of reach or too slow."""
-        if not self._is_paused and not self._outbox.put(message, is_patient=self.is_patient):
+        if not self._is_paused and not self.pacer.put(message):
             self._events.unreachable(self.member)
 
     def hurry(self) -> None:
         """Send what was queued: at once if anybody waits for it, else in a while."""
-        if self._outbox.is_urgent:
-            self._flush()
-        elif self._outbox and self._timer is None:
-            self._timer = self._loop.call_later(DELAY_MS / 1000, self._flush)
+        self.pacer.hurry()
+
+    def _has_room(self) -> bool:
+        return self._lane is not None and not self._lane.is_full
 
     def _flush(self) -> None:
         """Send everything, as far as the lane takes it."""
-        self._stop_timer()
-        lane = self._lane
-        if lane is not None:
-            while self._outbox and not lane.is_full:
-                lane.write(encode_frame(self._outbox.take_frame()))
+        for frame in self.pacer.frames(self._has_room):
+            assert self._lane is not None
+            self._lane.write(encode_frame(frame))
 
     def nudge(self) -> None:
         """End a pause: there is a sign of life from the peer."""
@@ -138,8 +133,7 @@ class PeerLink:
                     _log.error("member %d is not spoken to: %s", self.member, error)
             if self._is_closed:
                 return
-            self._outbox.clear()
-            self._stop_timer()
+            self.pacer.clear()
             self._events.unreachable(self.member)
             await self._pause()
 
@@ -189,11 +183,6 @@ class PeerLink:
                 expelled = sentence(kind, error.details() or "")
                 if expelled is not None:
                     self._events.refused(expelled)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     async def _pause(self) -> None:
         """Wait before the next attempt, longer each time, or until there is a sign of life."""

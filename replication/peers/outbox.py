@@ -31,9 +31,21 @@ _APPEND_REPLY: Final = MessageKind.APPEND_REPLY
 class Outbox:
     """A bounded queue of messages to one peer, in order."""
 
-    __slots__ = ("_acknowledged", "_bytes", "_last_bytes", "_queue", "is_urgent")
+    __slots__ = (
+        "_acknowledged",
+        "_bytes",
+        "_bytes_max",
+        "_last_bytes",
+        "_messages_max",
+        "_queue",
+        "is_urgent",
+    )
 
-    def __init__(self) -> None:
+    def __init__(
+        self, messages_max: int = QUEUE_MESSAGES_MAX, bytes_max: int = QUEUE_BYTES_MAX
+    ) -> None:
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
         self._queue: list[Message] = []
         self._bytes = 0
         self._last_bytes = 0
@@ -53,7 +65,7 @@ class Outbox:
         """
         queue = self._queue
         size = payload_bytes(message.entries)
-        if len(queue) >= QUEUE_MESSAGES_MAX or self._bytes + size > QUEUE_BYTES_MAX:
+        if len(queue) >= self._messages_max or self._bytes + size > self._bytes_max:
             return False
         if not self._may_wait(message, is_patient=is_patient):
             self.is_urgent = True

@@ -33,8 +33,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     "driver": (
         "tests/replication/driver",
         "tests/replication/storage/test_log_writer.py",
-        "tests/replication/snapshots/test_intake.py",
-        "tests/replication/snapshots/test_source.py",
+        "tests/replication/snapshots",
         "tests/sim/test_snapshot_transfers.py",
         "tests/sim/test_known_failures.py",
         "tests/sim/test_clients.py",
@@ -47,6 +46,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "storage": (
         "tests/replication/storage/test_group_storage.py",
+        "tests/replication/storage/test_recovery.py",
         "tests/replication/storage/test_stored_commit.py",
         "tests/replication/storage/test_log_writer.py",
         "tests/replication/storage/test_recent.py",
@@ -60,8 +60,10 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     "service": ("tests/service/machine/test_state_machine.py",),
     "transport": (
         "tests/replication/peers/test_outbox.py",
-        "tests/replication/peers/test_transport.py",
-        "tests/replication/snapshots/test_source.py",
+        "tests/replication/peers/test_pacer.py",
+        "tests/sim/test_delays.py",
+        "tests/replication/peers",
+        "tests/replication/snapshots",
         "tests/replication/node/test_node.py",
         "tests/replication/node/test_membership.py",
     ),

@@ -34,6 +34,7 @@ from replication.storage.metadata import Identity
 from replication.storage.stored_log import StoredLog
 from tests.sim.disk import SimDisk
 from tests.sim.invariants import Invariants
+from tests.sim.link import Links
 from tests.sim.machine import Applied, Durable, QueueMachine
 from tests.sim.schedule import Event, Schedule
 from tests.sim.storage_thread import StorageThread
@@ -68,7 +69,7 @@ class World(Protocol):
     invariants: Invariants
     workload: Workload
 
-    def send(self, message: Message, incarnation: int) -> None: ...
+    def send(self, to: MemberId, frame: list[Message], sender: Member) -> None: ...
 
     def send_snapshot(
         self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
@@ -131,7 +132,8 @@ class Member:
         self._events: set[Event] = set()
         self._pump: Event | None = None
         self._pumps_at_once = False
-        self._is_in_event = False
+        self.is_in_event = False
+        self.links: Links
         self._started_up = Term(0)
         self._transfers: list[Callable[[bool], None]] = []
         """Who waits to hear that a snapshot was received."""
@@ -179,6 +181,7 @@ class Member:
         self.driver = build_driver(
             self.config, self._rng.randrange, self._storage, self.machine, self, self, policy
         )
+        self.links = Links(self, self._rng, self.driver.membership)
         self.later(self._rng.randrange(TICK_US), "tick", self._tick)
 
     def stop(self, *, power: bool) -> None:
@@ -189,6 +192,7 @@ class Member:
         self._events.clear()
         self._pump = None
         self._pumps_at_once = False
+        self.links = Links(self, self._rng, ConfState())
         self._synced = None
         if self.storage_thread.is_whole:
             self._synced = (self.view.last_index(), self.view.term(self.view.last_index()))
@@ -261,16 +265,23 @@ class Member:
 
     # Input
 
-    def receive(self, message: Message, incarnation: int) -> None:
-        if not self.is_running or incarnation < self.heard.get(message.sender, 0):
+    def receive(self, frame: list[Message], incarnation: int) -> None:
+        """Take what a peer has sent in one of its lives."""
+        sender = frame[0].sender
+        if not self.is_running or incarnation < self.heard.get(sender, 0):
             return
-        self.heard[message.sender] = incarnation
+        self.heard[sender] = incarnation
         if self.is_paused:
-            self.later(
-                self._rng.randrange(50_000), "late", lambda: self.receive(message, incarnation)
-            )
+            delay_us = self._rng.randrange(50_000)
+            self.later(delay_us, "late", lambda: self.receive(frame, incarnation))
         else:
-            self.driver.receive([message])
+            self.links.received(frame, self.driver.core.commit_index)
+            self.driver.receive(frame)
+
+    def lost(self, to: MemberId) -> None:
+        """Learn that the lane to a peer has broken."""
+        self.links.broke(to)
+        self.driver.unreachable(to)
 
     def receive_snapshot(
         self, message: Message, pieces: list[Piece], done: Callable[[bool], None]
@@ -314,7 +325,14 @@ class Member:
     def send(self, messages: Sequence[Message]) -> None:
         for message in messages:
             self.world.invariants.promises.sent(self, message)
-            self.world.send(message, self.incarnation)
+        for to in self.links.send(messages):
+            self.world.count("outbox is full")
+            self.driver.unreachable(to)
+
+    def carry(self, to: MemberId, frame: list[Message]) -> None:
+        for message in frame:
+            self.world.invariants.promises.left(self, message)
+        self.world.send(to, frame, self)
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         self.world.invariants.check_installable(meta)
@@ -344,7 +362,7 @@ class Member:
     def request_pump(self) -> None:
         """Pump at the end of this event, as a node with nothing else to do; or a little later."""
         if self._pump is None and not self._pumps_at_once:
-            if self._is_in_event and self._rng.random() < 0.7:
+            if self.is_in_event and self._rng.random() < 0.7:
                 self._pumps_at_once = True
             else:
                 self._pump = self.later(self._rng.randrange(1, 50), "pump", self.pump)
@@ -369,11 +387,12 @@ class Member:
 
     def act(self, run: Callable[[], None]) -> None:
         """Do something as this process; then look whether all is well."""
-        self._is_in_event = True
+        self.is_in_event = True
         run()
         if self._pumps_at_once and self.is_running:
             self.pump()
-        self._is_in_event = False
+        self.links.depart()
+        self.is_in_event = False
         if self.is_running:
             self.world.invariants.check(self)
 
@@ -391,4 +410,4 @@ class Member:
         pass
 
     def membership_changed(self, conf_state: ConfState) -> None:
-        pass
+        self.links.membership_changed(conf_state)

@@ -9,12 +9,13 @@ from replication.core.types import MemberId, Message
 from tests.sim.schedule import Event, Schedule
 
 Link = tuple[MemberId, MemberId]
+Frame = list[Message]
 
 
 class Network:
     """The links between members, one per direction.
 
-    A link keeps the order of its messages unless ``reorder`` strikes, like a stream that is broken
+    A link keeps the order of its frames unless ``reorder`` strikes, like a stream that is broken
     and made anew. What is under way to a member that ends may be lost with its connections.
     """
 
@@ -22,7 +23,7 @@ class Network:
         self,
         schedule: Schedule,
         rng: Random,
-        deliver: Callable[[Message, int], None],
+        deliver: Callable[[Link, Frame, int], None],
         lost: Callable[[MemberId, MemberId], None],
     ) -> None:
         self._schedule = schedule
@@ -31,38 +32,39 @@ class Network:
         self._lost = lost
         self._busy_until: dict[Link, int] = {}
         self._under_way: dict[Link, list[Event]] = {}
-        self._stalled: dict[Link, list[tuple[Message, int]]] = {}
+        self._stalled: dict[Link, list[tuple[Frame, int]]] = {}
         self.cut: set[Link] = set()
         self.drop = 0.0
         self.double = 0.0
         self.reorder = 0.0
         self.delay_us = (200, 2000)
+        self.frames = 0
         self.messages = 0
 
-    def send(self, message: Message, incarnation: int) -> None:
-        """Take a message of a member's life ``incarnation``."""
-        self.messages += 1
-        link = (message.sender, message.to)
+    def send(self, link: Link, frame: Frame, incarnation: int) -> None:
+        """Take messages that travel together, of a member's life ``incarnation``."""
+        self.frames += 1
+        self.messages += len(frame)
         if link in self._stalled:
-            self._stalled[link].append((message, incarnation))
+            self._stalled[link].append((frame, incarnation))
             return
         if link in self.cut or self._rng.random() < self.drop:
             if self._rng.random() < 0.5:
-                self._lost(message.sender, message.to)
+                self._lost(*link)
             return
-        self._carry(link, message, incarnation)
+        self._carry(link, frame, incarnation)
         if self._rng.random() < self.double:
-            self._carry(link, message, incarnation)
+            self._carry(link, frame, incarnation)
 
-    def _carry(self, link: Link, message: Message, incarnation: int) -> None:
+    def _carry(self, link: Link, frame: Frame, incarnation: int) -> None:
         arrival = self._schedule.now_us + self._rng.randint(*self.delay_us)
         if self._rng.random() >= self.reorder:
             arrival = max(arrival, self._busy_until.get(link, 0))
             self._busy_until[link] = arrival
         event = self._schedule.after(
             arrival - self._schedule.now_us,
-            f"{message.sender}->{message.to} {message.kind.value}",
-            lambda: self._deliver(message, incarnation),
+            f"{link[0]}->{link[1]} {', '.join(message.kind.value for message in frame)}",
+            lambda: self._deliver(link, frame, incarnation),
         )
         under_way = self._under_way.setdefault(link, [])
         under_way.append(event)
@@ -91,8 +93,8 @@ class Network:
         """Deliver everything that stalled links held back."""
         stalled, self._stalled = self._stalled, {}
         for link, held in stalled.items():
-            for message, incarnation in held:
-                self._carry(link, message, incarnation)
+            for frame, incarnation in held:
+                self._carry(link, frame, incarnation)
 
     def heal(self) -> None:
         """End all faults."""

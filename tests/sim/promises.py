@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from replication.core.config import MESSAGE_BYTES_MAX
 from replication.core.log import payload_bytes
 from replication.core.types import MemberId, Message, MessageKind, Term
 from tests.sim.violation import demand
@@ -67,6 +68,16 @@ class Promises:
             f"{member.id} acknowledged {message.index}, but only {synced} is synced",
         )
 
+    def left(self, member: Member, message: Message) -> None:
+        """Check a message when it goes on its way, perhaps later and joined with others.
+
+        What it promised when it was handed over must hold all the time.
+        """
+        if message.kind is MessageKind.APPEND:
+            self._joined(member, message)
+        else:
+            self.sent(member, message)
+
     def _append(self, member: Member, message: Message) -> None:
         """Messages keep to their limit, except for a single large entry. [8]"""
         size = payload_bytes(message.entries)
@@ -78,4 +89,16 @@ class Promises:
             message.index + len(message.entries) <= member.driver.core.last_index
             or member.driver.core.term > message.term,
             f"{member.id} sent entries that it does not have",
+        )
+
+    def _joined(self, member: Member, message: Message) -> None:
+        """Joined appends keep to the limit of all, and are entries in their order. [8]"""
+        entries = message.entries
+        demand(
+            len(entries) <= 1 or payload_bytes(entries) <= MESSAGE_BYTES_MAX,
+            f"{member.id} has joined too much in one message",
+        )
+        demand(
+            [entry.index - message.index for entry in entries] == [*range(1, len(entries) + 1)],
+            f"{member.id} has joined entries that do not follow on each other",
         )

@@ -21,6 +21,7 @@ def test_clients_of_a_deposed_leader_are_told_that_the_outcome_is_unknown():
 def test_clients_of_a_deposed_leader_hear_of_what_it_has_committed():
     """It commits, loses leadership in the same moment, and applies only then."""
     world, leader, (near, far) = scripted()
+    world.elapse(1000)
     core = leader.driver.core
     cut(world, leader, far)
     world.network.cut.add((near.id, leader.id))

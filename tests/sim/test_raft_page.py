@@ -16,11 +16,12 @@ def places() -> set[str]:
 
 
 def definitions() -> set[str]:
-    """Return each function of the core and of the simulation, after its class or its module."""
+    """Return each function of ``replication`` and of the simulation, after its class or module."""
     found = set()
-    for folder in ("replication", "replication/core", "tests/sim"):
-        for path in (ROOT / folder).glob("[a-z]*.py"):
-            module = import_module(f"{folder.replace('/', '.')}.{path.stem}")
+    for folder in ("replication", "tests/sim"):
+        for path in (ROOT / folder).rglob("[a-z]*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            module = import_module(name)
             for name, thing in vars(module).items():
                 found.add(f"{path.stem}.{name}")
                 if isinstance(thing, type):

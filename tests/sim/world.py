@@ -22,7 +22,7 @@ from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults
 from tests.sim.invariants import Invariants
 from tests.sim.member import TICK_US, Member, Piece
-from tests.sim.network import Network
+from tests.sim.network import Frame, Link, Network
 from tests.sim.operator import Operator
 from tests.sim.schedule import Schedule
 from tests.sim.violation import demand
@@ -319,13 +319,13 @@ class World:
 
     # What members need
 
-    def send(self, message: Message, incarnation: int) -> None:
-        self.network.send(message, incarnation)
+    def send(self, to: MemberId, frame: Frame, sender: Member) -> None:
+        self.network.send((sender.id, to), frame, sender.incarnation)
 
-    def _deliver(self, message: Message, incarnation: int) -> None:
-        member = self.members[message.to]
+    def _deliver(self, link: Link, frame: Frame, incarnation: int) -> None:
+        member = self.members[link[1]]
         if member.is_running:
-            member.act(lambda: member.receive(message, incarnation))
+            member.act(lambda: member.receive(frame, incarnation))
 
     def _lost(self, sender: MemberId, to: MemberId) -> None:
         """Tell a sender later that something was lost, as a stream does that breaks."""
@@ -333,7 +333,7 @@ class World:
         def tell() -> None:
             member = self.members[sender]
             if member.is_running:
-                member.driver.unreachable(to)
+                member.lost(to)
 
         self.schedule.after(self.rng.randrange(10_000), f"{sender} misses {to}", tell)
 

@@ -146,6 +146,19 @@ def test_nothing_is_applied_while_a_snapshot_is_being_installed():
     assert raft_log.first_index() == 6
     assert raft_log.term(5) == 2
     assert raft_log.term(4) is None
+    with pytest.raises(Compacted):
+        raft_log.entries(1, 2, UNLIMITED)
+    with pytest.raises(Compacted):
+        raft_log.entries(5, 7, UNLIMITED)
+    assert raft_log.entries(6, 7, UNLIMITED) == entries(2, first=6)
+
+
+def test_entries_above_a_snapshot_are_never_reported_before_it():
+    tail = Unstable(1)
+    tail.restore(snapshot(5, 2))
+    tail.append(entries(2, first=6))
+    with pytest.raises(AssertionError, match="is written first"):
+        tail.entries_synced(6, 2)
 
 
 def test_snapshot_never_takes_anything_back():

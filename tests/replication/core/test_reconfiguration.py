@@ -432,6 +432,35 @@ def test_change_is_committed_by_the_configuration_before_it():
     assert cluster[1].status().configuration == ConfState((1,))
 
 
+def test_what_the_smaller_group_has_stored_is_committed_with_the_change():
+    """Nobody is left who would acknowledge it."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("r2"))
+    cluster[1].propose(b"x")
+    cluster.flush(1)
+    cluster.deliver(lambda m: m.to == 2 and m.entries[0].index == 2)
+    cluster.drop(to(2))
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    cluster.flush(1)
+    assert cluster[1].status().configuration == ConfState((1,))
+    assert cluster.applied(1) == [b"x"]
+
+
+def test_leaving_a_joint_configuration_is_proposed_once():
+    """Though entries go on being applied while it is on its way."""
+    cluster = Cluster(3, committed_bytes_max=1)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(change("l3", Transition.JOINT_IMPLICIT))
+    for _ in range(3):
+        cluster[1].propose(b"x")
+    cluster.settle()
+    applied = [(each.kind, each.data) for each in cluster.peers[1].disk.applied]
+    assert applied[2:] == [*[(EntryKind.NORMAL, b"x")] * 3, (EntryKind.CONF_CHANGE_V2, b"")]
+    assert cluster[1].status().configuration == ConfState((1, 2), (3,))
+
+
 def test_restart_takes_the_configuration_of_the_applied_entries():
     """A change in the unapplied tail is not in force."""
     cluster = Cluster(3)

@@ -96,6 +96,22 @@ def test_commit_index_of_a_heartbeat_stays_within_what_matches():
     assert cluster[3].commit_index == 0
 
 
+def test_heartbeat_tells_a_follower_of_a_commit_whose_append_was_lost():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.flush(1)
+    cluster.deliver()
+    cluster.flush(2, 3)
+    cluster.deliver(to(1))
+    cluster.flush(1)
+    assert [m.commit for m in cluster.drop()] == [2, 2]
+    assert cluster[3].commit_index == 1
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster.applied(3) == [b"x"]
+
+
 def test_follower_commits_no_further_than_the_message_has_checked():
     cluster = Cluster(3)
     with_log(cluster, 3, 1, 1, 1)
@@ -256,6 +272,42 @@ def test_new_leader_overwrites_what_was_never_committed():
     cluster.settle()
     assert [cluster.applied(member) for member in (1, 2, 3)] == [[b"kept"]] * 3
     assert cluster[1].role is RaftRole.FOLLOWER
+
+
+def test_acknowledgement_lets_as_many_messages_go_as_the_window_holds():
+    cluster = Cluster(3, inflight_messages_max=3, message_bytes_max=1)
+    cluster.elect(1)
+    cluster.drop()
+    for _ in range(9):
+        cluster[1].propose(b"x")
+    cluster.flush(1)
+    assert len([m for m in appends(cluster) if m.to == 2]) == 3
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.drop(to(3))
+    cluster.deliver(to(1))
+    cluster.flush(1)
+    sent = [m for m in appends(cluster) if m.to == 2]
+    assert [len(m.entries) for m in sent] == [1, 1, 1]
+
+
+def test_empty_append_leaves_when_the_commit_index_is_news_and_only_then():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.flush(1)
+    cluster.deliver(to(2, 3))
+    cluster.flush(2, 3)
+    cluster.deliver(between(2, 1))
+    cluster.flush(1)
+    assert sorted((m.to, m.commit, len(m.entries)) for m in appends(cluster)) == [
+        (2, 2, 0),
+        (3, 2, 0),
+    ]
+    cluster.drop(to(2, 3))
+    cluster.deliver(between(3, 1))
+    cluster.flush(1)
+    assert appends(cluster) == [], "it was told already"
 
 
 def test_full_window_stops_appends_until_something_is_acknowledged():

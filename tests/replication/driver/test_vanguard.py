@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replication.core.types import ConfState, MemberId
+from replication.core.types import ConfState, LogIndex, MemberId, Message, MessageKind
 from replication.driver.vanguard import Vanguard
 from replication.peers.contract import Chosen
 
@@ -17,9 +17,13 @@ class Choices:
         self.vanguard = Vanguard(ONE, self.told.append)
         self.vanguard.membership_changed(ConfState(voters=voters, learners=learners))
 
+    def receive(self, *messages: Message) -> None:
+        """Let messages come in while entries up to 7 are committed."""
+        self.vanguard.received(messages, LogIndex(7))
+
     def acknowledge(self, *members: MemberId) -> Chosen:
         for member in members:
-            self.vanguard.acknowledged(member)
+            self.receive(Message(MessageKind.APPEND_REPLY, ONE, member, index=LogIndex(8)))
         return self.told[-1] if self.told else None
 
 
@@ -71,3 +75,14 @@ def test_nothing_is_told_twice():
     choices = Choices(ONE, TWO, THREE)
     choices.acknowledge(TWO, TWO, THREE, TWO)
     assert choices.told == [{TWO}, {THREE}, {TWO}]
+
+
+def test_only_what_a_commit_waits_for_counts():
+    choices = Choices(ONE, TWO, THREE)
+    choices.acknowledge(TWO)
+    choices.receive(
+        Message(MessageKind.APPEND_REPLY, ONE, THREE, index=LogIndex(7)),
+        Message(MessageKind.APPEND_REPLY, ONE, THREE, index=LogIndex(8), reject=True),
+        Message(MessageKind.HEARTBEAT_REPLY, ONE, THREE, index=LogIndex(8)),
+    )
+    assert choices.told == [{TWO}]

@@ -174,5 +174,10 @@ def test_what_does_not_fit_is_refused_and_room_comes_back():
     assert not outbox.put(append(9, 1))
     outbox.take_frame()
     assert outbox.put(append(9, 1))
+    small = Outbox(bytes_max=10)
+    for _ in range(2):
+        assert small.put(append(1, size=10))
+        assert not small.put(append(2, size=1))
+        small.take_frame()
     outbox = outbox_with(*[HEARTBEAT] * QUEUE_MESSAGES_MAX)
     assert not outbox.put(HEARTBEAT)

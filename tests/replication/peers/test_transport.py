@@ -127,6 +127,14 @@ async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):
     two.transport, two.peers = again.transport, again.peers
 
 
+async def test_messages_that_a_slow_peer_leaves_no_room_for_are_told_as_lost(pair):
+    one, _ = pair
+    one.peers.send([beat(number) for number in range(QUEUE_MESSAGES_MAX)])
+    assert one.lost == []
+    one.peers.send([beat(0)])
+    assert one.lost == [MemberId(2)]
+
+
 async def test_the_end_of_a_peers_stream_is_told_once(pair):
     one, two = pair
     one.peers.send([beat(1)])
@@ -147,7 +155,7 @@ async def test_messages_to_a_peer_that_is_away_do_not_pile_up(tmp_path):
     await one.until(lambda: one.lost)
     for number in range(3 * QUEUE_MESSAGES_MAX):
         one.peers.send([beat(number)])
-    assert len(link._outbox) <= QUEUE_MESSAGES_MAX
+    assert len(link.pacer) <= QUEUE_MESSAGES_MAX
     await one.stop()
 
 

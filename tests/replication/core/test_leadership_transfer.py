@@ -1,0 +1,87 @@
+"""Leadership is handed to a voter that has everything, soon or not at all."""
+
+import pytest
+
+from replication.core.errors import DropReason, ProposalDropped
+from replication.core.types import MessageKind, RaftRole
+from tests.replication.core.cluster import Cluster
+
+K = MessageKind
+
+
+def test_leadership_is_handed_to_a_member_that_has_everything():
+    cluster = Cluster(3, check_quorum=True, pre_vote=True)
+    cluster.elect(1)
+    cluster[1].transfer_leader(2)
+    cluster.settle()
+    assert (cluster[2].role, cluster[2].term) == (RaftRole.LEADER, 2)
+
+
+def test_leadership_is_handed_over_only_when_the_log_has_arrived():
+    """Raft thesis, 3.10; proposals would keep the target from ever catching up."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 2])
+    cluster[1].transfer_leader(3)
+    with pytest.raises(ProposalDropped) as raised:
+        cluster[1].propose(b"too late")
+    assert raised.value.reason is DropReason.TRANSFERRING
+    cluster.flush(1)
+    assert not [m for m in cluster.network if m.kind is K.TIMEOUT_NOW]
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster[3].role is RaftRole.LEADER
+    assert cluster.applied(3) == [b"x"]
+
+
+def test_handing_over_is_given_up_after_a_timeout():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].transfer_leader(3)
+    cluster.tick(1, 9)
+    with pytest.raises(ProposalDropped):
+        cluster[1].propose(b"x")
+    cluster.tick(1)
+    cluster[1].propose(b"x")
+
+
+def test_order_to_hand_over_goes_nowhere_without_a_leader():
+    cluster = Cluster(3)
+    cluster[2].transfer_leader(3)
+    cluster.flush(2)
+    assert not cluster.network
+
+
+def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].transfer_leader(3)
+    cluster.tick(1, 9)
+    cluster[1].transfer_leader(3)
+    with pytest.raises(ProposalDropped):
+        cluster[1].propose(b"too early")
+    cluster.tick(1)
+    before = cluster[1].status().last
+    cluster[1].propose(b"x")
+    assert cluster[1].status().last == before + 1
+
+
+def test_leadership_is_not_handed_to_learners_or_strangers():
+    cluster = Cluster(3, learners=[3])
+    cluster.elect(1)
+    before = cluster[1].status().last
+    for target in (1, 3, 9):
+        cluster[1].transfer_leader(target)
+        cluster[1].propose(b"x")
+    cluster.settle()
+    assert cluster[1].role is RaftRole.LEADER
+    assert cluster[1].status().last == before + 3
+
+
+def test_follower_passes_the_order_to_hand_over_on():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[2].transfer_leader(3)
+    cluster.settle()
+    assert cluster[3].role is RaftRole.LEADER

@@ -1,0 +1,231 @@
+"""One member with the real driver and storage; a test plays its peers, its workers and its loop."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from replication.core.types import (
+    ConfState,
+    Entry,
+    LogIndex,
+    MemberId,
+    Message,
+    MessageKind,
+    RaftRole,
+    SnapshotMeta,
+    SoftState,
+    Term,
+)
+from replication.errors import ChangeRefused, NotLeader, ProposalLost
+from replication.storage.failpoints import Failpoints
+from tests.replication.counting_machine import CountingMachine
+from tests.replication.driver.stand_ins import Waiting
+from tests.replication.promising_member import FOUNDERS, SELF, Promises, PromisingMember
+from tests.sim.disk import SimDisk
+
+K = MessageKind
+
+
+class Watched(PromisingMember):
+    """Notes what its observer hears; does what may take long at once."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        super().__init__(SimDisk(Random(1)), CountingMachine(), Failpoints(), Promises())
+
+    def role_changed(self, state: SoftState, term: Term) -> None:
+        self.told.append((state, term))
+
+    def applied(self, index: LogIndex) -> None:
+        self.told.append(index)
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        self.told.append(conf_state)
+
+    def synced(self, entries: int, log_bytes: int) -> None:
+        self.told.append(("synced", entries))
+
+    def flush(self, work, then) -> None:
+        then(work())
+
+    @property
+    def is_pump_due(self) -> bool:
+        return self._is_pump_due
+
+    def take_sent(self) -> list[Message]:
+        sent, self.sent = self.sent, []
+        return sent
+
+    def lead(self, term: int = 2) -> None:
+        """Be elected by member 2; the others have the log up to here."""
+        self.driver.campaign()
+        self.settle()
+        self.hear(K.PRE_VOTE_REPLY, 2, term)
+        self.hear(K.VOTE_REPLY, 2, term)
+        self.take_sent()
+
+    def acknowledge(self, sender: int = 2) -> None:
+        """Let a follower have everything."""
+        core = self.driver.core
+        self.hear(K.APPEND_REPLY, sender, core.term, index=core.last_index)
+
+
+@pytest.fixture
+def member() -> Watched:
+    return Watched()
+
+
+def entries(first: int, last: int, term: int = 2) -> list[Entry]:
+    return [Entry(Term(term), LogIndex(index), b"x") for index in range(first, last + 1)]
+
+
+def append_of(batch: list[Entry], commit: int, term: int = 2) -> Message:
+    before = LogIndex(batch[0].index - 1)
+    return Message(
+        K.APPEND, SELF, MemberId(2), Term(term), Term(1), before, tuple(batch), LogIndex(commit)
+    )
+
+
+def test_a_snapshot_is_installed_when_everything_before_it_is_applied(member):
+    state = CountingMachine()
+    state.apply([Entry(Term(1), LogIndex(1)), *entries(2, 400)])
+    content = state.open_snapshot().read(0, 1 << 20)
+    member.driver.receive([append_of(entries(2, 300), 300)])
+    while not member.machine.applied_index > 1:
+        member.driver.pump()
+        if member._work:
+            work, then = member._work.popleft()
+            then(work())
+    assert member.machine.applied_index < 150, "the first slice"
+    member.take_snapshot(2, 2, SnapshotMeta(LogIndex(400), Term(2), FOUNDERS), content)
+    assert [each for each in member.told if isinstance(each, int)] == [65, 129, 193, 257, 300, 400]
+    assert member.machine.digest() == state.digest()
+    assert member.driver.membership == FOUNDERS
+    member.append(2, 2, entries(401, 402), 402)
+    assert member.machine.applied_index == 402
+
+
+def test_nothing_of_a_term_leaves_before_the_term_is_durable(member):
+    member.driver.campaign()
+    member.settle()
+    member.hear(K.PRE_VOTE_REPLY, 2, 2)
+    assert [m.kind for m in member.take_sent()] == [K.PRE_VOTE] * 2 + [K.VOTE] * 2
+    assert member.storage.metadata.hard_state().term == 2
+    member.driver.receive([Message(K.PRE_VOTE, SELF, MemberId(3), Term(9), Term(1), LogIndex(1))])
+    member.driver.pump()
+    assert [m.kind for m in member.take_sent()] == [K.PRE_VOTE_REPLY], "it binds nobody"
+    member.driver.receive([Message(K.HEARTBEAT, SELF, MemberId(3), Term(9))])
+    member.driver.pump()
+    assert not member.take_sent()
+    member.settle()
+    assert [(m.kind, m.term) for m in member.take_sent()] == [(K.HEARTBEAT_REPLY, 9)]
+
+
+def test_proposals_of_one_moment_share_a_message_to_each_peer_and_a_sync(member):
+    member.lead()
+    member.acknowledge()
+    member.acknowledge(3)
+    member.take_sent()
+    member.told.clear()
+    waiting = [Waiting() for _ in range(3)]
+    for number, each in enumerate(waiting):
+        member.driver.propose(b"%d" % number, each)
+    assert not member.driver.is_synced
+    member.settle()
+    assert member.driver.is_synced
+    assert [(m.to, len(m.entries)) for m in member.take_sent()] == [(2, 3), (3, 3)]
+    assert member.told == [("synced", 3)]
+    member.acknowledge()
+    assert [each.result for each in waiting] == [1, 2, 3]
+
+
+def test_a_leader_that_its_successor_outvotes_tells_what_became_of_its_proposals(member):
+    member.lead()
+    lost, refused = Waiting(), Waiting()
+    member.driver.propose(b"lost", lost)
+    member.settle()
+    member.hear(K.HEARTBEAT, 3, 5)
+    assert isinstance(lost.error, ProposalLost)
+    member.driver.propose(b"refused", refused)
+    member.settle()
+    assert isinstance(refused.error, NotLeader)
+    assert refused.error.leader == 3
+    roles = [
+        state.role
+        for state, _ in (each for each in member.told if isinstance(each, tuple))
+        if isinstance(state, SoftState)
+    ]
+    assert roles[-2:] == [RaftRole.LEADER, RaftRole.FOLLOWER]
+
+
+def test_a_change_comes_behind_what_was_proposed_before_and_one_at_a_time(member):
+    member.lead()
+    member.acknowledge()
+    before, change, second = Waiting(), Waiting(), Waiting()
+    learner = ConfChange((MemberChange(MemberChangeKind.ADD_LEARNER, MemberId(4)),))
+    member.driver.propose(b"before", before)
+    member.driver.propose_change(learner, change)
+    member.driver.propose_change(learner, second)
+    assert isinstance(second.error, ChangeRefused)
+    member.settle()
+    member.acknowledge()
+    assert before.result == 1
+    assert change.done()
+    assert member.driver.membership.learners == (4,)
+    assert member.told[-4:] == [3, member.driver.membership, 4, 5]
+
+
+def test_a_follower_forgets_the_leader_that_hung_up_and_no_other(member):
+    member.hear(K.HEARTBEAT, 2, 2)
+    assert not member.driver.forget_leader(MemberId(3))
+    assert member.driver.core.leader == 2
+    assert member.driver.forget_leader(MemberId(2))
+    assert member.driver.core.leader == 0
+    assert member.is_pump_due
+    member.settle()
+    member.lead(3)
+    assert not member.driver.forget_leader(SELF)
+
+
+def test_ticks_of_an_idle_member_ask_for_nothing(member):
+    member.hear(K.HEARTBEAT, 2, 2)
+    for _ in range(5):
+        member.driver.tick()
+        assert not member.is_pump_due
+    for _ in range(20):
+        member.driver.tick()
+    assert member.is_pump_due
+
+
+def test_what_a_member_does_is_counted(member):
+    member.append(2, 2, entries(2, 6), 4)
+    counters = member.driver.counters
+    assert (counters.entries, counters.batches, counters.applied) == (5, 1, 3)
+    assert counters.log_bytes > 5
+    assert (counters.received, counters.sent) == (1, 1)
+    member.hear(K.HEARTBEAT, 2, 2, commit=LogIndex(6))
+    assert (counters.entries, counters.batches, counters.applied) == (5, 1, 5)
+    assert (counters.received, counters.sent) == (2, 2)
+
+
+def test_a_read_of_the_leader_waits_for_a_round_and_for_the_state(member):
+    member.lead()
+    reader = Waiting()
+    member.driver.read_index(reader)
+    member.settle()
+    member.acknowledge()
+    assert not reader.done(), "committed, but nobody has confirmed the leader"
+    (heartbeat, _) = [m for m in member.take_sent() if m.kind is K.HEARTBEAT and m.context]
+    member.hear(K.HEARTBEAT_REPLY, 2, 2, context=heartbeat.context)
+    assert reader.result == member.machine.applied_index
+
+
+def test_a_founder_stands_behind_the_first_entry_and_does_not_apply_it_again(member):
+    assert member.machine.applied_index == 1
+    assert not member.driver.is_only_voter
+    assert member.driver.membership == FOUNDERS
+    member.append(2, 2, entries(2, 3), 3)
+    assert member.machine.applied_index == 3

@@ -1,0 +1,168 @@
+"""When messages to a peer leave: at once, or after a moment with what came meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
+from replication.peers.outbox import Outbox
+from replication.peers.pacer import DELAY_MS, Pacer
+
+
+class Timers:
+    """A clock that a test moves; a timer knows whether it was cancelled."""
+
+    def __init__(self) -> None:
+        self.armed: list[Callable[[], None]] = []
+
+    def later(self, delay_ms: int, run: Callable[[], None]) -> Timers.Timer:
+        assert delay_ms == DELAY_MS
+        self.armed.append(run)
+        return Timers.Timer(self, run)
+
+    class Timer:
+        def __init__(self, timers: Timers, run: Callable[[], None]) -> None:
+            self._timers = timers
+            self._run = run
+
+        def cancel(self) -> None:
+            if self._run in self._timers.armed:
+                self._timers.armed.remove(self._run)
+
+
+class Peer:
+    """A pacer, and how often it has asked for its frames to be taken."""
+
+    def __init__(self, messages_max: int = 100) -> None:
+        self.timers = Timers()
+        self.asked = 0
+        self.room = 100
+        self.pacer = Pacer(Outbox(messages_max), self._leave, self.timers.later)
+
+    def _leave(self) -> None:
+        self.asked += 1
+
+    def put(self, *messages: Message) -> bool:
+        taken = [self.pacer.put(each) for each in messages]
+        self.pacer.hurry()
+        return all(taken)
+
+    def frames(self) -> list[list[Message]]:
+        """Take what the way to the peer has room for."""
+        taken = []
+        for frame in self.pacer.frames(lambda: self.room > 0):
+            self.room -= 1
+            taken.append(frame)
+        return taken
+
+
+def news(index: int) -> Message:
+    """A commit index: nobody waits for it."""
+    return Message(
+        MessageKind.APPEND, MemberId(2), term=Term(1), index=LogIndex(index), commit=LogIndex(index)
+    )
+
+
+def append(index: int) -> Message:
+    entries = (Entry(Term(1), LogIndex(index + 1), b"x"),)
+    return Message(
+        MessageKind.APPEND, MemberId(2), term=Term(1), index=LogIndex(index), entries=entries
+    )
+
+
+HEARTBEAT = Message(MessageKind.HEARTBEAT, MemberId(2), term=Term(1))
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+@pytest.mark.parametrize("message", [HEARTBEAT, append(4)])
+def test_what_somebody_waits_for_leaves_at_once(peer, message):
+    assert peer.put(message)
+    assert peer.asked == 1
+    assert not peer.timers.armed
+    assert peer.frames() == [[message]]
+    assert len(peer.pacer) == 0
+
+
+def test_news_wait_for_one_moment_whatever_follows_them(peer):
+    for index in (4, 5, 6):
+        assert peer.put(news(index))
+    assert peer.asked == 0
+    (fire,) = peer.timers.armed
+    fire()
+    assert peer.asked == 1
+    assert peer.frames() == [[news(6)]]
+    assert not peer.timers.armed
+    assert peer.put(news(7))
+    assert len(peer.timers.armed) == 1, "the next moment begins"
+
+
+def test_news_go_with_what_leaves_before_their_moment_has_come(peer):
+    peer.put(news(4))
+    peer.put(HEARTBEAT)
+    assert peer.asked == 1
+    assert peer.frames() == [[news(4), HEARTBEAT]]
+    assert not peer.timers.armed
+
+
+def test_entries_for_a_patient_peer_are_news(peer):
+    peer.pacer.is_patient = True
+    peer.put(append(4))
+    assert peer.asked == 0
+    assert len(peer.timers.armed) == 1
+
+
+def test_messages_of_one_moment_share_a_frame(peer):
+    assert peer.put(append(4), append(5), HEARTBEAT)
+    assert peer.asked == 1
+    ((joined, last),) = peer.frames()
+    assert [entry.index for entry in joined.entries] == [5, 6]
+    assert last == HEARTBEAT
+
+
+def test_what_there_is_no_room_for_waits_for_room_and_not_for_a_moment(peer):
+    peer.room = 0
+    peer.put(news(4))
+    (fire,) = peer.timers.armed
+    fire()
+    assert peer.frames() == []
+    assert not peer.timers.armed
+    peer.room = 1
+    assert peer.frames() == [[news(4)]]
+
+
+def test_what_comes_while_a_frame_is_written_follows_it(peer):
+    peer.put(HEARTBEAT)
+    frames = peer.pacer.frames(lambda: True)
+    assert next(frames) == [HEARTBEAT]
+    peer.put(append(4))
+    assert next(frames) == [append(4)]
+    assert next(frames, None) is None
+
+
+def test_nothing_hurries_where_nothing_waits(peer):
+    peer.pacer.hurry()
+    assert peer.asked == 0
+    assert not peer.timers.armed
+
+
+def test_after_a_break_nothing_is_left_and_no_moment_is_awaited(peer):
+    peer.put(news(4))
+    peer.pacer.clear()
+    assert len(peer.pacer) == 0
+    assert not peer.timers.armed
+    peer.put(news(4))
+    assert len(peer.timers.armed) == 1
+
+
+def test_what_has_no_room_is_not_waited_for():
+    peer = Peer(messages_max=1)
+    assert peer.put(HEARTBEAT)
+    assert not peer.put(news(4))
+    assert not peer.timers.armed
+    assert peer.frames() == [[HEARTBEAT]]

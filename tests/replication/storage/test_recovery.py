@@ -1,0 +1,76 @@
+"""What a start believes: only the very entries that were synced, in one unbroken chain."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from replication.core.types import HardState, LogIndex, MemberId
+from replication.errors import LogDamaged
+from replication.storage.record import encode_batch, record_bytes
+from replication.storage.segment import RECORDS_OFFSET
+from tests.replication.storage.test_group_storage import SALT, Log, entry
+
+
+def replace_last(log: Log, index: int, term: int, data: bytes) -> None:
+    """Put another valid record, with its place in the chain, where the last one is."""
+    path = log.segments[-1]
+    content = bytearray(path.read_bytes())
+    begin = log.end() - record_bytes(len(data))
+    before = int.from_bytes(content[begin + 8 : begin + 12], "little")
+    other = encode_batch(
+        [entry(index, term, data)],
+        salt=SALT,
+        crc_before=before,
+        synced=LogIndex(index - 1),
+        commit=LogIndex(1),
+    )
+    content[begin : log.end()] = other.data
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("term", "data"), [(1, b"the other"), (2, b"the entry")])
+def test_another_entry_in_the_place_of_the_last_synced_one_is_damage(tmp_path, term, data):
+    """The chain alone cannot tell: nothing follows. The mark knows which entry it was."""
+    log = Log(tmp_path)
+    log.append_each(2, 4)
+    log.append(entry(5, data=b"the entry"))
+    log.storage.metadata.save_hard_state(HardState(2, MemberId(1), LogIndex(1)))
+    replace_last(log, 5, term, data)
+    with pytest.raises(LogDamaged, match="entry 5 is not the one that was synced"):
+        log.open()
+
+
+def test_an_entry_behind_the_mark_may_be_any(tmp_path):
+    log = Log(tmp_path)
+    log.remember_mark()
+    log.append(entry(2, data=b"the entry"))
+    replace_last(log, 2, 1, b"the other")
+    log.forget_mark()
+    log.open()
+    assert log.read() == [entry(2, data=b"the other")]
+
+
+def test_a_segment_of_another_history_is_damage(tmp_path):
+    """Each segment by itself is whole, and the entries count on; only the chain tells."""
+    ours, theirs = Log(tmp_path / "ours"), Log(tmp_path / "theirs")
+    ours.remember_mark()
+    for log, word in ((ours, b"ours  "), (theirs, b"theirs")):
+        for index in range(2, 60):
+            log.append(entry(index, data=word * 60))
+    assert len(ours.segments) > 2
+    assert ours.segments[1].name == theirs.segments[1].name
+    shutil.copy(theirs.segments[1], ours.segments[1])
+    ours.forget_mark()
+    with pytest.raises(LogDamaged, match="does not continue the segment before it"):
+        ours.open()
+
+
+def test_a_log_of_one_segment_needs_no_segment_before_it(tmp_path):
+    log = Log(tmp_path)
+    log.append_each(2, 4)
+    assert len(log.segments) == 1
+    log.open()
+    assert log.storage.view.last_index() == 4
+    assert log.segments[0].read_bytes()[RECORDS_OFFSET:].strip(b"\0")

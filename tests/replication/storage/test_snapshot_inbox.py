@@ -1,0 +1,131 @@
+"""What arrives of a snapshot is whole, in order and undamaged, or it is refused."""
+
+from __future__ import annotations
+
+from random import Random
+
+import google_crc32c
+import pytest
+
+from replication.errors import SnapshotBroken
+from replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
+from tests.sim.disk import SimDisk
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(Random(1))
+
+
+@pytest.fixture
+def inbox(disk: SimDisk) -> SnapshotInbox:
+    return SnapshotInbox(disk, "raft-0")
+
+
+def write(incoming: IncomingSnapshot, turn: int, offset: int, data: bytes, before: bytes) -> None:
+    """Write a piece whose checksum is that of everything so far."""
+    incoming.write(turn, offset, data, google_crc32c.value(before + data))
+
+
+def content(inbox: SnapshotInbox, name: str) -> bytes:
+    return b"".join(inbox.chunks(name))
+
+
+def test_pieces_become_the_content(inbox):
+    incoming = inbox.begin("one")
+    turn = incoming.attach()
+    write(incoming, turn, 0, b"abc", b"")
+    write(incoming, turn, 3, b"", b"abc")
+    write(incoming, turn, 3, b"def", b"abc")
+    assert incoming.size == 6
+    incoming.complete(turn)
+    incoming.seal()
+    assert content(inbox, "one") == b"abcdef"
+
+
+@pytest.mark.parametrize("offset", [0, 2, 4, 6])
+def test_a_piece_that_does_not_follow_is_refused_and_changes_nothing(inbox, offset):
+    incoming = inbox.begin("one")
+    turn = incoming.attach()
+    write(incoming, turn, 0, b"abc", b"")
+    with pytest.raises(SnapshotBroken, match=f"piece at {offset} does not follow on 3"):
+        write(incoming, turn, offset, b"abc", b"abc")
+    write(incoming, turn, 3, b"def", b"abc")
+    assert content(inbox, "one") == b"abcdef"
+
+
+def test_a_damaged_piece_is_refused_and_changes_nothing(inbox):
+    incoming = inbox.begin("one")
+    turn = incoming.attach()
+    write(incoming, turn, 0, b"abc", b"")
+    with pytest.raises(SnapshotBroken, match="piece at 3 fails its checksum"):
+        incoming.write(turn, 3, b"deF", google_crc32c.value(b"abcdef"))
+    assert incoming.size == 3
+    write(incoming, turn, 3, b"def", b"abc")
+    assert content(inbox, "one") == b"abcdef"
+
+
+def test_a_stream_that_was_replaced_writes_nothing_any_more(inbox):
+    incoming = inbox.begin("one")
+    old = incoming.attach()
+    write(incoming, old, 0, b"abc", b"")
+    assert inbox.begin("one") is incoming
+    new = incoming.attach()
+    with pytest.raises(SnapshotBroken, match="another stream"):
+        write(incoming, old, 3, b"def", b"abc")
+    incoming.detach(old)
+    assert incoming.is_receiving, "the end of the old stream is not that of the new one"
+    write(incoming, new, 3, b"DEF", b"abc")
+    assert content(inbox, "one") == b"abcDEF"
+    incoming.detach(new)
+    assert not incoming.is_receiving
+
+
+def test_a_whole_content_takes_no_stream_any_more(inbox):
+    incoming = inbox.begin("one")
+    turn = incoming.attach()
+    incoming.complete(turn)
+    incoming.detach(turn)
+    assert incoming.is_receiving, "it is being installed"
+    with pytest.raises(SnapshotBroken, match="is being installed"):
+        incoming.attach()
+    with pytest.raises(SnapshotBroken, match="another snapshot is being received"):
+        inbox.begin("two")
+    inbox.discard("one")
+    assert inbox.begin("two").name == "two"
+
+
+def test_a_sealed_content_survives_a_power_loss(disk, inbox):
+    incoming = inbox.begin("one")
+    turn = incoming.attach()
+    write(incoming, turn, 0, b"abc" * 1000, b"")
+    incoming.complete(turn)
+    incoming.seal()
+    disk.sync_directory("raft-0/incoming")
+    disk.lose_power()
+    disk.recover()
+    assert disk.read("raft-0/incoming/one") == b"abc" * 1000
+
+
+def test_another_snapshot_takes_the_place_of_one_whose_stream_has_gone(disk, inbox):
+    incoming = inbox.begin("one")
+    turn = incoming.attach()
+    with pytest.raises(SnapshotBroken, match="another snapshot is being received"):
+        inbox.begin("two")
+    incoming.detach(turn)
+    inbox.begin("two")
+    assert disk.names("raft-0/incoming") == ["two"]
+    with pytest.raises(SnapshotBroken, match="another stream"):
+        write(incoming, turn, 0, b"abc", b"")
+
+
+def test_a_start_finds_an_empty_inbox(disk, inbox):
+    inbox.begin("one")
+    SnapshotInbox(disk, "raft-0")
+    assert disk.names("raft-0/incoming") == []
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a b"])
+def test_a_name_that_is_no_word_is_refused(inbox, name):
+    with pytest.raises(SnapshotBroken, match="no proper name"):
+        inbox.begin(name)

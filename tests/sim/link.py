@@ -1,0 +1,121 @@
+"""The lanes from a member to its peers: real vanguard, outboxes and pacers, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from replication.core.types import ConfState, LogIndex, MemberId, Message
+from replication.driver.vanguard import Vanguard
+from replication.peers.contract import Chosen
+from replication.peers.outbox import Outbox
+from replication.peers.pacer import Pacer
+from tests.sim.schedule import Event
+
+FULL_SHARE = 0.1
+FULL_US = (100, 5000)
+"""How often a lane has no room for more after a frame, and how long it takes to get some."""
+
+OUTBOXES = ((4, 1 << 20), (4096, 3000), (4096, 1 << 25))
+"""Messages and bytes that an outbox takes: in some runs few."""
+
+
+class Process(Protocol):
+    """The member, as its links see it."""
+
+    id: MemberId
+    is_in_event: bool
+
+    def later(self, delay_us: int, name: str, run: Callable[[], None]) -> Event: ...
+
+    def carry(self, to: MemberId, frame: list[Message]) -> None: ...
+
+
+class Link:
+    """What ``replication.peers.link`` does with a lane."""
+
+    def __init__(
+        self, process: Process, to: MemberId, rng: Random, leave: Callable[[Link], None]
+    ) -> None:
+        self._process = process
+        self._to = to
+        self._rng = rng
+        self._is_full = False
+        self.pacer = Pacer(Outbox(*rng.choice(OUTBOXES)), lambda: leave(self), self._later)
+
+    def depart(self) -> None:
+        """Write what waits, now or when the lane has room again."""
+        for frame in self.pacer.frames(lambda: not self._is_full):
+            self._process.carry(self._to, frame)
+            if self._rng.random() < FULL_SHARE:
+                self._is_full = True
+                self._process.later(self._rng.randint(*FULL_US), "room", self._make_room)
+
+    def _make_room(self) -> None:
+        self._is_full = False
+        self.depart()
+
+    def _later(self, delay_ms: int, run: Callable[[], None]) -> Event:
+        return self._process.later(1000 * delay_ms, "news", run)
+
+
+class Links:
+    """The links of one life of a member, and who of the peers gets entries at once."""
+
+    def __init__(self, process: Process, rng: Random, conf_state: ConfState) -> None:
+        self._process = process
+        self._rng = rng
+        self._links: dict[MemberId, Link] = {}
+        self._leaving: list[Link] = []
+        """Those with frames that leave at the end of this event."""
+        self._chosen: Chosen = None
+        self._vanguard = Vanguard(process.id, self._choose)
+        self.membership_changed(conf_state)
+
+    def send(self, messages: Sequence[Message]) -> list[MemberId]:
+        """Queue messages; return to whom there was no room for one."""
+        lost = [message.to for message in messages if not self._to(message.to).pacer.put(message)]
+        for link in self._links.values():
+            link.pacer.hurry()
+        return lost
+
+    def _to(self, to: MemberId) -> Link:
+        if to not in self._links:
+            self._links[to] = Link(self._process, to, self._rng, self._leave)
+            self._choose(self._chosen)
+        return self._links[to]
+
+    def is_patient(self, to: MemberId) -> bool:
+        """Tell whether a peer gets entries a little later."""
+        return to in self._links and self._links[to].pacer.is_patient
+
+    def depart(self) -> None:
+        """Let go what is to leave at the end of this event."""
+        leaving, self._leaving = self._leaving, []
+        for link in leaving:
+            link.depart()
+
+    def received(self, frame: Sequence[Message], commit: LogIndex) -> None:
+        """Take note of who has answered."""
+        self._vanguard.received(frame, commit)
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """Count by another membership from now on."""
+        self._vanguard.membership_changed(conf_state)
+
+    def broke(self, to: MemberId) -> None:
+        """Forget what waits for a lane that has broken."""
+        if to in self._links:
+            self._links[to].pacer.clear()
+
+    def _leave(self, link: Link) -> None:
+        if self._process.is_in_event:
+            self._leaving.append(link)
+        else:
+            self._process.later(0, "leave", link.depart)
+
+    def _choose(self, chosen: Chosen) -> None:
+        self._chosen = chosen
+        for to, link in self._links.items():
+            link.pacer.is_patient = chosen is not None and to not in chosen

@@ -1,0 +1,95 @@
+"""What may wait does, for a moment; what a commit waits for does not.
+
+Links take 0.2 to 2 ms here, syncs 0.1 to 3: an entry is committed within 10 ms, or it waited.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from replication.peers.pacer import DELAY_MS
+from tests.sim.member import Member
+from tests.sim.test_known_failures import cut, scripted
+from tests.sim.world import World
+
+COMMIT_MS = 10
+SEEDS = range(5)
+
+
+def commit_ms(world: World, leader: Member) -> float:
+    """Propose an entry; return how long it took until its client was told."""
+    begun_us = world.schedule.now_us
+    (proposal,) = world.propose(leader, 1)
+    world.until(proposal.done)
+    return (world.schedule.now_us - begun_us) / 1000
+
+
+def settled(seed: int, members: int = 3) -> tuple[World, Member, list[Member]]:
+    """Return a group in which everybody has everything."""
+    world, leader, followers = scripted(members, seed)
+    commit_ms(world, leader)
+    world.elapse(500)
+    return world, leader, followers
+
+
+def vanguard(leader: Member, followers: list[Member]) -> list[Member]:
+    """Return who gets entries at once."""
+    return [each for each in followers if not leader.links.is_patient(each.id)]
+
+
+@pytest.mark.parametrize("members", [3, 5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_commit_waits_for_nobody_who_is_patient(seed, members):
+    world, leader, followers = settled(seed, members)
+    assert len(vanguard(leader, followers)) == members // 2
+    for _ in range(20):
+        assert commit_ms(world, leader) < COMMIT_MS
+        world.elapse(1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_other_gets_several_entries_in_a_frame_but_soon(seed):
+    world, leader, followers = settled(seed)
+    frames: list[int] = []
+    carry = leader.carry
+
+    def watched(to, frame):
+        frames.append(sum(len(message.entries) for message in frame))
+        carry(to, frame)
+
+    leader.carry = watched
+    for _ in range(20):
+        commit_ms(world, leader)
+    last = leader.machine.applied_index
+    world.elapse(DELAY_MS + 2 * COMMIT_MS)
+    assert [each.view.last_index() for each in followers] == [last] * 2
+    assert sum(frames) == 40
+    with_entries = sum(count > 0 for count in frames)
+    assert 20 < with_entries < 32, "one frame for each commit, and some for the other follower"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_when_the_first_is_silent_the_other_takes_its_place_after_one_delay(seed):
+    world, leader, followers = settled(seed)
+    (first,) = vanguard(leader, followers)
+    cut(world, first, leader)
+    assert commit_ms(world, leader) < DELAY_MS + COMMIT_MS
+    assert first not in vanguard(leader, followers)
+    for _ in range(5):
+        assert commit_ms(world, leader) < COMMIT_MS
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_everybody_hears_of_a_commit_within_a_delay_though_nothing_follows_it(seed):
+    world, leader, followers = settled(seed)
+    commit_ms(world, leader)
+    last = leader.machine.applied_index
+    world.elapse(2 * (DELAY_MS + COMMIT_MS))
+    assert [each.machine.applied_index for each in followers] == [last] * 2
+
+
+def test_an_idle_group_sends_no_frames_but_heartbeats_and_answers():
+    world, _, _ = settled(1)
+    before = world.network.frames
+    world.elapse(1000)
+    assert world.network.frames - before <= 4 * 11
