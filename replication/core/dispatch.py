@@ -79,6 +79,12 @@ def _act(member: Member, message: Message) -> None:
         handler(member, message)
 
 
+def _on_vote_request(member: Member, message: Message) -> None:
+    answers = len(member.after_append)
+    election.on_vote_request(member, message)
+    assert len(member.after_append) == answers + 1, "who asks is answered, by a learner too"
+
+
 def _on_proposal(member: Member, message: Message) -> None:
     if isinstance(proposal.propose(member, message.entries), DropReason):
         member.refuse(message, Refusal.PROPOSAL_DROPPED)
@@ -95,8 +101,8 @@ def _pass_transfer_on(member: Member, message: Message) -> None:
 _ANY_ROLE: Final[Mapping[MessageKind, _Handler]] = {
     MessageKind.PROPOSE: _on_proposal,
     MessageKind.READ_INDEX: reading.on_read_index,
-    MessageKind.VOTE: election.on_vote_request,
-    MessageKind.PRE_VOTE: election.on_vote_request,
+    MessageKind.VOTE: _on_vote_request,
+    MessageKind.PRE_VOTE: _on_vote_request,
     MessageKind.APPEND: follower.on_append,
     MessageKind.HEARTBEAT: follower.on_heartbeat,
     MessageKind.SNAPSHOT: follower.on_snapshot,

@@ -36,7 +36,9 @@ def on_append(member: Member, append: Message) -> None:
         _reject(member, append)
         return
     # Not beyond what this message has checked: the rest of this log may still be overwritten.
+    before = log.commit_index
     log.commit_to(min(append.commit, matched))
+    assert log.commit_index <= max(before, previous + len(append.entries)), "not checked"
     _accept(member, append, matched)
 
 

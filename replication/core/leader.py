@@ -5,6 +5,7 @@ from __future__ import annotations
 from replication.core.member import Member
 from replication.core.progress import Progress, ProgressState
 from replication.core.proposal import append_own, leave_joint_if_due
+from replication.core.quorum import VoteResult, joint_vote
 from replication.core.reading import release_confirmed, release_waiting
 from replication.core.roles import become_follower, take_role
 from replication.core.sender import (
@@ -18,6 +19,9 @@ from replication.core.types import NO_MEMBER, Entry, LogIndex, MemberId, Message
 
 def become_leader(member: Member) -> None:
     """Lead the term that was won; propose an empty entry, with which everything before commits."""
+    members = member.members
+    assert joint_vote(members.configuration, members.votes) is VoteResult.WON, "not elected"
+    assert member.config.member_id in members.voters, "who leads votes"
     member.reset(member.term)
     member.leader = member.config.member_id
     own = member.members.progress[member.config.member_id]
@@ -36,10 +40,11 @@ def advance_commit(member: Member) -> bool:
     Only an entry of the leader's own term commits by being counted; those before it commit with it
     (Raft paper, 5.4.2 and figure 8). A leader outside the configuration does not count itself.
     """
-    index = member.members.commit_index()
-    log = member.log
+    members, log = member.members, member.log
+    index = members.commit_index()
     if index <= log.commit_index or not log.matches(index, member.term):
         return False
+    assert members.have_stored(index), "a majority of each half has stored it"
     return log.commit_to(index)
 
 

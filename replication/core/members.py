@@ -37,6 +37,7 @@ class Members:
         Probing of a new member starts with the last entry. It counts as heard of, or else the next
         check of the quorum could fail before it had a chance to answer.
         """
+        assert membership.is_ordered(configuration), "it must not depend on the order of a set"
         self.configuration = configuration
         self.voters = membership.voters(configuration)
         kept = self.progress
@@ -68,6 +69,14 @@ class Members:
         if configuration.voters_outgoing:
             return min(index, self._majority_match(configuration.voters_outgoing))
         return index
+
+    def have_stored(self, index: LogIndex) -> bool:
+        """Count who has stored the entry at ``index``: more than half of each half?"""
+        configuration, progress = self.configuration, self.progress
+        for half in (configuration.voters, configuration.voters_outgoing):
+            if 2 * sum([progress[voter].match >= index for voter in half]) <= len(half) > 0:
+                return False
+        return True
 
     def has_active_quorum(self) -> bool:
         """Tell whether a quorum was heard of since the last check."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import assert_never
 
 from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
@@ -121,6 +122,17 @@ def restored(configuration: ConfState) -> ConfState:
     assert set(result.learners_next).isdisjoint(result.voters)
     assert result.voters_outgoing or not result.auto_leave, "there is nothing to leave"
     return result
+
+
+def is_ordered(configuration: ConfState) -> bool:
+    """Tell whether equal configurations are equal values: each part in order, nobody twice."""
+    parts = (
+        configuration.voters,
+        configuration.learners,
+        configuration.voters_outgoing,
+        configuration.learners_next,
+    )
+    return all(one < next_one for part in parts for one, next_one in pairwise(part))
 
 
 def members(configuration: ConfState) -> tuple[MemberId, ...]:

@@ -76,6 +76,7 @@ def broadcast_heartbeat(member: Member) -> None:
     for to, progress in member.members.others:
         # Never beyond what is known to match: the rest of its log may still be overwritten.
         commit = min(progress.match, member.log.commit_index)
+        assert commit <= progress.match, "a heartbeat checks nothing"
         member.send(
             Message(
                 MessageKind.HEARTBEAT,

@@ -1,0 +1,112 @@
+"""Break a rule inside the core: the assertion that guards it ends the member.
+
+Each test replaces one piece of the core by a wrong one. What the rules are stands in docs/raft.md.
+"""
+
+import pytest
+
+from replication.core import election, follower, sender
+from replication.core.leader import become_leader
+from replication.core.members import Members
+from replication.core.types import ConfState, Message, MessageKind
+from tests.replication.core.cluster import Cluster, with_log
+
+K = MessageKind
+
+
+def breach(words):
+    """Return what expects the assertion that says ``words``."""
+    return pytest.raises(AssertionError, match=words)
+
+
+def test_rule_3_a_follower_never_commits_what_a_message_has_not_checked(monkeypatch):
+    cluster = Cluster(3)
+    with_log(cluster, 3, 1, 1, 1)
+    monkeypatch.setattr(follower, "min", lambda commit, _: commit, raising=False)
+    with breach("not checked"):
+        cluster[3].step(Message(K.APPEND, 3, 1, 2, 1, 1, (), 3))
+
+
+def test_rule_3_a_heartbeat_never_commits_what_is_not_known_to_match(monkeypatch):
+    cluster = Cluster(3)
+    cluster.elect(1, among=[1, 2])
+    monkeypatch.setattr(sender, "min", max, raising=False)
+    with breach("a heartbeat checks nothing"):
+        cluster.tick(1)
+
+
+@pytest.mark.parametrize(
+    "votes", [{}, {1: True}, {1: True, 2: False, 3: False}, {4: True, 5: True, 6: True}]
+)
+def test_rule_5_nobody_leads_without_the_votes_of_a_quorum(votes):
+    cluster = Cluster(3)
+    cluster[1].campaign()
+    member = cluster[1]._member
+    member.members.votes = votes
+    with breach("not elected"):
+        become_leader(member)
+
+
+def test_rule_5_a_joint_configuration_elects_with_both_halves():
+    cluster = Cluster(5)
+    cluster[1].campaign()
+    member = cluster[1]._member
+    member.adopt(ConfState((1, 2, 3), voters_outgoing=(1, 4, 5)))
+    member.members.votes = {1: True, 2: True, 3: True}
+    with breach("not elected"):
+        become_leader(member)
+
+
+def test_rule_10_nobody_leads_who_does_not_vote():
+    cluster = Cluster(3)
+    cluster[1].campaign()
+    member = cluster[1]._member
+    member.adopt(ConfState((2, 3)))
+    member.members.votes = {2: True, 3: True}
+    with breach("who leads votes"):
+        become_leader(member)
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        ConfState((1, 2, 3)),
+        ConfState((1, 2), learners=(3,)),
+        ConfState((1,), voters_outgoing=(1, 2, 3)),
+        ConfState((2, 3)),
+    ],
+)
+def test_rules_5_and_10_nothing_commits_that_no_quorum_of_each_half_has_stored(
+    monkeypatch, configuration
+):
+    """Not by one majority of two, not with a learner, not with a leader outside."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    member = cluster[1]._member
+    member.adopt(configuration)
+    monkeypatch.setattr(Members, "commit_index", lambda _: member.log.last_index)
+    with breach("a majority of each half"):
+        cluster.settle(among=[1, 2])
+
+
+def test_rule_8_a_learner_never_keeps_silent_when_it_is_asked_for_its_vote(monkeypatch):
+    cluster = Cluster(3, learners=[3])
+    monkeypatch.setattr(election, "on_vote_request", lambda *_: None)
+    with breach("by a learner too"):
+        cluster[3].step(Message(K.VOTE, 3, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        ConfState((2, 1)),
+        ConfState((1, 1)),
+        ConfState((1,), learners=(3, 2)),
+        ConfState((1,), voters_outgoing=(3, 2)),
+        ConfState((1,), voters_outgoing=(2, 3), learners_next=(3, 2)),
+    ],
+)
+def test_rule_12_a_configuration_never_depends_on_the_order_of_a_set(configuration):
+    with breach("the order of a set"):
+        Cluster(3)[1]._member.adopt(configuration)
