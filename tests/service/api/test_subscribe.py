@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from service.api import subscribe
+from service.api import stream_link
 from service.leader.roles import Happening
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -185,14 +185,14 @@ async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(node, 
 
 
 async def test_heartbeats_come_by_themselves(node, stream, monkeypatch):
-    monkeypatch.setattr(subscribe, "HEARTBEAT_MS", 20)
+    monkeypatch.setattr(stream_link, "HEARTBEAT_MS", 20)
     await stream.open()
     for _ in range(3):
         assert (await stream.read()).HasField("heartbeat")
 
 
 async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
-    monkeypatch.setattr(subscribe, "SILENCE_MAX_MS", 30)
+    monkeypatch.setattr(stream_link, "SILENCE_MAX_MS", 30)
     streams = node.server.parts.streams
     await stream.open(tasks=1)
     assert len(streams) == 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from taskraft._async_chosen import Cancelled
     from taskraft._async_client import AsyncClient
-    from taskraft._async_tube import AsyncTube, TakeOptions
+    from taskraft._async_tube import AsyncTube
     from taskraft._batch import Batch
     from taskraft._choosing import Keys, TaskChanges, Where
     from taskraft._client import Client
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from taskraft._sync_taken import TakenTask
     from taskraft._sync_tube import Tube
     from taskraft._taken import AsyncTakenTask
+    from taskraft._taking import TakeOptions
     from taskraft._task import Task
     from taskraft._tubes import TubeSettings
     from taskraft.credentials import AccessOptions
@@ -96,7 +97,7 @@ _MODULES: Final = {
     "Schedules": "_schedules",
     "SubscribeOptions": "_subscription",
     "Subscription": "_sync_subscription",
-    "TakeOptions": "_async_tube",
+    "TakeOptions": "_taking",
     "TakenTask": "_sync_taken",
     "Task": "_task",
     "TaskChanges": "_choosing",

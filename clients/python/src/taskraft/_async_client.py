@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack
 
 from taskraft import _feed, _settlement
-from taskraft._async_tube import AsyncTube, TakeOptions, take_tasks
+from taskraft._async_tube import AsyncTube
 from taskraft._calls import new_request_id
 from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connection
 from taskraft._durations import Duration
@@ -15,6 +15,7 @@ from taskraft._groups import AsyncGroups
 from taskraft._joiner import raise_refused
 from taskraft._schedules import AsyncSchedules
 from taskraft._subscription import AsyncSubscription, SubscribeOptions
+from taskraft._taking import TakeOptions, take_tasks
 from taskraft._tubes import Kind, TubeSettings, create_request, update_request
 from taskraft.credentials import AccessOptions, channel_credentials
 from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2

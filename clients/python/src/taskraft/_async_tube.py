@@ -7,52 +7,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from taskraft import errors
 from taskraft._async_chosen import WAIT_SECONDS_MAX, AsyncChosenTasks
 from taskraft._calls import new_request_id
 from taskraft._connection import put_outcomes
 from taskraft._durations import Duration, milliseconds, seconds
-from taskraft._joiner import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX, only, raise_refused
+from taskraft._joiner import only, raise_refused
+from taskraft._packing import SPEC_BYTES, messages_of
 from taskraft._payload import Payload
 from taskraft._planned import PlannedTask, planned
-from taskraft._sources import Sources, sources_of
 from taskraft._spec import PutOptions, prototype, spec_of
 from taskraft._taken import AsyncTakenTask
+from taskraft._taking import TakeOptions, take_tasks
 from taskraft._task import Task
 from taskraft.v1 import task_pb2, task_service_pb2, tube_service_pb2
 
 if TYPE_CHECKING:
-    from taskraft._connection import Connection
     from taskraft._joiner import Outcome
 
 PUTS_IN_HAND: Final = 4
 """Messages of one put_many that are built ahead of the one on its way."""
-TAKE_WAIT_SECONDS_MAX: Final = 20.0
-"""A longer wait for a task is made of several calls, so that a lost node is noticed."""
-SPEC_BYTES: Final = 16
-"""What a task takes in a message beside its payload and headers, about."""
-
-
-class TakeOptions(TypedDict, total=False):
-    """Which tasks are taken, and how they are held."""
-
-    types: Sequence[str]
-    """Only tasks of these types."""
-    priority_bound: int
-    """Only tasks at least as urgent as this."""
-    ttr: Duration
-    """Time to run of the leases instead of the tasks' own."""
-    bytes_max: int
-    """At most so many bytes of payload, but always one task."""
-    task_id: int
-    """This task, if it is ready, delayed or buried."""
-    session: bool
-    """Hold the tasks by the client's session (default), or by their time to run alone, so that
-    another process may settle them by their tokens."""
 
 
 class AsyncTube(AsyncChosenTasks):
@@ -109,7 +87,7 @@ class AsyncTube(AsyncChosenTasks):
         outcomes: list[Outcome[int]] = []
         in_hand: deque[asyncio.Task[list[Outcome[int]]]] = deque()
         try:
-            async for specs in _messages(payloads, shared):
+            async for specs in messages_of(payloads, shared):
                 in_hand.append(self._start_put(specs, timeout))
                 if len(in_hand) >= PUTS_IN_HAND:
                     outcomes += await in_hand.popleft()
@@ -283,115 +261,6 @@ class AsyncTube(AsyncChosenTasks):
         for statistics in response.tubes:
             return statistics
         raise errors.TubeNotFound(f'no tube has the name "{self.name}"')
-
-
-async def take_tasks(
-    connection: Connection,
-    sources: Sources,
-    tasks_max: int,
-    *,
-    wait: Duration | None,
-    timeout: Duration | None,
-    options: TakeOptions,
-) -> list[AsyncTakenTask]:
-    """Take up to `tasks_max` tasks from one or several tubes."""
-    connection.use()
-    wait_end = None if wait is None else time.monotonic() + seconds(wait)
-    while True:
-        left = TAKE_WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
-        wait_seconds = min(left, TAKE_WAIT_SECONDS_MAX)
-        request = _take_request(sources, tasks_max, wait_seconds, options)
-        tasks = await _take_once(connection, request, wait_seconds, timeout, options)
-        if tasks or (wait_end is not None and time.monotonic() >= wait_end):
-            return [AsyncTakenTask(message, connection.leases) for message in tasks]
-
-
-def _take_request(
-    sources: Sources, tasks_max: int, wait_seconds: float, options: TakeOptions
-) -> task_service_pb2.TakeTasksRequest:
-    request = task_service_pb2.TakeTasksRequest(
-        sources=sources_of(sources),
-        tasks_max=tasks_max,
-        wait_ms=round(wait_seconds * 1_000),
-        types=options.get("types", ()),
-        bytes_max=options.get("bytes_max", 0),
-    )
-    if "priority_bound" in options:
-        request.priority_bound = options["priority_bound"]
-    if "task_id" in options:
-        request.task_id = options["task_id"]
-    if "ttr" in options:
-        request.ttr_ms = milliseconds(options["ttr"])
-    return request
-
-
-async def _take_once(
-    connection: Connection,
-    request: task_service_pb2.TakeTasksRequest,
-    wait_seconds: float,
-    timeout: Duration | None,
-    options: TakeOptions,
-) -> Sequence[task_pb2.Task]:
-    """Make one call; open another session when the server does not know ours any more."""
-    started_ns = time.time_ns()
-    deadline = connection.deadline(timeout, wait_seconds)
-    while True:
-        request.request_id = new_request_id()
-        if options.get("session", True):
-            request.session_id = await connection.take_session.session_id(deadline)
-        try:
-            response = await connection.caller.call(
-                lambda node: node.tasks.TakeTasks,
-                request,
-                deadline=deadline,
-                wait_seconds=wait_seconds,
-            )
-        except errors.SessionNotFound:
-            if not request.session_id or time.monotonic() >= deadline:
-                raise
-            connection.take_session.lost(request.session_id)
-            continue
-        if response.tasks and connection.spans is not None:
-            connection.spans.received(response.tasks, started_ns)
-        return response.tasks
-
-
-class _Packer:
-    """Collect tasks until a message is as large as it may be."""
-
-    def __init__(self, shared: task_pb2.TaskSpec | None) -> None:
-        self._shared = shared
-        self._specs: list[task_pb2.TaskSpec] = []
-        self._size_bytes = 0
-
-    def add(self, payload: Payload) -> bool:
-        """Add a task; return whether the message is full."""
-        spec = spec_of(payload, self._shared)
-        self._specs.append(spec)
-        self._size_bytes += len(spec.payload) + SPEC_BYTES
-        return len(self._specs) >= MESSAGE_ITEMS_MAX or self._size_bytes >= MESSAGE_BYTES_MAX
-
-    def take(self) -> list[task_pb2.TaskSpec]:
-        """Return what was collected, and begin anew."""
-        specs, self._specs, self._size_bytes = self._specs, [], 0
-        return specs
-
-
-async def _messages(
-    payloads: Iterable[Payload] | AsyncIterable[Payload], shared: task_pb2.TaskSpec | None
-) -> AsyncIterator[list[task_pb2.TaskSpec]]:
-    """Yield lists of specs, each as large as one message may be."""
-    packer = _Packer(shared)
-    if isinstance(payloads, AsyncIterable):
-        async for payload in payloads:
-            if packer.add(payload):
-                yield packer.take()
-    else:
-        for payload in payloads:
-            if packer.add(payload):
-                yield packer.take()
-    if rest := packer.take():
-        yield rest
 
 
 def _ids_or_refusal(outcomes: Sequence[Outcome[int]]) -> list[int]:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from taskraft._async_tube import TakeOptions
     from taskraft._durations import Duration
     from taskraft._sources import Sources
     from taskraft._subscription import SubscribeOptions
+    from taskraft._taking import TakeOptions
     from taskraft.credentials import AccessOptions
 
 

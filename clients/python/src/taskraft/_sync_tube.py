@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Unpack
 
-from taskraft._async_tube import AsyncTube, TakeOptions
+from taskraft._async_tube import AsyncTube
 from taskraft._facade import blocking, iterating
 from taskraft._sync_taken import TakenTask
+from taskraft._taking import TakeOptions
 
 if TYPE_CHECKING:
     from taskraft._durations import Duration

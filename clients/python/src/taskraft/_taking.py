@@ -1,0 +1,111 @@
+"""Take tasks from one or several tubes, in as many calls as the wait needs."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from taskraft import errors
+from taskraft._calls import new_request_id
+from taskraft._durations import Duration, milliseconds, seconds
+from taskraft._sources import Sources, sources_of
+from taskraft._taken import AsyncTakenTask
+from taskraft.v1 import task_pb2, task_service_pb2
+
+if TYPE_CHECKING:
+    from taskraft._connection import Connection
+
+TAKE_WAIT_SECONDS_MAX: Final = 20.0
+"""A longer wait for a task is made of several calls, so that a lost node is noticed."""
+
+
+class TakeOptions(TypedDict, total=False):
+    """Which tasks are taken, and how they are held."""
+
+    types: Sequence[str]
+    """Only tasks of these types."""
+    priority_bound: int
+    """Only tasks at least as urgent as this."""
+    ttr: Duration
+    """Time to run of the leases instead of the tasks' own."""
+    bytes_max: int
+    """At most so many bytes of payload, but always one task."""
+    task_id: int
+    """This task, if it is ready, delayed or buried."""
+    session: bool
+    """Hold the tasks by the client's session (default), or by their time to run alone, so that
+    another process may settle them by their tokens."""
+
+
+async def take_tasks(
+    connection: Connection,
+    sources: Sources,
+    tasks_max: int,
+    *,
+    wait: Duration | None,
+    timeout: Duration | None,
+    options: TakeOptions,
+) -> list[AsyncTakenTask]:
+    """Take up to `tasks_max` tasks from one or several tubes."""
+    connection.use()
+    wait_end = None if wait is None else time.monotonic() + seconds(wait)
+    while True:
+        left = TAKE_WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
+        wait_seconds = min(left, TAKE_WAIT_SECONDS_MAX)
+        request = _take_request(sources, tasks_max, wait_seconds, options)
+        tasks = await _take_once(connection, request, wait_seconds, timeout, options)
+        if tasks or (wait_end is not None and time.monotonic() >= wait_end):
+            return [AsyncTakenTask(message, connection.leases) for message in tasks]
+
+
+def _take_request(
+    sources: Sources, tasks_max: int, wait_seconds: float, options: TakeOptions
+) -> task_service_pb2.TakeTasksRequest:
+    request = task_service_pb2.TakeTasksRequest(
+        sources=sources_of(sources),
+        tasks_max=tasks_max,
+        wait_ms=round(wait_seconds * 1_000),
+        types=options.get("types", ()),
+        bytes_max=options.get("bytes_max", 0),
+    )
+    if "priority_bound" in options:
+        request.priority_bound = options["priority_bound"]
+    if "task_id" in options:
+        request.task_id = options["task_id"]
+    if "ttr" in options:
+        request.ttr_ms = milliseconds(options["ttr"])
+    return request
+
+
+async def _take_once(
+    connection: Connection,
+    request: task_service_pb2.TakeTasksRequest,
+    wait_seconds: float,
+    timeout: Duration | None,
+    options: TakeOptions,
+) -> Sequence[task_pb2.Task]:
+    """Make one call; open another session when the server does not know ours any more."""
+    started_ns = time.time_ns()
+    deadline = connection.deadline(timeout, wait_seconds)
+    while True:
+        request.request_id = new_request_id()
+        if options.get("session", True):
+            request.session_id = await connection.take_session.session_id(deadline)
+        try:
+            response = await connection.caller.call(
+                lambda node: node.tasks.TakeTasks,
+                request,
+                deadline=deadline,
+                wait_seconds=wait_seconds,
+            )
+        except errors.SessionNotFound:
+            if not request.session_id or time.monotonic() >= deadline:
+                raise
+            connection.take_session.lost(request.session_id)
+            continue
+        if response.tasks and connection.spans is not None:
+            connection.spans.received(response.tasks, started_ns)
+        return response.tasks
