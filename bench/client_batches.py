@@ -44,13 +44,13 @@ class NullServer(TaskServiceServicer, SessionServiceServicer):
         """Answer with one id per task."""
         return task_service_pb2.PutTasksResponse(task_ids=range(1, len(request.tasks) + 1))
 
-    async def CloseSession(  # noqa: N802
+    async def CloseSession(  # noqa: N802 - a method of gRPC
         self, request: session_service_pb2.CloseSessionRequest, context: object
     ) -> session_service_pb2.CloseSessionResponse:
         """Answer."""
         return session_service_pb2.CloseSessionResponse()
 
-    async def Subscribe(  # noqa: N802
+    async def Subscribe(  # noqa: N802 - a method of gRPC
         self, requests: AsyncIterator[task_service_pb2.SubscribeRequest], context: object
     ) -> AsyncIterator[task_service_pb2.SubscribeResponse]:
         """Send as many tasks as the credit allows, and accept all settlements."""

@@ -10,7 +10,8 @@ from typing import Final
 from demo.chronicle import Chronicle
 from tools.environment import JAVA_FLOOR, JAVA_HINT, java_version
 
-TIMEOUT_S: Final = 100
+TIMEOUT_S: Final = 300
+"""Some twenty seconds on an idle laptop; a busy small machine takes minutes to start Spark."""
 
 
 class ReportFailed(Exception):
@@ -39,7 +40,9 @@ def make_report(target: str, tube: str, folder: Path, chronicle: Chronicle) -> s
                 timeout=TIMEOUT_S,
                 check=True,
             )
-    except subprocess.SubprocessError as error:
+    except subprocess.TimeoutExpired as error:
+        raise ReportFailed(f"not done after {TIMEOUT_S} s; what Spark said is in {log}") from error
+    except subprocess.CalledProcessError as error:
         raise ReportFailed(f"failed, see {log}") from error
     text = folder / "report.txt"
     if text.exists():

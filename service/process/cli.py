@@ -29,8 +29,8 @@ def serve(config: Path | None, join: str | None) -> None:
     Example: TASKRAFT_DATA_DIR=/tmp/node taskraft serve
     """
     # Imported late: the help of other commands need not wait for gRPC.
-    from service.config.node import CONFIG_VARIABLE  # noqa: PLC0415
-    from service.process.main import run  # noqa: PLC0415
+    from service.config.node import CONFIG_VARIABLE
+    from service.process.main import run
 
     if config is not None:
         os.environ[CONFIG_VARIABLE] = str(config)
@@ -56,6 +56,6 @@ def dev(nodes: int, data: Path | None, port: int) -> None:
 
     Example: taskraft dev --nodes 3
     """
-    from service.process.dev import run_dev  # noqa: PLC0415
+    from service.process.dev import run_dev
 
     raise SystemExit(run_dev(nodes, data, port))

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -67,7 +67,9 @@ def spare_the_collector() -> None:
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
-def stop_on_defect(node: Node, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+def stop_on_defect(
+    node: Node, loop: asyncio.AbstractEventLoop, context: Mapping[str, object]
+) -> None:
     """Stop the node when a callback of the event loop raises: what it should have done is not done.
 
     A call whose entry was never built would wait for ever; a node that is gone is replaced.

@@ -91,7 +91,7 @@ class RocksStore:
         self._path = path
         self._write_options = WriteOptions()
         # The library's stub declares a method; at run time it is a property.
-        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
+        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # see above
         access = AccessType.read_only() if read_only else AccessType.read_write()
         with self._damage_named():
             self._rocks = Rdict(

@@ -66,7 +66,7 @@ def read_partition(options: Options, work: InputPartition) -> Iterator[pa.Record
     if not isinstance(work, ChangesPartition):
         return  # Spark's stand-in for "no partitions at all"
     # Only here, in the executors: the processes that plan a query need no Arrow.
-    from taskraft_pipeline.codec import record_batch  # noqa: PLC0415
+    from taskraft_pipeline.codec import record_batch  # noqa: PLC0415 - in executors only
 
     with Nodes(work.endpoints, options, work.first) as nodes:
         reader = RangeReader(
@@ -117,27 +117,25 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = FeedStream(self._options, nodes, time.monotonic)
         return self._opened
 
-    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name, as are those below
+    def initialOffset(self) -> dict[str, object]:
         """Return where a new query begins."""
         return self._stream().initial().to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that Spark hands back to ``latestOffset``."""
         return ReadMaxRows(self._options.events_per_trigger_max)
 
-    def latestOffset(  # noqa: N802
-        self, start: dict[str, object], limit: ReadLimit
-    ) -> dict[str, object]:
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         """Return where the next batch ends."""
         events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         assert events_max is not None or isinstance(limit, ReadAllAvailable), limit
         return self._stream().latest(Offset.from_json(start), events_max).to_json()
 
-    def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, object]:
         """Return how far the feed is, so that progress reports show the lag."""
         return self._stream().newest().to_json()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the feed is: the query ends there."""
         self._stream().fix_target()
 

@@ -43,7 +43,7 @@ class ChangesSource(DataSource):
 
         return ChangesReader(self._parsed)
 
-    def streamReader(self, schema: StructType) -> ChangesStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> ChangesStreamReader:
         """Return the reader of a stream."""
         from taskraft_pipeline.reader import ChangesStreamReader  # noqa: PLC0415 - see the module
 

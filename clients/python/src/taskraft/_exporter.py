@@ -29,7 +29,7 @@ def install(service_name: str, exporter: str) -> bool:
 def _processor(exporter: str) -> SpanProcessor:
     match exporter:
         case "otlp":
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - optional
                 OTLPSpanExporter,
             )
 

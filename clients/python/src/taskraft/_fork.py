@@ -29,7 +29,7 @@ def connected() -> None:
 
 def disconnected() -> None:
     """Note that a client has closed its channels."""
-    global _connected  # noqa: PLW0603
+    global _connected  # noqa: PLW0603 - of the process, as forks are
     if not _is_forked:
         _connected -= 1
 
@@ -49,7 +49,7 @@ def check() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _is_forked  # noqa: PLW0603
+    global _is_forked  # noqa: PLW0603 - of the process, as forks are
     _is_forked = _connected > 0
 
 

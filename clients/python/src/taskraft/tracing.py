@@ -74,7 +74,7 @@ def current_spans(client_id: str) -> Spans | None:
 
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
-    from taskraft._spans import Spans  # noqa: PLC0415
+    from taskraft._spans import Spans  # noqa: PLC0415 - needs OpenTelemetry, which is optional
 
     is_parent = os.environ.get(PARENT_VARIABLE) == "1"
     return Spans(trace.get_tracer_provider(), client_id, is_parent=is_parent)

@@ -116,7 +116,7 @@ class Commands(click.Group):
         except click.ClickException:
             raise
         except Exception as error:
-            from taskraft.cli import failures  # noqa: PLC0415 - only failures pay for it
+            from taskraft.cli import failures
 
             code = failures.tell(error)
             if code is None:
@@ -124,9 +124,9 @@ class Commands(click.Group):
             ctx.exit(code)
 
 
-def _show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
+def _show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it
     if value and not ctx.resilient_parsing:
-        from taskraft import __version__  # noqa: PLC0415
+        from taskraft import __version__
 
         click.echo(f"taskraft {__version__}")
         ctx.exit()

@@ -17,8 +17,8 @@ def cluster() -> None:
 @cluster_options
 def status(*, output: str, target: str | None, timeout: float) -> None:
     """Show the members, who leads, and how far each has come."""
-    from taskraft.cli.output import write, write_table  # noqa: PLC0415
-    from taskraft.v1.cluster_service_pb2 import Member, NodeState  # noqa: PLC0415
+    from taskraft.cli.output import write, write_table
+    from taskraft.v1.cluster_service_pb2 import Member, NodeState
 
     with connect(target, timeout) as client:
         state = client.cluster_state()
@@ -66,7 +66,7 @@ def add(
     Say its NAME, where other members reach it, and where clients do. Start its node with `taskraft
     serve --join`, and promote it when it has caught up.
     """
-    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.cli.output import write
 
     with connect(target, timeout) as client:
         member = client.add_member(name, peer_address, address)
@@ -80,7 +80,7 @@ def add(
 @cluster_options
 def promote(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Let a member vote, once it has caught up."""
-    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.cli.output import write
 
     with connect(target, timeout) as client:
         member = client.promote_member(name)
@@ -97,8 +97,8 @@ def remove(*, name: str, output: str, target: str | None, timeout: float) -> Non
 
     Its node ends, and its data is of no use any more.
     """
-    from taskraft.cli.output import write  # noqa: PLC0415
-    from taskraft.v1.cluster_service_pb2 import RemoveMemberResponse  # noqa: PLC0415
+    from taskraft.cli.output import write
+    from taskraft.v1.cluster_service_pb2 import RemoveMemberResponse
 
     with connect(target, timeout) as client:
         client.remove_member(name)
@@ -115,8 +115,8 @@ def transfer(*, name: str, output: str, target: str | None, timeout: float) -> N
 
     By default to the member that has come farthest.
     """
-    from taskraft.cli.output import write  # noqa: PLC0415
-    from taskraft.v1.cluster_service_pb2 import TransferLeadershipResponse  # noqa: PLC0415
+    from taskraft.cli.output import write
+    from taskraft.v1.cluster_service_pb2 import TransferLeadershipResponse
 
     with connect(target, timeout) as client:
         leader = client.transfer_leadership(name)

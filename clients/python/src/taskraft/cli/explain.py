@@ -43,7 +43,7 @@ def _list(output: str) -> None:
         for row in rows:
             click.echo(json.dumps(_value(row)))
     else:
-        from taskraft.cli.output import write_table  # noqa: PLC0415
+        from taskraft.cli.output import write_table
 
         write_table(("REASON", "CODE", "MEANING"), ((r.reason, r.code, r.meaning) for r in rows))
 

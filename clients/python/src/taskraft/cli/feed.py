@@ -43,8 +43,8 @@ def tail(
     timeout: float,
 ) -> None:
     """Write one line for each transition of each task, as it happens."""
-    from taskraft.cli.output import to_json, write_json  # noqa: PLC0415
-    from taskraft.v1 import feed_service_pb2, task_pb2  # noqa: PLC0415
+    from taskraft.cli.output import to_json, write_json
+    from taskraft.v1 import feed_service_pb2, task_pb2
 
     with connect(target, timeout) as client:
         changes = client.changes(tubes, from_start=from_start, follow=follow)

@@ -92,8 +92,8 @@ def cancel(*, name: str, revoke: bool, output: str, target: str | None, timeout:
 
 
 def _show(found: group_service_pb2.Group, output: str) -> None:
-    from taskraft.cli.output import write, write_table  # noqa: PLC0415
-    from taskraft.v1 import group_service_pb2 as pb  # noqa: PLC0415
+    from taskraft.cli.output import write, write_table
+    from taskraft.v1 import group_service_pb2 as pb
 
     if write([found], output):
         return

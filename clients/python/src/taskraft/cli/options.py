@@ -104,8 +104,8 @@ def output_option(command: Callable[Params, None]) -> Callable[Params, None]:
 
 def connect(target: str | None, timeout: float) -> Client:
     """Return a client; traces are exported if the environment asks for it."""
-    from taskraft import Client, tracing  # noqa: PLC0415 - gRPC is imported when a command runs
-    from taskraft.credentials import CredentialsUnusable, channel_credentials  # noqa: PLC0415
+    from taskraft import Client, tracing
+    from taskraft.credentials import CredentialsUnusable, channel_credentials
 
     tracing.configure_from_environment("taskraft-cli")
     meta = click.get_current_context().meta

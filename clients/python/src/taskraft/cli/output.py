@@ -54,9 +54,9 @@ def write(messages: Sequence[Message], output: str) -> bool:
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a table without lines; numbers are set to the right."""
-    from rich.console import Console  # noqa: PLC0415 - only tables pay for rich
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     cells = [list(row) for row in rows]

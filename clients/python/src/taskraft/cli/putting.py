@@ -127,8 +127,8 @@ def _lines() -> Iterator[bytes]:
 
 
 def _show(tube: str, task_ids: list[int], output: str, options: PutOptions) -> None:
-    from taskraft.cli.output import write  # noqa: PLC0415
-    from taskraft.v1 import task_pb2  # noqa: PLC0415
+    from taskraft.cli.output import write
+    from taskraft.v1 import task_pb2
 
     state = task_pb2.Task.DELAYED if options.get("delay") else task_pb2.Task.READY
     if "group" in options or "on_conflict" in options:

@@ -111,8 +111,8 @@ def resume(*, name: str, output: str, target: str | None, timeout: float) -> Non
 @cluster_options
 def delete(*, name: str, output: str, target: str | None, timeout: float) -> None:
     """Remove the schedule NAME; the tasks that it has put stay."""
-    from taskraft.cli.output import write  # noqa: PLC0415
-    from taskraft.v1 import schedule_service_pb2  # noqa: PLC0415
+    from taskraft.cli.output import write
+    from taskraft.v1 import schedule_service_pb2
 
     with connect(target, timeout) as client:
         client.schedules.delete(name)
@@ -123,7 +123,7 @@ def delete(*, name: str, output: str, target: str | None, timeout: float) -> Non
 def _set_paused(
     name: str, target: str | None, timeout: float, *, is_paused: bool
 ) -> schedule_service_pb2.Schedule:
-    from taskraft import errors  # noqa: PLC0415
+    from taskraft import errors
 
     with connect(target, timeout) as client:
         for found in client.schedules.list():
@@ -134,7 +134,7 @@ def _set_paused(
 
 
 def _show(schedules: Sequence[schedule_service_pb2.Schedule], output: str) -> None:
-    from taskraft.cli.output import show_instant, write, write_table  # noqa: PLC0415
+    from taskraft.cli.output import show_instant, write, write_table
 
     if write(schedules, output):
         return

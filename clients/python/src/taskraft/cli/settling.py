@@ -21,7 +21,7 @@ def ack(
     *, token: tuple[int, ...], result: str | None, output: str, target: str | None, timeout: float
 ) -> None:
     """Finish the tasks that are taken under these tokens."""
-    from taskraft import _settlement  # noqa: PLC0415
+    from taskraft import _settlement
 
     _settle(token, _settlement.ack(result), "acked", output, target, timeout)
 
@@ -44,7 +44,7 @@ def release(
     timeout: float,
 ) -> None:
     """Give the tasks back that are taken under these tokens."""
-    from taskraft import _settlement  # noqa: PLC0415
+    from taskraft import _settlement
 
     action = _settlement.release(delay, reason=reason)
     _settle(token, action, "released", output, target, timeout)
@@ -59,7 +59,7 @@ def bury(
     *, token: tuple[int, ...], reason: str, output: str, target: str | None, timeout: float
 ) -> None:
     """Take the tasks out of circulation that are taken under these tokens."""
-    from taskraft import _settlement  # noqa: PLC0415
+    from taskraft import _settlement
 
     _settle(token, _settlement.bury(reason), "buried", output, target, timeout)
 
@@ -72,8 +72,8 @@ def _settle(
     target: str | None,
     timeout: float,
 ) -> None:
-    from taskraft.cli.output import write  # noqa: PLC0415
-    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+    from taskraft.cli.output import write
+    from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
         client.settle(tokens, action)

@@ -66,7 +66,7 @@ def take(  # noqa: PLR0913 - one argument for each option
 
 
 def _show(tasks: list[TakenTask], output: str) -> None:
-    from taskraft.cli.output import show_duration, show_payload, write  # noqa: PLC0415
+    from taskraft.cli.output import show_duration, show_payload, write
 
     if write([task.message for task in tasks], output):
         return

@@ -36,7 +36,7 @@ def kick(
     timeout: float,
 ) -> None:
     """Make the first COUNT buried tasks of TUBE ready again."""
-    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+    from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
         kicked = client.tube(tube).kick(count, ids=ids or None, delay=delay)
@@ -52,7 +52,7 @@ def delete(
     *, tube: str, ids: tuple[int, ...], output: str, target: str | None, timeout: float
 ) -> None:
     """Remove tasks of TUBE, whatever their state."""
-    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+    from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
         deleted = client.tube(tube).delete(ids)
@@ -127,8 +127,8 @@ def wait(
 
     The exit code is 6 if that is not in time.
     """
-    from taskraft.cli import failures  # noqa: PLC0415
-    from taskraft.cli.output import show_payload, write, write_table  # noqa: PLC0415
+    from taskraft.cli import failures
+    from taskraft.cli.output import show_payload, write, write_table
 
     with connect(target, timeout) as client:
         ended = client.tube(tube).wait(ids, wait=wait)
@@ -170,7 +170,7 @@ def restart(
 
     They may be delayed, buried or finished.
     """
-    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+    from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
         count = client.tube(tube).restart(_chosen(ids, where), delay=delay)
@@ -196,8 +196,8 @@ def cancel(
 
     Tasks that nobody holds are removed.
     """
-    from taskraft.cli.output import write  # noqa: PLC0415
-    from taskraft.v1 import task_service_pb2  # noqa: PLC0415
+    from taskraft.cli.output import write
+    from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
         asked, removed = client.tube(tube).cancel(_chosen(ids, where))
@@ -207,7 +207,7 @@ def cancel(
 
 def _chosen(ids: tuple[int, ...], where: str) -> Chosen:
     """Return what the arguments choose: ids or a filter, and not both."""
-    from taskraft import Where  # noqa: PLC0415
+    from taskraft import Where
 
     if bool(ids) is bool(where):
         raise click.UsageError("Name ids, or a filter with --where.")
@@ -215,7 +215,7 @@ def _chosen(ids: tuple[int, ...], where: str) -> Chosen:
 
 
 def _show(tasks: Sequence[Task], output: str) -> None:
-    from taskraft.cli.output import show_payload, write, write_table  # noqa: PLC0415
+    from taskraft.cli.output import show_payload, write, write_table
 
     if write([task.message for task in tasks], output):
         return
@@ -240,7 +240,7 @@ def _show(tasks: Sequence[Task], output: str) -> None:
 
 
 def _count(response: CountedResponse, done: str, output: str) -> None:
-    from taskraft.cli.output import write  # noqa: PLC0415
+    from taskraft.cli.output import write
 
     if not write([response], output):
         click.echo(f"{response.count} {done}")

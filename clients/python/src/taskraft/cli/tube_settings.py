@@ -82,7 +82,7 @@ def settings_of(given: dict[str, object]) -> TubeSettings:
 
 def _retry(**given: object) -> Retry:
     """Return the retry policy that the options describe."""
-    from taskraft import Retry  # noqa: PLC0415
+    from taskraft import Retry
 
     named = {name: value for name, value in given.items() if value is not None}
     return Retry(**named)  # type: ignore[arg-type]  # the options are named alike

@@ -107,8 +107,8 @@ def update(
 @cluster_options
 def truncate(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
     """Remove all tasks of the tube NAME."""
-    from taskraft.cli.output import write  # noqa: PLC0415
-    from taskraft.v1 import tube_service_pb2  # noqa: PLC0415
+    from taskraft.cli.output import write
+    from taskraft.v1 import tube_service_pb2
 
     with connect(target, timeout) as client:
         _confirm(client, "Remove all tasks of", name, yes=yes)
@@ -144,8 +144,8 @@ def drop(
     timeout: float,
 ) -> None:
     """Remove the tube NAME with its tasks."""
-    from taskraft.cli.output import write  # noqa: PLC0415
-    from taskraft.v1 import tube_service_pb2  # noqa: PLC0415
+    from taskraft.cli.output import write
+    from taskraft.v1 import tube_service_pb2
 
     with connect(target, timeout) as client:
         _confirm(client, "Drop", name, yes=yes)
@@ -170,8 +170,8 @@ def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
 @cluster_options
 def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
     """Count the tasks of tubes by state."""
-    from taskraft import errors  # noqa: PLC0415
-    from taskraft.cli.output import show_duration, write, write_table  # noqa: PLC0415
+    from taskraft import errors
+    from taskraft.cli.output import show_duration, write, write_table
 
     with connect(target, timeout) as client:
         answer = client.stats(tubes)
@@ -214,8 +214,8 @@ def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: f
 
 
 def _show(tubes: Sequence[tube_service_pb2.Tube], output: str) -> None:
-    from taskraft.cli.output import show_duration, write, write_table  # noqa: PLC0415
-    from taskraft.v1 import tube_service_pb2 as pb  # noqa: PLC0415
+    from taskraft.cli.output import show_duration, write, write_table
+    from taskraft.v1 import tube_service_pb2 as pb
 
     if write(tubes, output):
         return
