@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
 
 from service import forms
 from service.access.rights import Verb
@@ -15,12 +17,15 @@ from service.api.schedule_checks import check_schedule, check_schedule_name
 from service.api.status import error_message
 from service.api.tube_checks import check_page
 from service.entries.codec import record_own
+from service.forms import Form
 from service.leader.schedule_plan import first_time
 from service.limits import PAGE_SIZE_MAX
 from service.queue.commands import CountResult, ScheduleResult, ScheduleView
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import schedule_service_pb2 as pb
 
+M = TypeVar("M", bound=Message)
+Request = TypeVar("Request", bound=Message)
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ScheduleService"]
 
 
@@ -67,31 +72,29 @@ class ScheduleApi:
         """Create a schedule; its first time stands in the log."""
         request = call.request
         check_schedule(request.schedule, request.request_id)
-        message = log_pb2.CreateSchedule(
-            request=request, next_ms=first_time(request.schedule, self._now_ms())
-        )
-        hash_of_request = hash_if_named(call)
-        recorded = record_own(forms.CREATE_SCHEDULE, message, hash_of_request)
-        outcome = await self._mutations.propose(recorded, call.deadline)
-        created = result_of(outcome, ScheduleResult)
-        return pb.CreateScheduleResponse(
-            schedule=schedule_message(created.schedule), revision=outcome.index
-        )
+        message = log_pb2.CreateSchedule(request=request, next_ms=self._first_ms(request))
+        schedule, revision = await self._store(forms.CREATE_SCHEDULE, message, call)
+        return pb.CreateScheduleResponse(schedule=schedule, revision=revision)
 
     async def update(self, call: Call[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
         """Replace a schedule."""
         request = call.request
         check_schedule(request.schedule, request.request_id)
-        message = log_pb2.UpdateSchedule(
-            request=request, next_ms=first_time(request.schedule, self._now_ms())
-        )
-        hash_of_request = hash_if_named(call)
-        recorded = record_own(forms.UPDATE_SCHEDULE, message, hash_of_request)
+        message = log_pb2.UpdateSchedule(request=request, next_ms=self._first_ms(request))
+        schedule, revision = await self._store(forms.UPDATE_SCHEDULE, message, call)
+        return pb.UpdateScheduleResponse(schedule=schedule, revision=revision)
+
+    def _first_ms(self, request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> int:
+        return first_time(request.schedule, self._now_ms())
+
+    async def _store(
+        self, form: Form[M], message: M, call: Call[Request]
+    ) -> tuple[pb.Schedule, int]:
+        """Commit a schedule with its first time; return it with its revision."""
+        recorded = record_own(form, message, hash_if_named(call))
         outcome = await self._mutations.propose(recorded, call.deadline)
-        updated = result_of(outcome, ScheduleResult)
-        return pb.UpdateScheduleResponse(
-            schedule=schedule_message(updated.schedule), revision=outcome.index
-        )
+        stored = result_of(outcome, ScheduleResult)
+        return schedule_message(stored.schedule), outcome.index
 
     async def delete(self, call: Call[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
         """Remove a schedule."""

@@ -7,23 +7,9 @@ import uuid
 import pytest
 from click.testing import CliRunner
 
-from taskraft import Client
 from taskraft.cli import main
-from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module", name="node")
-def running_node(tmp_path_factory):
-    with LocalCluster(1, tmp_path_factory.mktemp("single")) as one:
-        yield one
-
-
-@pytest.fixture
-def client(node):
-    with Client(node.target) as one:
-        yield one
 
 
 @pytest.fixture
@@ -36,13 +22,6 @@ def run(node, monkeypatch):
         return result.output
 
     return invoke
-
-
-@pytest.fixture
-def tube(client):
-    name = f"tube-{uuid.uuid4()}"
-    client.create_tube(name)
-    return client.tube(name)
 
 
 def test_a_tube_is_changed_paused_and_emptied(run, tube):

@@ -19,25 +19,6 @@ TASKS_BEFORE_THE_KILL = 300
 PRODUCERS = 20
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    with LocalCluster(1, tmp_path_factory.mktemp("single")) as one:
-        yield one
-
-
-@pytest.fixture
-def client(node):
-    with Client(node.target, name="test") as one:
-        yield one
-
-
-@pytest.fixture
-def tube(client):
-    name = f"tube-{uuid.uuid4()}"
-    client.create_tube(name, "fifottl")
-    return client.tube(name)
-
-
 def test_a_task_goes_through_its_whole_life(client, tube):
     first = tube.put({"n": 1}, priority=5, ttl="1h", ttr="1m", headers={"a": "b"})
     second = tube.put("two", priority=1)
@@ -133,7 +114,7 @@ def test_a_session_is_resumed_with_the_tasks_it_holds(client, tube):
     tube.put("a")
     first = client.subscribe(tube.name)
     token = next(first).token
-    first._subscription._is_own_session = False  # as if the process had died
+    first._inner._is_own_session = False  # as if the process had died
     first.close()
     with client.subscribe(tube.name, session=first.session_id) as tasks:
         task = next(tasks)

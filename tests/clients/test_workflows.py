@@ -21,26 +21,8 @@ from taskraft import (
     errors,
 )
 from taskraft.v1 import group_service_pb2, schedule_service_pb2
-from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module", name="node")
-def running_node(tmp_path_factory):
-    with LocalCluster(1, tmp_path_factory.mktemp("single")) as one:
-        yield one
-
-
-@pytest.fixture
-def client(node):
-    with Client(node.target, name="test") as one:
-        yield one
-
-
-@pytest.fixture
-def tube(client):
-    return created(client)
 
 
 def created(client, **settings):
