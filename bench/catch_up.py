@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ PAYLOAD_BYTES: Final = 100
 PUT_EVERY_MS: Final = 20
 BASELINE_PUTS: Final = 200
 CATCH_UP_SECONDS_MAX: Final = 900
+PUT_SECONDS_MAX: Final = 60
 
 SETTINGS: Final = {
     # So small that the log does not reach back to the beginning any more.
@@ -117,9 +119,18 @@ class Puts:
 
 
 def put(stub: task_service_pb2_grpc.TaskServiceStub, count: int) -> None:
-    """Put so many tasks in one call."""
+    """Put so many tasks in one call; repeat it, as the same request, if leadership moves."""
     specs = [task_pb2.TaskSpec(payload=os.urandom(PAYLOAD_BYTES)) for _ in range(count)]
-    stub.PutTasks(pb.PutTasksRequest(tube=TUBE, tasks=specs), timeout=60)
+    request = pb.PutTasksRequest(tube=TUBE, tasks=specs, request_id=uuid.uuid4().hex)
+    until = time.monotonic() + PUT_SECONDS_MAX
+    while True:
+        try:
+            stub.PutTasks(request, timeout=PUT_SECONDS_MAX)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > until:
+                raise
+        else:
+            return
 
 
 def fill(leader: Node, tasks: int) -> None:

@@ -83,6 +83,14 @@ class SnapshotBroken(ReplicationError):
     """A received snapshot is incomplete or fails its checksum; it was dropped."""
 
 
+class SnapshotUnusable(SnapshotBroken):
+    """A snapshot came as it was sent, and no state can be made of it here; it was dropped.
+
+    There is no room for it, or the sender's own files are damaged: the same content once more would
+    not help.
+    """
+
+
 class PeerRefused(ReplicationError):
     """A peer is of another cluster, protocol or life, and is not listened to."""
 

@@ -82,5 +82,9 @@ class StateMachine(Protocol):
         """Build the state of a snapshot of ``index`` beside the one in use.
 
         Called on a worker thread, while ``apply`` may run on the loop's thread. At most one state
-        is staged at a time.
+        is staged at a time. After an exception nothing of the new state is left.
+
+        Raises:
+            SnapshotBroken: no state can be made of it; the state in use is as before.
+            OSError: the disk is full or broken.
         """

@@ -40,7 +40,7 @@ from replication.errors import ReplicationError
 from replication.machine import StateMachine
 from replication.observer import Counters, Observer
 from replication.snapshots.installer import Installer
-from replication.snapshots.intake import SnapshotIntake
+from replication.snapshots.intake import Done, SnapshotIntake
 from replication.snapshots.source import SnapshotSource
 from replication.storage.group_storage import BOOTSTRAP_INDEX, BOOTSTRAP_TERM, GroupStorage
 from replication.storage.log_writer import LogWriter
@@ -126,9 +126,7 @@ class Driver:
             step(message)
         self._effects.request_pump()
 
-    def receive_snapshot(
-        self, message: Message, incoming: IncomingSnapshot, done: Callable[[], None]
-    ) -> None:
+    def receive_snapshot(self, message: Message, incoming: IncomingSnapshot, done: Done) -> None:
         """Take the announcement of a snapshot whose content is whole; then ``done``."""
         self._intake.received(message, incoming, done, self.pump)
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
 from replication.driver.driver import Driver
 from replication.driver.vanguard import Vanguard
-from replication.errors import DirectoryRefused, SnapshotBroken
+from replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
 from replication.machine import SnapshotReader
 from replication.node.storage_worker import StorageWorker
 from replication.peers.contract import Chosen, Peers
@@ -195,8 +195,12 @@ class SealingSink:
         return self._incoming.size
 
     async def write(self, offset: int, data: bytes, crc32c: int) -> None:
-        """See ``SnapshotSink``."""
-        await asyncio.to_thread(self._incoming.write, self._turn, offset, data, crc32c)
+        """See ``SnapshotSink``. Where there is no room, what came before makes room."""
+        try:
+            await asyncio.to_thread(self._incoming.write, self._turn, offset, data, crc32c)
+        except OSError:
+            self._driver.inbox.give_up(self._incoming)
+            raise
 
     async def finish(self) -> int:
         """See ``SnapshotSink``."""
@@ -204,10 +208,19 @@ class SealingSink:
         self._incoming.complete(self._turn)
         self._is_whole = True
         reference = Snapshot(self._message.snapshot.meta, self._incoming.name.encode())
-        done = asyncio.Event()
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: SnapshotUnusable | None) -> None:
+            if taken.done():
+                return  # the sender has gone
+            if error is None:
+                taken.set_result(None)
+            else:
+                taken.set_exception(error)
+
         message = replace(self._message, snapshot=reference)
-        self._driver.receive_snapshot(message, self._incoming, done.set)
-        await done.wait()
+        self._driver.receive_snapshot(message, self._incoming, done)
+        await taken
         _log.info("snapshot of entry %d received", self._message.snapshot.meta.index)
         return self._incoming.size
 

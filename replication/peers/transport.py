@@ -17,7 +17,13 @@ import grpc
 from grpc import aio
 
 from replication.core.types import MemberId, Roster
-from replication.errors import GroupAbsent, MessageMalformed, PeerRefused, SnapshotBroken
+from replication.errors import (
+    GroupAbsent,
+    MessageMalformed,
+    PeerRefused,
+    SnapshotBroken,
+    SnapshotUnusable,
+)
 from replication.membership.roster import was_removed
 from replication.peers.codec import decode_frame
 from replication.peers.contract import Membership, Receiver
@@ -164,6 +170,9 @@ class GrpcTransport(PeerServiceServicer):
         except GroupAbsent as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except PeerRefused as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except SnapshotUnusable as error:
+            _log.error("a snapshot cannot be used: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except SnapshotBroken as error:
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))

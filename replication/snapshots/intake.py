@@ -8,10 +8,15 @@ from functools import partial
 from replication.core.raft import RaftCore
 from replication.core.types import LogIndex, Message
 from replication.effects import Effects
+from replication.errors import SnapshotBroken, SnapshotUnusable
 from replication.machine import StagedState, StateMachine
 from replication.snapshots.installer import Installer
+from replication.storage.filesystem import is_out_of_room
 from replication.storage.log_writer import LogWriter
 from replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
+
+Done = Callable[[SnapshotUnusable | None], None]
+"""Learns that a snapshot was taken, or why it cannot be."""
 
 
 class SnapshotIntake:
@@ -41,7 +46,7 @@ class SnapshotIntake:
         self,
         message: Message,
         incoming: IncomingSnapshot,
-        done: Callable[[], None],
+        done: Done,
         pump: Callable[[], None],
     ) -> None:
         """Take the announcement of a snapshot whose content is whole; then ``done``."""
@@ -51,27 +56,43 @@ class SnapshotIntake:
             # An older one: it came late, or entries came after all.
             incoming.close()
             self._inbox.discard(incoming.name)
-            done()
+            done(None)
             return
         build = partial(self._build, incoming, index)
         self._effects.flush(build, partial(self._offer, message, incoming.name, done, pump))
 
-    def _build(self, incoming: IncomingSnapshot, index: LogIndex) -> StagedState:
-        incoming.seal()
-        return self._machine.stage_snapshot(index, self._inbox.chunks(incoming.name))
+    def _build(self, incoming: IncomingSnapshot, index: LogIndex) -> StagedState | SnapshotUnusable:
+        """Make a state of the content, beside the one in use.
+
+        What cannot be used is no reason to end: nothing rests on it yet. A broken disk is.
+        """
+        try:
+            incoming.seal()
+            return self._machine.stage_snapshot(index, self._inbox.chunks(incoming.name))
+        except SnapshotBroken as error:
+            return SnapshotUnusable(str(error))
+        except OSError as error:
+            if not is_out_of_room(error):
+                raise
+            return SnapshotUnusable(f"there is no room for it: {error}")
 
     def _offer(
         self,
         message: Message,
         name: str,
-        done: Callable[[], None],
+        done: Done,
         pump: Callable[[], None],
-        staged: StagedState,
+        built: StagedState | SnapshotUnusable,
     ) -> None:
         """Tell the core; if it has no use for the snapshot, everything of it is removed."""
-        self._installer.stage(name, staged)
+        if isinstance(built, SnapshotUnusable):
+            inbox = self._inbox
+            self._effects.flush(partial(inbox.remove, name), lambda _: inbox.forget(name))
+            done(built)
+            return
+        self._installer.stage(name, built)
         self._core.step(message)
         pump()
         if not self._writer.holds_snapshot(name) and self._installer.current != name:
             self._installer.unstage(name)
-        done()
+        done(None)

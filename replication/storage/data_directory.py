@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from replication.errors import DirectoryLocked, DirectoryUnwritable
+from replication.storage.filesystem import sync_directory
 
 
 class DataDirectory:
@@ -23,7 +24,7 @@ class DataDirectory:
     @staticmethod
     def _claim(path: Path) -> int:
         try:
-            path.mkdir(mode=0o750, parents=True, exist_ok=True)
+            _make(path)
             descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
             raise DirectoryUnwritable(
@@ -48,3 +49,16 @@ class DataDirectory:
     def release(self) -> None:
         """Give the directory back."""
         os.close(self._lock)
+
+
+def _make(path: Path) -> None:
+    """Create a directory, with its parents, if it is not there; durably.
+
+    What is synced inside it counts for nothing if a power loss takes its name away.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        _make(path.parent)
+    path.mkdir(mode=0o750, exist_ok=True)
+    sync_directory(path.parent)

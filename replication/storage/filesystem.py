@@ -6,9 +6,17 @@ before ``sync`` of the file, a new, renamed or removed name before ``sync_direct
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_out_of_room(error: OSError) -> bool:
+    """Tell whether a disk is full, and not broken."""
+    return error.errno in _NO_ROOM
 
 
 class File(Protocol):
@@ -65,38 +73,58 @@ class FileSystem(Protocol):
 
 
 class DiskFile:
-    """A ``File`` of the operating system."""
+    """A ``File`` of the operating system; its errors name it, for whoever has to look at it."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_path")
 
     def __init__(self, path: Path, flags: int) -> None:
+        self._path = path
         self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
 
     def read(self, offset: int, size: int) -> bytes:
         """See ``File``."""
-        return os.pread(self._descriptor, size, offset)
+        try:
+            return os.pread(self._descriptor, size, offset)
+        except OSError as error:
+            raise self._named(error) from error
 
     def write(self, offset: int, data: bytes) -> None:
         """See ``File``. A short write is continued: it is legal, and means a nearly full disk."""
-        written = os.pwrite(self._descriptor, data, offset)
-        while written < len(data):
-            written += os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+        try:
+            written = os.pwrite(self._descriptor, data, offset)
+            while written < len(data):
+                written += os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+        except OSError as error:
+            raise self._named(error) from error
 
     def sync(self) -> None:
         """See ``File``. ``fdatasync`` also writes the metadata that reading needs: the size."""
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._named(error) from error
 
     def truncate(self, size: int) -> None:
         """See ``File``."""
-        os.ftruncate(self._descriptor, size)
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise self._named(error) from error
 
     def allocate(self, size: int) -> None:
         """See ``File``."""
-        os.posix_fallocate(self._descriptor, 0, size)
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            raise self._named(error) from error
 
     def close(self) -> None:
         """See ``File``."""
         os.close(self._descriptor)
+
+    def _named(self, error: OSError) -> OSError:
+        """Return ``error`` with the file's name: calls on descriptors leave it out."""
+        return OSError(error.errno, error.strerror, str(self._path))
 
 
 class DiskFileSystem:
@@ -121,7 +149,7 @@ class DiskFileSystem:
         path.mkdir(mode=0o750, parents=True)
         parent = path.parent
         while parent != self._root.parent:
-            self._sync_path(parent)
+            sync_directory(parent)
             parent = parent.parent
 
     def create(self, name: str) -> File:
@@ -146,12 +174,15 @@ class DiskFileSystem:
 
     def sync_directory(self, directory: str) -> None:
         """See ``FileSystem``."""
-        self._sync_path(self._root / directory)
+        sync_directory(self._root / directory)
 
-    @staticmethod
-    def _sync_path(path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory of the operating system durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(descriptor)

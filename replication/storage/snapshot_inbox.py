@@ -141,6 +141,12 @@ class SnapshotInbox:
         finally:
             file.close()
 
+    def give_up(self, incoming: IncomingSnapshot) -> None:
+        """Remove what has come of a content that cannot come whole, unless that is done already."""
+        if incoming is self._current:
+            incoming.close()
+            self.discard(incoming.name)
+
     def remove(self, name: str) -> None:
         """Remove a content from disk; on a worker thread, before ``forget``."""
         self._fs.remove(self._path(name))

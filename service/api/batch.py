@@ -8,6 +8,7 @@ from typing import Final
 from service import forms, limits
 from service.access.leases import own_batch
 from service.api import selection_checks as checks
+from service.api.disk_room import check_disk
 from service.api.endpoint import Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
@@ -16,6 +17,7 @@ from service.api.status import Refused, item_errors
 from service.api.task_checks import check_put
 from service.api.violations import Violations
 from service.queue.commands import BatchOutcome, BatchResult, PutResult, SettleResult
+from service.storage.disk_watch import DiskWatch
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
@@ -28,12 +30,16 @@ class BatchApi:
     Args:
         mutations: proposes.
         reading: has the queue.
+        disk: tells whether there is room for puts.
         payload_bytes_max: the configured limit.
     """
 
-    def __init__(self, mutations: Mutations, reading: Reading, payload_bytes_max: int) -> None:
+    def __init__(
+        self, mutations: Mutations, reading: Reading, disk: DiskWatch, payload_bytes_max: int
+    ) -> None:
         self._mutations = mutations
         self._reading = reading
+        self._disk = disk
         self._payload_bytes_max = payload_bytes_max
 
     def method(self) -> Unary[pb.ExecuteBatchRequest]:
@@ -43,6 +49,8 @@ class BatchApi:
     async def execute(self, call: Call[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
         """Do all operations or none."""
         check_batch(call.request, self._payload_bytes_max)
+        puts = [each.put for each in call.request.operations if each.HasField("put")]
+        check_disk(self._disk, self._reading.contents, [put.tube for put in puts])
         own = own_batch(self._reading.contents, call.request, call.caller)
         outcome = await self._mutations.apply_as(forms.BATCH, call, own)
         results = result_of(outcome, BatchResult).results

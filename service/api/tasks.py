@@ -14,6 +14,7 @@ from service.api import task_checks
 from service.api.answers import encode_tasks
 from service.api.batch import BatchApi
 from service.api.chosen import chosen_tasks
+from service.api.disk_room import check_disk
 from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
 from service.api.failed import with_key
 from service.api.giving_back import GivingBack
@@ -131,7 +132,7 @@ class TaskApi:
         self._outcomes = outcomes
         self._settings = settings
         self._give_back = GivingBack(mutations.submitter)
-        self._batches = BatchApi(mutations, reading, settings.payload_bytes_max)
+        self._batches = BatchApi(mutations, reading, disk, settings.payload_bytes_max)
 
     def servicer(self, subscribe: StreamMethod) -> Servicer:
         """Return the methods of the service; ``subscribe`` serves the streaming one."""
@@ -174,12 +175,7 @@ class TaskApi:
 
     async def _put(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse:
         """Put tasks; with automatic creation, make their tube first, in the same entry."""
-        if self._disk.is_low and self._reading.contents.is_logged(call.request.tube):
-            raise Refused(
-                error_pb2.Error.DISK_LOW,
-                "the disk is nearly full: puts are refused, takes and settles still work",
-                {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},
-            )
+        check_disk(self._disk, self._reading.contents, [call.request.tube])
         if call.request.room_wait_ms:
             outcome = await put_when_room(self._outcomes.rooms, call, self._propose_put)
         else:

@@ -6,6 +6,7 @@ which resolves the proposer's future of that (index, term) with it.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -232,16 +233,27 @@ class QueueMachine:
         """Build the state of a snapshot beside the one in use; on a worker thread.
 
         Raises:
-            SnapshotDamaged: the snapshot is not what was sent; the state is as before.
+            SnapshotDamaged: the snapshot is not what was sent, or no state can be opened from it.
         """
         place = self._directory.fresh()
+        try:
+            return StagedQueue(self, self._build(place, index, chunks))
+        except StateDamaged as error:
+            shutil.rmtree(place)
+            raise SnapshotDamaged(f"it cannot be opened: {error}") from error
+        except BaseException:
+            # It takes room, perhaps the last there was.
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+
+    def _build(self, place: Path, index: LogIndex, chunks: Iterable[bytes]) -> OpenState:
         build(place, chunks)
         state = self._open(place)
         found = state.queue.applied_index
         if found != index:
             state.store.close()
             raise SnapshotDamaged(f"the state of {found} instead of {index}")
-        return StagedQueue(self, state)
+        return state
 
     def switch(self) -> None:
         """Make the staged database the current one, durably; see ``StagedQueue``."""

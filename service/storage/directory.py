@@ -6,7 +6,6 @@ synced file that names the current one. A crash at any moment leaves the one or 
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from replication.errors import FormatUnknown, LogDamaged
 from replication.storage.checked_file import JsonValue, read_checked, write_checked
 from replication.storage.failing_filesystem import with_failpoints
 from replication.storage.failpoints import NO_FAILPOINTS, Failpoints
-from replication.storage.filesystem import DiskFileSystem
+from replication.storage.filesystem import DiskFileSystem, sync_directory
 
 POINTER: Final = "current"
 OUTGOING: Final = "outgoing"
@@ -56,7 +55,9 @@ class StateDirectory:
         self._identity: dict[str, JsonValue] = {"cluster_id": cluster_id, "member_id": member_id}
         self._frozen = 0
         self.failpoints = failpoints
-        path.mkdir(parents=True, exist_ok=True)
+        if not path.is_dir():
+            path.mkdir(parents=True)
+            sync_directory(path.parent)
         self._fs = with_failpoints(DiskFileSystem(path), failpoints)
         self._generation = self._read_pointer()
         self._remove_others()
@@ -118,12 +119,3 @@ class StateDirectory:
         for place in self._path.iterdir():
             if place.is_dir() and place != self.current:
                 shutil.rmtree(place)
-
-
-def sync_path(path: Path) -> None:
-    """Make a file, or the names in a directory, durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

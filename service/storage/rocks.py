@@ -28,6 +28,7 @@ from rocksdict import (
 )
 
 from service.queue.store import RangeDeletion, Write
+from service.storage.manifest import check_manifest
 
 BLOOM_BITS_PER_KEY: Final = 10
 """One percent of false positives: most lookups are of keys that exist in one level only."""
@@ -94,6 +95,7 @@ class RocksStore:
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # see above
         access = AccessType.read_only() if read_only else AccessType.read_write()
         with self._damage_named():
+            check_manifest(path)
             self._rocks = Rdict(
                 str(path), _options(block_cache_bytes, write_buffer_bytes), access_type=access
             )

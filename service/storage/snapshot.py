@@ -20,8 +20,8 @@ from typing import Final
 
 from replication.core.types import LogIndex
 from replication.errors import SnapshotBroken
+from replication.storage.filesystem import sync_directory
 from service import wire
-from service.storage.directory import sync_path
 
 MAGIC: Final = b"taskraft state 2\n"
 NAME_BYTES_MAX: Final = 64
@@ -34,7 +34,7 @@ _NAME: Final = re.compile(
 """The files that make a database. Nothing else is sent, and nothing else is taken from a peer."""
 
 
-class SnapshotDamaged(Exception):
+class SnapshotDamaged(SnapshotBroken):
     """The content is not a snapshot, or ends too early; nothing of it may be used."""
 
 
@@ -161,4 +161,4 @@ def build(place: Path, chunks: Iterable[bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
     stream.end()
-    sync_path(place)
+    sync_directory(place)

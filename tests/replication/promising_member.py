@@ -167,7 +167,7 @@ class PromisingMember:
         )
         # Acknowledging a snapshot promises its state and nothing of the log before.
         self.log = {}
-        self.driver.receive_snapshot(message, incoming, lambda: None)
+        self.driver.receive_snapshot(message, incoming, lambda _: None)
         self.settle()
 
     def settle(self) -> None:

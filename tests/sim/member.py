@@ -27,7 +27,7 @@ from replication.core.types import (
 )
 from replication.driver.driver import Driver, build_driver
 from replication.driver.trimmer import TrimPolicy
-from replication.errors import LogDamaged, MemberRemoved, SnapshotBroken
+from replication.errors import LogDamaged, MemberRemoved, SnapshotBroken, SnapshotUnusable
 from replication.machine import SnapshotReader
 from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
@@ -308,9 +308,9 @@ class Member:
         incoming.complete(turn)
         self._transfers.append(done)
 
-        def taken() -> None:
+        def taken(error: SnapshotUnusable | None) -> None:
             self._transfers.remove(done)
-            done(True)
+            done(error is None)
 
         reference = Snapshot(message.snapshot.meta, incoming.name.encode())
         self.driver.receive_snapshot(replace(message, snapshot=reference), incoming, taken)

@@ -294,6 +294,11 @@ async def test_puts_are_refused_while_the_disk_is_low_and_acks_are_not(node):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await put(node, b"y")
     assert reason_of(caught.value) == "DISK_LOW"
+    putting = pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec(payload=b"y")])
+    batch = pb.ExecuteBatchRequest(operations=[pb.BatchOperation(put=putting)])
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.tasks.ExecuteBatch(batch)
+    assert reason_of(caught.value) == "DISK_LOW"
     taken = await take(node)
     assert not (await ack(node, taken.tasks)).errors
 

@@ -283,6 +283,10 @@ def test_a_damaged_snapshot_changes_nothing(tmp_path, machine):
         machine.stage_snapshot(LogIndex(3), [whole[:-9]])
     with pytest.raises(SnapshotDamaged, match="instead of"):
         machine.stage_snapshot(LogIndex(4), [whole])
+    # The sender's own files are damaged: that is no reason to end here.
+    with pytest.raises(SnapshotDamaged, match="cannot be opened"):
+        machine.stage_snapshot(LogIndex(3), [whole.replace(b"leveldb", b"levelDB")])
+    assert len(list(machine._directory._path.glob("0*"))) == 1, "nothing of it takes room"
     assert machine.queue.digest() == before
     assert machine.applied_index == 6
     snapshot.close()

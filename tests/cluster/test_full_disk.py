@@ -1,0 +1,164 @@
+"""Disks that are too small: what a node does before, when and after there is no room any more."""
+
+import random
+import shutil
+import subprocess
+import time
+
+import grpc
+import pytest
+
+from service.process.main import EXIT_BROKEN
+from taskraft.v1 import task_pb2, task_service_pb2_grpc
+from taskraft.v1 import task_service_pb2 as pb
+from tools.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+MIB = 1 << 20
+SMALL = {
+    "TASKRAFT_AUTO_CREATE_TUBES": "true",
+    "TASKRAFT_LOG_SEGMENT_BYTES": str(MIB),
+    "TASKRAFT_LOG_FLUSH_BYTES": str(2 * MIB),
+    "TASKRAFT_LOG_KEPT_BYTES": str(2 * MIB),
+    "TASKRAFT_LOG_KEPT_ENTRIES": "10",
+    "TASKRAFT_WRITE_BUFFER_BYTES": str(MIB),
+}
+NOISE = random.Random(1).randbytes(MIB - 64)
+"""Cannot be compressed: what is put is what the state takes."""
+
+
+class Volume:
+    """A file system of a small size, in memory."""
+
+    def __init__(self, place):
+        self.place = place
+        self.place.mkdir(parents=True)
+
+    def mount(self, size_bytes):
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(self.place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+
+    def grow(self, size_bytes):
+        command = ["mount", "-o", f"remount,size={size_bytes}", str(self.place)]
+        subprocess.run(command, check=True)
+
+    def unmount(self):
+        subprocess.run(["umount", str(self.place)], check=True)
+
+
+@pytest.fixture
+def volume(tmp_path):
+    if shutil.which("mount") is None:
+        pytest.skip("there is no mount command")
+    one = Volume(tmp_path / "volume")
+    one.mount(16 * MIB)
+    yield one
+    one.unmount()
+
+
+def on(node, volume):
+    """Let a node keep its data, and nothing else, on the volume."""
+    data = str(volume.place / "data")
+    node.environment = {**node.environment, "TASKRAFT_DATA_DIR": data}
+    return node
+
+
+def stub_of(channel):
+    return task_service_pb2_grpc.TaskServiceStub(channel)
+
+
+def put_until_refused(address, calls_max):
+    """Put until that fails; return the numbers of the tasks that were answered, and the error."""
+    answered = []
+    with grpc.insecure_channel(address) as channel:
+        specs = [task_pb2.TaskSpec(payload=NOISE[part::4]) for part in range(4)]
+        for _ in range(calls_max):
+            try:
+                put = pb.PutTasksRequest(tube="t", tasks=specs)
+                answered += stub_of(channel).PutTasks(put, timeout=20).task_ids
+            except grpc.RpcError as error:
+                return answered, error
+    return answered, None
+
+
+def take_and_acknowledge_all(address):
+    """Return the numbers of all tasks; afterwards there are none."""
+    found = []
+    with grpc.insecure_channel(address) as channel:
+        stub = stub_of(channel)
+        take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=8)
+        while tasks := stub.TakeTasks(take, timeout=20).tasks:
+            ack = pb.Settlement(tokens=[task.token for task in tasks], ack=pb.Settlement.Ack())
+            assert not stub.SettleTasks(pb.SettleTasksRequest(settlements=[ack]), timeout=20).errors
+            found += [task.id for task in tasks]
+    return found
+
+
+def test_below_the_mark_puts_are_refused_and_consumers_make_room(tmp_path, volume):
+    settings = {**SMALL, "TASKRAFT_DISK_LOW_BYTES": str(8 * MIB)}
+    cluster = LocalCluster(1, tmp_path / "c", settings)
+    node = on(cluster.nodes[0], volume)
+    with cluster:
+        answered, error = put_until_refused(node.address, 1000)
+        assert "the disk is nearly full" in error.details()
+        assert take_and_acknowledge_all(node.address) == answered
+        # What they were is still in the log, and in files that are merged in time.
+        volume.grow(64 * MIB)
+        again, error = put_until_refused(node.address, 1)
+        assert (len(again), error) == (4, None)
+
+
+def test_a_node_whose_disk_is_full_ends_and_has_all_it_acknowledged_afterwards(tmp_path, volume):
+    cluster = LocalCluster(1, tmp_path / "c", {**SMALL, "TASKRAFT_DISK_LOW_BYTES": "0"})
+    node = on(cluster.nodes[0], volume)
+    ballast = volume.place / "ballast"
+    ballast.write_bytes(b"x" * 6 * MIB)
+    with cluster:
+        answered, error = put_until_refused(node.address, 1000)
+        assert error.code() is grpc.StatusCode.UNAVAILABLE, "the outcome is not known"
+        assert node.wait() == EXIT_BROKEN
+        (line,) = [each for each in node.log.read_text().splitlines() if each[:9] == "taskraft:"]
+        assert "No space left on device" in line
+        assert str(volume.place) in line, "it names the file"
+        ballast.unlink()
+        node.start()
+        cluster.wait_ready()
+        found = take_and_acknowledge_all(node.address)
+        # The put that got no answer may be there: all of it, or nothing.
+        assert found[: len(answered)] == answered
+        assert len(found) - len(answered) in {0, 4}
+
+
+def test_a_newcomer_without_room_for_the_state_goes_on_and_gets_it_when_there_is(tmp_path, volume):
+    """There is room for the content of the snapshot, and not for the state that is made of it."""
+    with LocalCluster(1, tmp_path / "c", SMALL) as cluster:
+        leader = cluster.leader()
+        with grpc.insecure_channel(leader.address) as channel:
+            for _ in range(12):
+                put = pb.PutTasksRequest(tube="t", tasks=[task_pb2.TaskSpec(payload=NOISE)])
+                stub_of(channel).PutTasks(put, timeout=20)
+        newcomer = on(cluster.joiner("newcomer"), volume)
+        newcomer.start()
+        await_line(newcomer, "a snapshot cannot be used", "No space left on device")
+        assert newcomer.is_running
+        volume.grow(128 * MIB)
+        goal = leader.state().state.applied_index
+        deadline = time.monotonic() + 30
+        while (state := newcomer.state()) is None or state.state.applied_index < goal:
+            assert newcomer.is_running
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def await_line(node, *words):
+    """Wait until a node has printed a line with all these words."""
+    deadline = time.monotonic() + 30
+    while not any(
+        all(word in line for word in words) for line in node.log.read_text().splitlines()
+    ):
+        assert node.is_running, node.tail()
+        assert time.monotonic() < deadline, node.tail()
+        time.sleep(0.05)
