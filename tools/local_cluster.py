@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -295,6 +295,21 @@ class LocalCluster:
             time.sleep(POLL_MS / 1_000)
         logs = "".join(f"\n  {node.name}:{node.tail()}" for node in self.nodes)
         raise NodeFailed(f"the cluster does not serve after {timeout_ms} ms{logs}")
+
+    def wait_until(
+        self, is_so: Callable[[], bool], awaited: str, timeout_ms: int = READY_TIMEOUT_MS
+    ) -> None:
+        """Wait until something is so that has no event, ``awaited`` in words.
+
+        Raises:
+            NodeFailed: it is not so in time.
+        """
+        until = time.monotonic_ns() + timeout_ms * 1_000_000
+        while not is_so():
+            if time.monotonic_ns() > until:
+                logs = "".join(f"\n  {node.name}:{node.tail()}" for node in self.nodes)
+                raise NodeFailed(f"not after {timeout_ms} ms: {awaited}{logs}")
+            time.sleep(POLL_MS / 1_000)
 
     def close(self) -> None:
         """Kill what runs; the folders stay."""

@@ -6,6 +6,8 @@ one line, both in JSON. A request names a directory and what is done in it::
     {"work": "prepare", "place": ...}               make the snapshot of the story, and its digest
     {"work": "live", "place": ..., "rules": ...}    live the story, to its end or to a failpoint
     {"work": "restart", "place": ...}               start again, compare, and finish the story
+    {"work": "harm", "place": ..., "file": ..., "kind": ..., "at": ...}
+                                                    the same on a copy with one harmed file
 
 Nothing of RocksDB is opened here, only in the children: its threads do not survive a fork.
 """
@@ -14,20 +16,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from replication.core.types import Entry, LogIndex, MemberId, Term
+from replication.errors import ReplicationError
 from replication.storage.failpoints import NAMES, Action, Failpoints, Rule, parse_rules
 from replication.storage.filesystem import DiskFileSystem
 from service import forms
 from service.entries.codec import encode_entry, record_own
 from service.machine.state_machine import CollectPace, QueueMachine
 from service.queue.limits import Limits
-from service.storage.directory import StateDirectory
+from service.storage.directory import StateDirectory, StateForeign, StateMissing
 from service.storage.failing_store import FailingStore
+from service.storage.rocks import StateDamaged
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -37,6 +43,9 @@ from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
 MIB = 1 << 20
 SNAPSHOT = "snapshot"
 PROMISES = "promises"
+SECTOR_BYTES = 512
+HANG_SECONDS = 60
+"""A child that does not end by itself is ended; far more than it needs on a busy machine."""
 
 
 def command_at(index: int) -> bytes:
@@ -145,6 +154,31 @@ def restart(place: Path) -> str:
     return digest
 
 
+def harm(place: Path, file: str, kind: str, at: int) -> str:
+    """Restart on a copy of ``place`` with a harmed file; return the digest, or why it is refused.
+
+    ``at`` is a byte, or for ``flip`` the number of a bit.
+    """
+    copy = place.parent / "harmed"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(place, copy)
+    shutil.copy(f"{place}.{PROMISES}", f"{copy}.{PROMISES}")
+    content = bytearray((copy / file).read_bytes())
+    if kind == "flip":
+        content[at // 8] ^= 1 << at % 8
+    elif kind == "cut":
+        del content[at:]
+    else:
+        assert kind == "wipe"
+        content[at : at + SECTOR_BYTES] = bytes(len(content[at : at + SECTOR_BYTES]))
+    (copy / file).write_bytes(content)
+    signal.alarm(HANG_SECONDS)
+    try:
+        return restart(copy)
+    except (ReplicationError, StateDamaged, StateForeign, StateMissing) as error:
+        return f"refused: {error}"
+
+
 def in_child(work: Callable[[], object]) -> dict[str, object]:
     """Do ``work`` in a process of its own; return its result, or how it died."""
     read_end, write_end = os.pipe()
@@ -175,6 +209,9 @@ def main() -> None:
             "prepare": lambda place=place: prepare(place),
             "live": lambda place=place, request=request: live(place, request["rules"]),
             "restart": lambda place=place: restart(place),
+            "harm": lambda place=place, request=request: harm(
+                place, request["file"], request["kind"], request["at"]
+            ),
         }
         print(json.dumps(in_child(works[request["work"]])), flush=True)
 

@@ -5,43 +5,16 @@ all the same. Power losses are in tests/replication/storage/test_failpoints_cros
 simulated disk.
 """
 
-import json
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from replication.storage.failpoints import NAMES
+from tests.service.zygote import Zygote
 
 NOT_IN_THE_STORY = frozenset(name for name in NAMES if name.startswith("removed."))
 """Has a test beside the others on the simulated disk."""
-
-
-class Zygote:
-    """A process that lets others live and die."""
-
-    def __init__(self, place):
-        self.place = place
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.service.crash_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.digest = self.ask("prepare", "reference")["result"]
-        self.crossings = self.ask("live", "unharmed", rules="")["result"]
-
-    def ask(self, work, name, **fields):
-        request = {"work": work, "place": str(self.place / name), **fields}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
-
-    def close(self):
-        self._process.stdin.close()
-        assert self._process.wait(20) == 0
-        self._process.stdout.close()
 
 
 @pytest.fixture(scope="module")

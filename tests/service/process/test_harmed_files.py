@@ -1,0 +1,71 @@
+"""Any bit of any file is flipped, any file is cut or loses a sector: the node refuses, or is right.
+
+Right means: with all that it promised, and in the end in the state that it has without harm. These
+are samples; ``HARMS_PER_FILE=1000`` in the environment takes more of them.
+"""
+
+import os
+from random import Random
+
+import pytest
+
+from tests.service.crash_child import SECTOR_BYTES
+from tests.service.zygote import Zygote
+
+HARMS_PER_FILE = int(os.environ.get("HARMS_PER_FILE", "2"))
+HARMLESS = ("LOG", "LOCK", "IDENTITY", "OPTIONS-")
+"""Files of RocksDB that nobody reads."""
+NEVER_RIGHT = ("identity", "directory", "hard_state", "log_start", "membership", "current")
+"""Files that are replaced as a whole: no flipped bit goes unnoticed."""
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory):
+    one = Zygote(tmp_path_factory.mktemp("harmed"))
+    yield one
+    one.close()
+
+
+def files(zygote):
+    """Return each file that somebody reads with its size, without what is reserved behind it."""
+    place = zygote.place / "unharmed"
+    found = {}
+    for path in sorted(path for path in place.rglob("*") if path.is_file()):
+        size = len(path.read_bytes().rstrip(b"\0"))
+        if size and not path.name.startswith(HARMLESS):
+            found[str(path.relative_to(place))] = size
+    return found
+
+
+def harm(zygote, kind, bound):
+    """Harm each file at random places; return what the node said, by file."""
+    said = {}
+    for file, size in files(zygote).items():
+        places = range(bound(size))
+        draw = Random(f"{kind} {file.rpartition('/')[2]}")
+        for at in draw.sample(places, min(HARMS_PER_FILE, len(places))):
+            answer = zygote.ask("harm", "unharmed", file=file, kind=kind, at=at)
+            assert "result" in answer, (file, at, answer)
+            result = answer["result"]
+            assert result == zygote.digest or result.startswith("refused: "), (file, at, result)
+            said.setdefault(file, []).append(result)
+    return said
+
+
+def test_a_flipped_bit_is_refused_or_changes_nothing(zygote):
+    said = harm(zygote, "flip", lambda size: 8 * size)
+    for file, results in said.items():
+        name = file.rpartition("/")[2]
+        if name in NEVER_RIGHT or name.endswith(".sst"):
+            assert zygote.digest not in results, file
+    assert {file.rpartition("/")[2] for file in said} >= {*NEVER_RIGHT, "incarnation", "CURRENT"}
+
+
+def test_a_file_that_is_cut_is_refused_or_lost_nothing(zygote):
+    said = harm(zygote, "cut", lambda size: size)
+    assert all(zygote.digest not in said[file] for file in said if file.endswith(NEVER_RIGHT))
+
+
+def test_a_sector_that_is_lost_is_refused_or_held_nothing(zygote):
+    said = harm(zygote, "wipe", lambda size: max(1, size - SECTOR_BYTES))
+    assert all(zygote.digest not in said[file] for file in said if file.endswith(NEVER_RIGHT))
