@@ -16,12 +16,15 @@ class Audience:
     """Everybody who wants to know of one member; satisfies ``Observer`` towards its driver."""
 
     def __init__(
-        self, member_id: MemberId, membership_changed: Callable[[ConfState], None]
+        self,
+        group_id: int,
+        member_id: MemberId,
+        membership_changed: Callable[[ConfState], None],
     ) -> None:
         """``membership_changed`` is called before the observers are."""
         self.turns = Turns()
         """Taken at each change of the role or the membership."""
-        self._member_id = member_id
+        self._name = f"group {group_id}: member {member_id}"
         self._membership_changed = membership_changed
         self._observers: list[Observer] = []
 
@@ -33,8 +36,8 @@ class Audience:
         """See ``Observer``."""
         self.turns.take()
         _log.info(
-            "member %d is %s in term %d, leader %d",
-            self._member_id,
+            "%s is %s in term %d, leader %d",
+            self._name,
             state.role.value,
             term,
             state.leader,
@@ -56,8 +59,8 @@ class Audience:
         """See ``Observer``."""
         self.turns.take()
         _log.info(
-            "member %d: voters %s%s, learners %s",
-            self._member_id,
+            "%s: voters %s%s, learners %s",
+            self._name,
             conf_state.voters,
             f" and {conf_state.voters_outgoing}" if conf_state.voters_outgoing else "",
             conf_state.learners,

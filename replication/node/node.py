@@ -63,7 +63,7 @@ class Node:
         self._transport = transport
         self._storage = storage
         self._directory = directory
-        self._audience = Audience(config.member_id, self._heed_membership)
+        self._audience = Audience(config.group_id, config.member_id, self._heed_membership)
         self._random = random.Random()  # noqa: S311 - spreads election timeouts; no secret
         name = f"raft-{config.group_id}-{config.member_id}"
         self._worker = StorageWorker(self._loop, name, storage.sync_mark, self.fail)
@@ -149,7 +149,11 @@ class Node:
         elif self._founding.is_complete:
             self._found()
         else:
-            _log.info("waits for members %s to found the group", self._founding.missing)
+            _log.info(
+                "group %d: waits for members %s to found it",
+                config.group_id,
+                self._founding.missing,
+            )
 
     def met(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``; the last one lets a group begin."""
@@ -289,7 +293,8 @@ class Node:
         reason = reason_of(error)
         is_told = isinstance(error, DirectoryRefused)
         _log.critical(
-            "member %d stops: %s",
+            "group %d: member %d stops: %s",
+            self.config.group_id,
             self.config.member_id,
             reason,
             exc_info=None if is_told else error,

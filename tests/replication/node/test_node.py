@@ -10,10 +10,19 @@ from pathlib import Path
 import pytest
 
 from replication.core.types import MemberInfo, RaftRole
-from replication.errors import DirectoryForeign, DirectoryLocked, NotLeader, Stopped, TransferFailed
+from replication.errors import (
+    DirectoryForeign,
+    DirectoryLocked,
+    NotLeader,
+    ReadUnconfirmed,
+    Stopped,
+    TransferFailed,
+)
 from replication.node.config import NodeConfig
 from replication.node.node import Node
 from replication.node.succession import Succession
+from replication.storage.metadata import Identity
+from replication.storage.stored_member import stored_member
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.local_cluster import LocalCluster
 
@@ -90,10 +99,37 @@ async def test_many_reads_share_a_round(tmp_path):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             # These come while the first one's round is under way: they share the next.
-            others = [asyncio.ensure_future(node.read_index()) for _ in range(500)]
+            others = [asyncio.ensure_future(node.read_index()) for _ in range(1000)]
             index = leader.status().commit
             assert min(await asyncio.gather(first, *others)) >= index
             assert len(asked.rounds) == 2
+
+
+async def test_a_leader_that_is_cut_off_confirms_no_read(tmp_path, monkeypatch):
+    async with LocalCluster(tmp_path, 3) as cluster:
+        old = await cluster.leader()
+        await propose_all(old, 5, "before")
+        await cluster.converged()
+        with monkeypatch.context() as cut:
+            cut.setattr(old._performer, "send", lambda _: None)
+            cut.setattr(old._driver, "receive", lambda _: None)
+            reading = asyncio.ensure_future(old.read_index())
+            assert old.status().role is RaftRole.LEADER, "it still believes so"
+            others = [node for node in cluster.nodes.values() if node is not old]
+            await cluster.until(
+                lambda: any(node.status().role is RaftRole.LEADER for node in others)
+            )
+            successor = next(node for node in others if node.status().role is RaftRole.LEADER)
+            await propose_all(successor, 5, "after")
+            with pytest.raises(ReadUnconfirmed):
+                await reading
+            with pytest.raises(ReadUnconfirmed):
+                await old.read_index()
+            assert len(cluster.machines[old.config.member_id].lines) == 5
+        # Healed, it shows what it missed, or nothing.
+        await cluster.until(lambda: old.status().leader == successor.config.member_id)
+        assert await old.read_index() >= successor.status().applied
+        assert len(cluster.machines[old.config.member_id].lines) == 10
 
 
 async def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path):
@@ -130,6 +166,12 @@ async def test_an_entry_costs_one_sync_on_each_member(tmp_path, monkeypatch):
         assert of_logs[str(leader.config.member_id)] == 30
         # Who is behind may store several at once.
         assert all(0 < of_logs[str(member)] <= 30 for member in cluster.ids)
+        # However many they are: what is proposed in one moment is synced together.
+        synced.clear()
+        await propose_all(leader, 50)
+        await cluster.converged()
+        batches = Counter(path.parts[0] for path in synced if path.suffix == ".log")
+        assert batches == dict.fromkeys(map(str, cluster.ids), 1)
         # The mark, and nothing else, is synced beside: once a second or in a pause.
         assert {path.name for path in synced if path.suffix != ".log"} <= {"mark"}
 
@@ -298,9 +340,12 @@ async def test_idle_members_keep_their_leader(tmp_path):
         assert leader.status().role is RaftRole.LEADER
 
 
-async def test_one_process_holds_members_of_several_groups(tmp_path):
+async def test_one_process_holds_members_of_several_groups(tmp_path, caplog):
+    """One port, one data directory, and nothing in common but these."""
+    caplog.set_level("INFO")
     async with LocalCluster(tmp_path, 3) as cluster:
-        await cluster.leader()
+        first = await cluster.leader()
+        await propose_all(first, 3, "of the first")
         machines = {member: CountingMachine() for member in cluster.ids}
         second = []
         for member in cluster.ids:
@@ -310,12 +355,33 @@ async def test_one_process_holds_members_of_several_groups(tmp_path):
             second.append(await Node.open(config, machines[member], transport, directory))
             second[-1].observe(cluster.turns)
         await asyncio.gather(*(node.start() for node in second))
-        await cluster.until(lambda: any(node.status().role is RaftRole.LEADER for node in second))
-        leader = next(node for node in second if node.status().role is RaftRole.LEADER)
+        leader = await leader_among(cluster, second)
         await propose_all(leader, 20)
         await cluster.until(lambda: len({machine.digest() for machine in machines.values()}) == 1)
-        assert all(machine.lines == [] for machine in cluster.machines.values())
+        assert all(len(machine.lines) == 3 for machine in cluster.machines.values())
+        # Their files lie apart, and know whose they are.
+        for member in cluster.ids:
+            for group_id in (0, 1):
+                found = stored_member(cluster.path / str(member), group_id)
+                assert found.identity == Identity("test", member, group_id)
+        assert {node.status().group_id for node in second} == {1}
+        assert f"group 1: member {leader.config.member_id} is leader" in caplog.text
+        # What happens to one group is no matter of the other's.
+        term = first.status().term
+        second.remove(leader)
+        await leader.stop()
+        successor = await leader_among(cluster, second)
+        await propose_all(successor, 20)
+        await propose_all(first, 3, "of the first")
+        assert first.status().term == term
+        assert machines[successor.config.member_id].lines[:3] == [b"line 0", b"line 1", b"line 2"]
         await asyncio.gather(*(node.stop() for node in second))
+
+
+async def leader_among(cluster, nodes):
+    """Wait until one of some nodes leads; return it."""
+    await cluster.until(lambda: any(node.status().role is RaftRole.LEADER for node in nodes))
+    return next(node for node in nodes if node.status().role is RaftRole.LEADER)
 
 
 class Eager:

@@ -11,18 +11,22 @@ from random import Random
 import pytest
 
 from replication.errors import MemberRemoved
+from replication.storage.checked_file import read_checked, write_checked
+from replication.storage.failing_filesystem import FailingFileSystem
 from replication.storage.failpoints import NAMES, Action, Failpoints, Rule
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.promising_member import Promises, PromisingMember
 from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
 from tests.sim.disk import Crashed, SimDisk
 
+POINTER = "current"
 STATE_WRITES = frozenset({"state.before_write", "state.after_write"})
 ELSEWHERE = frozenset(
     name for name in NAMES if name.startswith(("pointer.", "removed.")) or name in STATE_WRITES
 )
-"""The end of a member has a test below; the steps of the queue's own files are crossed in
-tests/service/process/test_failpoints_killed.py."""
+"""The end of a member and the pointer of the queue's state have tests below. Its writes reach no
+disk before a flush: a kill, as in tests/service/process/test_failpoints_killed.py, takes as much
+as a power loss."""
 
 STORY = Story(lambda index: b"%d " % index * 20)
 
@@ -133,14 +137,36 @@ def test_a_member_that_dies_while_it_notes_its_removal_knows_of_it_or_not(name, 
     member = fate.begin(fate.failpoints)
     with pytest.raises(Crashed):
         member.storage.save_removed()
-    has_its_name = name in {
-        "removed.after_rename",
-        "removed.before_sync_directory",
-        "removed.after_sync_directory",
-    }
     try:
         fate.restart(power=power)
     except MemberRemoved:
-        assert has_its_name
+        assert has_its_name(name)
     else:
-        assert not has_its_name or (power and name != "removed.after_sync_directory")
+        assert not has_its_name(name) or (power and name != "removed.after_sync_directory")
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+@pytest.mark.parametrize("name", sorted(name for name in NAMES if name.startswith("pointer.")))
+def test_a_pointer_that_is_moved_when_the_member_dies_names_the_old_state_or_the_new(name, power):
+    for seed in range(5):
+        fate = Fate(seed)
+        write_checked(fate.disk, POINTER, {"generation": 1})
+        dying = Failpoints((Rule(name, Action.KILL),), fate.die)
+        with pytest.raises(Crashed):
+            write_checked(FailingFileSystem(fate.disk, dying), POINTER, {"generation": 2})
+        if power:
+            fate.disk.lose_power()
+        fate.disk.recover()
+        generation = read_checked(fate.disk, POINTER)["generation"]
+        if name == "pointer.after_sync_directory":
+            assert generation == 2, "it said that it was done"
+        elif not has_its_name(name):
+            assert generation == 1
+        else:
+            assert generation == 2 or (power and generation == 1)
+
+
+def has_its_name(point: str) -> bool:
+    """Tell whether a file that is replaced has been renamed at a point."""
+    step = point.partition(".")[2]
+    return step in {"after_rename", "before_sync_directory", "after_sync_directory"}

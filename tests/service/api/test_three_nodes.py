@@ -249,6 +249,49 @@ async def test_without_a_majority_calls_fail_soon_and_typed(three):
     assert reason_of(caught.value) == "NODE_BEHIND"
 
 
+async def test_a_leader_that_is_cut_off_shows_nothing_as_fresh(three, monkeypatch):
+    """A partition: the majority goes on under another leader; the old one does not know of it."""
+    old = three.leader
+    await create(old)
+    tubes = {node: lister(node) for node in three.nodes}
+    with monkeypatch.context() as cut:
+        cut.setattr(old.server.node._performer, "send", lambda _: None)
+        cut.setattr(old.server.node._driver, "receive", lambda _: None)
+        others = three.followers
+        asked = asyncio.ensure_future(tubes[old]())
+        await turns_until(
+            lambda: any(node.server.parts.roles.phase is Phase.RUNNING for node in others)
+        )
+        new = next(node for node in others if node.server.parts.roles.phase is Phase.RUNNING)
+        await create(new, name="later")
+        for reading in (asked, tubes[old](), tubes[old](level=LOCAL, staleness_ms_max=1)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await reading
+            assert reason_of(caught.value) in {"NO_LEADER", "NODE_BEHIND"}
+        # Whoever asks for no bound is shown what there is.
+        assert await tubes[old](level=LOCAL) == ["emails"]
+        for node in others:
+            assert await tubes[node]() == ["emails", "later"]
+            assert await tubes[node](level=LOCAL, staleness_ms_max=60_000) == ["emails", "later"]
+    await three.settled()
+    assert await tubes[old]() == ["emails", "later"]
+    assert await tubes[old](level=LOCAL, staleness_ms_max=60_000) == ["emails", "later"]
+
+
+LOCAL = task_pb2.Consistency.LOCAL
+
+
+def lister(node):
+    """Return what asks a node for its tubes."""
+
+    async def names(**consistency):
+        request = tube_service_pb2.ListTubesRequest(consistency=task_pb2.Consistency(**consistency))
+        answer = await node.tubes.ListTubes(request, timeout=10)
+        return sorted(tube.name for tube in answer.tubes)
+
+    return names
+
+
 async def test_the_cluster_shows_its_members(three):
     state = await three.followers[0].cluster.GetClusterState(
         cluster_service_pb2.GetClusterStateRequest()
@@ -295,7 +338,8 @@ async def test_sessions_outlive_a_change_of_leader(three):
     again.cancel()
 
 
-async def test_a_node_that_was_away_for_long_is_brought_back_by_a_snapshot(tmp_path):
+@pytest.mark.parametrize("is_moved", [False, True], ids=["same leader", "another leader"])
+async def test_a_node_that_was_away_for_long_is_brought_back_by_a_snapshot(tmp_path, is_moved):
     small = {
         "log_segment_bytes": 16_384,
         "log_flush_bytes": 32_768,
@@ -308,11 +352,14 @@ async def test_a_node_that_was_away_for_long_is_brought_back_by_a_snapshot(tmp_p
         name = away.server.config.node_name
         index = away.queue.applied_index
         await three.stop(away)
-        first = three.leader.server.node.status().first
-        while first <= index + 1:
+        # On both: either may lead when the node comes back, and each trims when it has flushed.
+        while any(node.server.node.status().first <= index + 1 for node in three.nodes):
             await put(three.leader, *[b"x" * 900] * 20)
             await take(three.leader, tasks_max=5)
-            first = three.leader.server.node.status().first
+        if is_moved:
+            to = three.followers[0].server.config.node_name
+            transfer = cluster_service_pb2.TransferLeadershipRequest(name=to)
+            await three.leader.cluster.TransferLeadership(transfer, timeout=10)
         back = await three.start(name)
         await three.settled()
         await put(back, b"after")
@@ -324,4 +371,4 @@ async def test_a_node_that_was_away_for_long_is_brought_back_by_a_snapshot(tmp_p
         await three.stop(back)
         again = await three.start(name)
         await three.settled()
-        assert again.queue.applied_index >= applied
+        await turns_until(lambda: again.queue.applied_index >= applied)
