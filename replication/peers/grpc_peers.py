@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import sleep as pause
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
+import grpc
 from grpc import aio
 
 from replication.core.types import MemberId, Message, Roster, SnapshotMeta
@@ -22,6 +24,10 @@ from replication.peers.security import PeerSecurity
 from replication.peers.snapshot_stream import Transfer, header_of
 from replication.storage.record import ENTRY_BYTES_MAX
 from taskraft.raft.v1 import raft_pb2 as pb
+
+NO_USE_PAUSE_SECONDS: Final = 2.0
+"""Pause before a member that had no room for a snapshot, or no use, is offered another: to make one
+costs a flush, and to send it what it weighs."""
 
 KEEPALIVE_MS: Final = 2000
 """A connection without an answer for this long is dead: a cut network sends no reset."""
@@ -108,6 +114,8 @@ class GrpcPeers:
             OSError,  # reading it here failed, or the peer took nothing for too long
         ) as error:
             _log.warning("snapshot to member %d failed: %s", message.to, error)
+            if _has_no_use(error):
+                await pause(NO_USE_PAUSE_SECONDS)
         self.receiver.snapshot_sent(message.to, ok=ok)
 
     def set_vanguard(self, chosen: Chosen) -> None:
@@ -215,3 +223,10 @@ class GrpcPeers:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _has_no_use(error: Exception) -> bool:
+    """Tell whether a member can make nothing of a snapshot, which will not be better soon."""
+    if not isinstance(error, aio.AioRpcError):
+        return False
+    return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

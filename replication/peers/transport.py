@@ -173,7 +173,7 @@ class GrpcTransport(PeerServiceServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except SnapshotUnusable as error:
             _log.error("a snapshot cannot be used: %s", error)
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except SnapshotBroken as error:
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         except OSError as error:

@@ -14,7 +14,7 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.errors import DirectoryRefused, SnapshotBroken
+from replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
 from replication.membership.roster import roster_of
 from replication.peers.contract import Membership
 from replication.peers.grpc_peers import GrpcPeers
@@ -48,6 +48,9 @@ class Sink:
     async def finish(self) -> int:
         self.incoming.complete(self.turn)
         self.incoming.seal()
+        if self.receiver.has_no_room:
+            self.inbox.discard(self.incoming.name)
+            raise SnapshotUnusable("there is no room for it")
         self.receiver.snapshot = b"".join(self.inbox.chunks(self.incoming.name))
         self.inbox.discard(self.incoming.name)
         self.receiver.changed.set()
@@ -76,6 +79,7 @@ class Member:
         self.begun: list[int] = []
         """How far a snapshot had come at the begin of each stream."""
         self.breaks_at: int | None = None
+        self.has_no_room = False
         self.changed = asyncio.Event()
         self.inbox = SnapshotInbox(DiskFileSystem(path), f"m{member}")
         self.port = 0

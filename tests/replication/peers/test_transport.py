@@ -23,6 +23,7 @@ from replication.core.types import (
 )
 from replication.errors import SnapshotBroken
 from replication.membership.roster import roster_of
+from replication.peers import grpc_peers
 from replication.peers.grpc_peers import GrpcPeers
 from replication.peers.lane import LaneSender, dial
 from replication.peers.outbox import QUEUE_MESSAGES_MAX
@@ -427,3 +428,23 @@ async def test_a_snapshot_that_cannot_be_read_is_reported(pair):
     one.peers.send_snapshot(announcement(), META, Unreadable(3000))
     await one.until(lambda: one.sent)
     assert (one.sent, two.snapshot) == ([False], b"")
+
+
+async def test_who_has_no_room_for_a_snapshot_is_left_alone_for_a_while(pair, monkeypatch, caplog):
+    one, two = pair
+    two.has_no_room = True
+    pauses = []
+
+    async def note(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(grpc_peers, "pause", note)
+    one.peers.send_snapshot(announcement(), META, Content(3000))
+    await one.until(lambda: one.sent == [False])
+    assert pauses == [grpc_peers.NO_USE_PAUSE_SECONDS]
+    assert "there is no room for it" in caplog.text
+    # The next one begins from nothing, and comes if there is room.
+    two.has_no_room = False
+    one.peers.send_snapshot(announcement(), META, Content(3000))
+    await one.until(lambda: one.sent == [False, True])
+    assert pauses == [grpc_peers.NO_USE_PAUSE_SECONDS]
