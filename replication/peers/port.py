@@ -62,7 +62,12 @@ class PeerPort:
         self._grpc_port = grpc_port
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Arrival(self), host.strip("[]"), int(port))
+        try:
+            self._server = await loop.create_server(
+                lambda: _Arrival(self), host.strip("[]"), int(port)
+            )
+        except OSError as error:
+            raise OSError(f"cannot listen on {address}: {error.strerror}") from error
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 

@@ -199,6 +199,11 @@ async def test_what_does_not_begin_like_a_lane_is_passed_on_both_ways():
     server.close()
 
 
+async def test_a_port_that_is_taken_is_named(listener):
+    with pytest.raises(OSError, match=f"cannot listen on {listener.address}"):
+        await Listener().port.start(listener.address, 0)
+
+
 async def test_a_port_without_grpc_behind_it_hangs_up():
     listener = Listener()
     await listener.start(grpc_port=1)
