@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,10 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def run_dev(count: int, data: Path | None, port: int) -> int:
     """Run a cluster until Ctrl-C; return the exit status: not 0 if a node ended by itself."""
     nodes = dev_nodes(count, port)
+    taken = _taken_address(nodes)
+    if taken is not None:
+        _say(f"{taken} is in use: another `taskraft dev` may run here; choose another --port")
+        return 1
     signal.signal(signal.SIGTERM, _interrupt)
     with ExitStack() as stack:
         place = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taskraft-")))
@@ -98,6 +103,16 @@ def run_dev(count: int, data: Path | None, port: int) -> int:
         except (KeyboardInterrupt, _Interrupted):
             _say("stopping")
             return 0
+
+
+def _taken_address(nodes: Sequence[DevNode]) -> str | None:
+    """Return an address where somebody listens already: he would answer in place of a node."""
+    for node in nodes:
+        for address in (node.client, node.peer, node.http):
+            with socket.socket() as probe:
+                if probe.connect_ex((_HOST, int(address.rpartition(":")[2]))) == 0:
+                    return address
+    return None
 
 
 def _start(node: DevNode, nodes: Sequence[DevNode], data: Path) -> subprocess.Popen[bytes]:

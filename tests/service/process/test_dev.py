@@ -8,7 +8,7 @@ import sys
 import grpc
 import pytest
 
-from service.process.dev import dev_nodes
+from service.process.dev import dev_nodes, run_dev
 from taskraft.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
 
 
@@ -42,6 +42,15 @@ def are_free(port):
         for node in dev_nodes(2, port)
         for address in (node.client, node.peer, node.http)
     )
+
+
+def test_a_port_that_somebody_has_is_not_taken_for_that_of_a_node(tmp_path, capsys):
+    """Whoever listens there would answer, and seem to be ready."""
+    port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
+    with socket.create_server(("127.0.0.1", port + 10)):
+        assert run_dev(2, tmp_path, port) == 1
+    assert f"127.0.0.1:{port + 10} is in use" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
