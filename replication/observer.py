@@ -28,22 +28,6 @@ class Observer(Protocol):
         """Learn who belongs to the group from now on."""
 
 
-class NoObserver:
-    """Satisfies ``Observer`` and ignores everything."""
-
-    def role_changed(self, state: SoftState, term: Term) -> None:
-        """See ``Observer``."""
-
-    def applied(self, index: LogIndex) -> None:
-        """See ``Observer``."""
-
-    def synced(self, entries: int, log_bytes: int) -> None:
-        """See ``Observer``."""
-
-    def membership_changed(self, conf_state: ConfState) -> None:
-        """See ``Observer``."""
-
-
 @dataclass(slots=True)
 class Counters:
     """What a member has done since its start; read by metrics, written by the driver."""

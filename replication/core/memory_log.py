@@ -81,10 +81,6 @@ class MemoryLog:
         self._compacted = Entry(snapshot.meta.term, snapshot.meta.index)
         self._entries = []
 
-    def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep ``snapshot``, made of entries applied here, for others; the log stays."""
-        self._snapshot = snapshot
-
     def compact(self, index: LogIndex) -> None:
         """Drop the entries up to ``index``."""
         term = self.term(index)

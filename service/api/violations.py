@@ -18,7 +18,7 @@ VIOLATIONS_MAX: Final = 100
 
 
 class Violations:
-    """What is wrong with one request: fields at fault, parts not implemented, sizes exceeded.
+    """What is wrong with one request: fields at fault, sizes exceeded.
 
     ``path`` names a field as in BadRequest: ``tasks[3].delay_ms``.
     """
@@ -26,7 +26,6 @@ class Violations:
     def __init__(self) -> None:
         self._fields: list[tuple[str, str]] = []
         self._metadata: dict[str, str] = {}
-        self._unimplemented: list[str] = []
         self._too_large: list[tuple[str, int, int]] = []
 
     def add(self, path: str, description: str, metadata: Mapping[str, str] | None = None) -> None:
@@ -38,16 +37,6 @@ class Violations:
             self._metadata = {"field": path, **(metadata or {})}
         if len(self._fields) < VIOLATIONS_MAX:
             self._fields.append((path, description))
-
-    def unimplemented(self, path: str) -> None:
-        """Note a part of the contract that is asked for and does not exist yet."""
-        if len(self._unimplemented) < VIOLATIONS_MAX:
-            self._unimplemented.append(path)
-
-    def not_yet(self, path: str, *, asked: bool) -> None:
-        """Note a part that does not exist yet if it is asked for."""
-        if asked:
-            self.unimplemented(path)
 
     def choice(self, path: str, number: int, known: Container[int]) -> bool:
         """Check that a choice is one that the contract knows; tell whether it is."""
@@ -125,7 +114,7 @@ class Violations:
 
         Raises:
             Refused: INVALID_FIELD with all violations; if something is only too large,
-                PAYLOAD_TOO_LARGE; without that, NOT_IMPLEMENTED.
+                PAYLOAD_TOO_LARGE.
         """
         sizes = [
             (path, f"{actual} bytes, more than {limit}") for path, limit, actual in self._too_large
@@ -147,10 +136,4 @@ class Violations:
                 f"{path} has {actual} bytes, more than {limit}",
                 {"field": path, "limit": str(limit), "actual": str(actual)},
                 sizes,
-            )
-        if self._unimplemented:
-            raise Refused(
-                error_pb2.Error.NOT_IMPLEMENTED,
-                "not implemented yet: " + ", ".join(self._unimplemented),
-                {"field": self._unimplemented[0], "fields": ",".join(self._unimplemented)},
             )

@@ -37,8 +37,3 @@ def lengthened(duration_ms: int, by_ms: int) -> int:
 def shown(instant_ms: int) -> int:
     """Return an instant as the contract shows it: 0 for the one that does not come."""
     return 0 if instant_ms >= NEVER_MS else instant_ms
-
-
-def shown_duration(duration_ms: int) -> int:
-    """Return a duration as the contract shows it: 0 where it is without limit."""
-    return 0 if duration_ms >= FOREVER_MS else duration_ms

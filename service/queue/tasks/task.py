@@ -188,7 +188,7 @@ class Task:
     def view(self, body: bytes) -> TaskView:
         """Return the task as it is shown."""
         session = self.session
-        # ``shown`` and ``shown_duration`` in place: this is done for each taken task.
+        # ``shown`` in place, for durations too: this is done for each taken task.
         lease_until_ms, visible_at_ms = self.lease_until_ms, self.visible_at_ms
         expire_at_ms, ttr_ms, ttl_ms = self.expire_at_ms, self.ttr_ms, self.ttl_ms
         return TaskView(
