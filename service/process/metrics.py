@@ -233,7 +233,7 @@ class NodeCollector(Collector):
         held = GaugeMetricFamily("taskraft_payload_bytes", "Payload held.", labels=("tube",))
         oldest = GaugeMetricFamily(
             "taskraft_oldest_ready_age_seconds",
-            "Age of the task that is next to be taken.",
+            "Age of the oldest ready task.",
             labels=("tube",),
         )
         for counts in self._contents.statistics(largest):

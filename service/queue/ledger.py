@@ -325,6 +325,8 @@ class Ledger:
         self.touch_task(task)
         self.emit(task, kind, before, state, reason, outcome)
         self.touch_tube(task.tube)
+        if before is not state or kind is not EventKind.UPDATE:
+            self._wait(task, before, state)
         gone_bytes = -task.payload_bytes if state is GONE else 0
         task.tube.counters.count(kind, before, state, 1, gone_bytes)
         if before is TAKEN:
@@ -332,7 +334,6 @@ class Ledger:
         elif before is DELAYED and state is not DELAYED:
             task.visible_at_ms = NEVER_MS
         task.state = state
-        task.since_ms = self.now_ms
         if state is GONE:
             self.forget(task)
         elif state is READY:
@@ -345,6 +346,15 @@ class Ledger:
         if task.extras.group:
             self.groups.moved(task, kind, before, state)
 
+    def _wait(self, task: Task, before: State, state: State) -> None:
+        """Begin to count how long a task is in a state; a change of its content goes on with it."""
+        ages = task.tube.ages
+        if before is READY:
+            ages.left(task.since_ms)
+        if state is READY:
+            ages.came(self.now_ms)
+        task.since_ms = self.now_ms
+
     def welcome(self, task: Task, kind: EventKind, reason: str) -> None:
         """Take a new task into its tube, in its state."""
         tube, state = task.tube, task.state
@@ -355,6 +365,7 @@ class Ledger:
         self.touch_tube(tube)
         tube.counters.count(kind, GONE, state, 1, task.payload_bytes)
         if state is READY:
+            tube.ages.came(self.now_ms)
             if tube.custom is not None:
                 self.line_up(task)
             tube.ready.add(task)

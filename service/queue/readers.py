@@ -179,7 +179,7 @@ class Readers(ShellReaders):
         """Return the counts of some tubes; unknown ones are left out."""
         tubes = self._ledger.tubes
         return [
-            statistics_of(name, tubes[name].counters, self._oldest_ready_ms(tubes[name]))
+            statistics_of(name, tubes[name].counters, tubes[name].ages.oldest_ms)
             for name in names
             if name in tubes
         ]
@@ -192,16 +192,8 @@ class Readers(ShellReaders):
         """Return the counts of all tubes together."""
         tubes = self._ledger.tubes.values()
         return total_statistics(
-            (tube.counters for tube in tubes), (self._oldest_ready_ms(tube) for tube in tubes)
+            (tube.counters for tube in tubes), (tube.ages.oldest_ms for tube in tubes)
         )
-
-    def _oldest_ready_ms(self, tube: Tube) -> int:
-        order = tube.ready.least()
-        if order is None:
-            return 0
-        task = self._ledger.find(tube, order[-1])
-        assert task is not None
-        return task.since_ms
 
     def session(self, session_id: str) -> SessionView | None:
         """Return a session, or None."""

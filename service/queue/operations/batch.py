@@ -22,19 +22,17 @@ from service.queue.commands import (
     Put,
     Reason,
     Refusal,
-    Reject,
-    Release,
     Settle,
-    Touch,
     UpdateTasks,
 )
 from service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
-from service.queue.operations.acknowledge import leaves_on_ack
+from service.queue.operations.acknowledge import leaves_on_ack, stale
 from service.queue.operations.circulation import bury, delete, kick, kick_update_refusal
 from service.queue.operations.intake import existing_task
 from service.queue.operations.put import put, refusal_to_put, task_refusal
+from service.queue.operations.reckoning import reckon
 from service.queue.operations.selection import named
-from service.queue.operations.settle import first_refusal, settle_checked
+from service.queue.operations.settle import settle_checked, unsuitable
 from service.queue.operations.update import update_refusal, update_tasks
 from service.queue.refusals import at_item, delay_unsuitable, key_taken, wrong_state
 from service.queue.tasks.updating import growth
@@ -178,32 +176,24 @@ class _Check:
             self._freed[place] = task.id if is_kept else 0
 
     def _settle(self, command: Settle) -> Refusal | None:
-        refusal = first_refusal(self._ledger, command, reckons_growth=False)
-        if refusal is not None:
-            return refusal
+        item = 0
         for settlement in command.settlements:
-            for token in settlement.tokens:
-                task = self._ledger.leases[token]
-                refusal = self._name(task)
+            for place, token in enumerate(settlement.tokens, item):
+                task = self._ledger.leases.get(token)
+                refusal = stale(token) if task is None else self._settle_one(task, settlement)
                 if refusal is not None:
-                    return refusal
-                self._settle_one(task, settlement)
+                    return at_item(place, refusal)
+            item += len(settlement.tokens)
         return None
 
-    def _settle_one(self, task: Task, settlement: Settlement) -> None:
-        """Note what a settlement brings to tubes and takes from them."""
-        if isinstance(settlement, Ack):
-            self._ends(task, is_kept=not leaves_on_ack(task.tube, settlement))
-        update = None if isinstance(settlement, (Touch, Reject)) else settlement.update
-        more = growth(self._ledger, task, update)
-        if isinstance(settlement, Ack) and leaves_on_ack(task.tube, settlement):
-            self.room.comes(task.tube, -1, -task.payload_bytes)
-        elif isinstance(settlement, Release) and settlement.move_to:
-            target = self._ledger.tubes[settlement.move_to]
-            self.room.comes(task.tube, -1, -task.payload_bytes)
-            self.room.comes(target, 1, task.payload_bytes + more)
-        else:
-            self.room.comes(task.tube, 0, more)
+    def _settle_one(self, task: Task, settlement: Settlement) -> Refusal | None:
+        """Return why a lease cannot be settled like this, or None."""
+        refusal = self._name(task) or unsuitable(self._ledger, task, settlement)
+        if refusal is None:
+            if isinstance(settlement, Ack):
+                self._ends(task, is_kept=not leaves_on_ack(task.tube, settlement))
+            reckon(self._ledger, self.room, task, settlement)
+        return refusal
 
     def _chosen(self, command: Kick | Bury | Delete | UpdateTasks) -> Refusal | None:
         tube = self._ledger.tube(command.tube)

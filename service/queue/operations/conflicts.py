@@ -47,7 +47,4 @@ def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
         task.extras = replace(task.extras, retry=new.retry)
     if task.state is BURIED:
         task.attempt = 0
-    before, since_ms = task.state, task.since_ms
-    ledger.move(task, EventKind.UPDATE, HELD if before is HELD else terms.state)
-    if task.state is before:
-        task.since_ms = since_ms
+    ledger.move(task, EventKind.UPDATE, HELD if task.state is HELD else terms.state)

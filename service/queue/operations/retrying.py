@@ -25,7 +25,7 @@ from service.queue.commands import (
 from service.queue.life_cycle import READY, EventKind
 from service.queue.operations.releasing import UNSAID, come_back, put_back
 from service.queue.tasks.endings import bury, end
-from service.queue.tasks.moving import bring_to_dead_letters, refusal_to_move
+from service.queue.tasks.moving import bring_to_dead_letters, dead_letters_of
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -95,14 +95,19 @@ def try_again(ledger: Ledger, task: Task, kind: EventKind, wish: Release) -> Non
     policy = policy_of(task)
     failure = wish.failure
     reason = failure.type if failure is not None else ""
-    used_up = 0 < policy.attempts_max <= task.attempt
-    if used_up or (failure is not None and failure.fatal):
+    if is_last_attempt(task, failure):
         give_up(ledger, task, kind, policy.exhausted, reason or EXHAUSTED)
         return
     delay_ms = backoff_ms(policy, task) if wish.delay_ms is None else wish.delay_ms
     if wish.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
         task.order = (task.tube.lane(policy.position), *task.order[1:])
     put_back(ledger, task, kind, wish, delay_ms, reason)
+
+
+def is_last_attempt(task: Task, failure: Failure | None) -> bool:
+    """Tell whether a counted hand-back ends a task: no attempt is left, or it failed fatally."""
+    used_up = 0 < policy_of(task).attempts_max <= task.attempt
+    return used_up or (failure is not None and failure.fatal)
 
 
 def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, reason: str) -> None:
@@ -114,8 +119,8 @@ def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, r
         end(ledger, task, kind, Outcome.FAILED, reason=reason)
         return
     if exhausted is Exhausted.DEAD_LETTER:
-        target = ledger.tubes.get(task.tube.options.dead_letter_tube)
-        if target is not None and refusal_to_move(ledger, target, (task,)) is None:
+        target = dead_letters_of(ledger, task)
+        if target is not None and target.full(1, task.payload_bytes) is None:
             bring_to_dead_letters(ledger, task, target, kind)
             return
     bury(ledger, task, kind, None, reason)

@@ -26,12 +26,13 @@ from service.queue.commands import (
 from service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
 from service.queue.life_cycle import TAKEN, EventKind
 from service.queue.operations.acknowledge import acknowledge, stale, unsuitable_ack
+from service.queue.operations.reckoning import reckon
 from service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from service.queue.operations.retrying import give_up, try_again
 from service.queue.refusals import at_item, unsuitable_to_kind
 from service.queue.tasks.endings import bury
-from service.queue.tasks.moving import move_to, refusal_to_move
-from service.queue.tasks.updating import growth, unsuitable_update, update_task
+from service.queue.tasks.moving import move_to, refusal_to_receive
+from service.queue.tasks.updating import unsuitable_update, update_task
 from service.queue.tubes.room import Room
 from service.queue.tubes.temporary import refusal_of_target
 
@@ -82,13 +83,10 @@ def _settle_one(
     task = ledger.leases.get(token)
     if task is None:
         return stale(token)
-    refusal = None
     if not is_checked:
-        refusal = _unsuitable(ledger, task, settlement) or Room().claim(
-            task.tube, _stays_with(ledger, task, settlement)
-        )
-    if refusal is not None:
-        return refusal
+        refusal = unsuitable(ledger, task, settlement) or _no_room(ledger, task, settlement)
+        if refusal is not None:
+            return refusal
     match settlement:
         case Release():
             _release(ledger, settlement, task)
@@ -105,43 +103,30 @@ def _settle_one(
     return None
 
 
-def _stays_with(ledger: Ledger, task: Task, settlement: Settlement) -> int:
-    """Return how many bytes a settlement adds to a task that stays in its tube."""
-    if isinstance(settlement, (Touch, Reject)):
-        return 0
-    if isinstance(settlement, Release) and settlement.move_to:
-        return 0
-    return growth(ledger, task, settlement.update)
+def _no_room(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
+    """Return which tube has no room for what a settlement that is done alone brings, or None."""
+    room = Room()
+    reckon(ledger, room, task, settlement)
+    return room.refusal()
 
 
-def first_refusal(
-    ledger: Ledger, command: Settle, *, reckons_growth: bool = True
-) -> Refusal | None:
+def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
     """Return what an atomic request is refused for, or None.
 
-    A lease that ends is gone for the rest. ``reckons_growth`` False: the caller sees to the room
-    for what changes add to tasks.
+    A lease that ends is gone for the rest, and what it leaves behind is room for the rest.
     """
     ended: set[int] = set()
     room = Room()
-    moved: dict[str, list[Task]] = {}
-    grown: dict[str, int] = {}
     item = 0
     for settlement in command.settlements:
         for place, token in enumerate(settlement.tokens, item):
             task = ledger.leases.get(token)
             if task is None or token in ended:
                 return at_item(place, stale(token))
-            refusal = _unsuitable(ledger, task, settlement)
-            if refusal is None and isinstance(settlement, Release) and settlement.move_to:
-                together = moved.setdefault(settlement.move_to, [])
-                together.append(task)
-                target = ledger.tubes[settlement.move_to]
-                more = grown.get(target.name, 0) + growth(ledger, task, settlement.update)
-                grown[target.name] = more
-                refusal = refusal_to_move(ledger, target, together, more)
-            if refusal is None and reckons_growth:
-                refusal = room.claim(task.tube, _stays_with(ledger, task, settlement))
+            refusal = unsuitable(ledger, task, settlement)
+            if refusal is None:
+                reckon(ledger, room, task, settlement)
+                refusal = room.refusal()
             if refusal is not None:
                 return at_item(place, refusal)
             if not isinstance(settlement, Touch):
@@ -150,8 +135,8 @@ def first_refusal(
     return None
 
 
-def _unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
-    """Return why a settlement is not for this task, or None."""
+def unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
+    """Return why a settlement is not for this task, room aside, or None."""
     tube = task.tube
     match settlement:
         case Ack():
@@ -212,8 +197,7 @@ def _unsuitable_move(ledger: Ledger, task: Task, settlement: Release) -> Refusal
             {"field": "move_to", "tube": name},
         )
     refusal = refusal_of_target(ledger, name, "move_to")
-    more = growth(ledger, task, settlement.update)
-    return refusal or refusal_to_move(ledger, target, (task,), more)
+    return refusal or refusal_to_receive(ledger, target, task)
 
 
 def _release(ledger: Ledger, settlement: Release, task: Task) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 SESSIONLESS_TTR_MS: Final = 60_000
 """Time to run of a lease without a session where nothing else limits it."""
 NO_OUTCOME: Final = Outcome.NONE
+SINCE: Final = attrgetter("since_ms")
 TAKE: Final = EventKind.TAKE
 
 
@@ -151,6 +153,8 @@ def _lease(
     before, show = run[0].state, views.append
     is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
     _charge(ledger, tube, before, len(run))
+    if before is READY:
+        tube.ages.all_left(map(SINCE, run))
     for task in run:
         if not task.dirty:
             ledger.touch_task(task)

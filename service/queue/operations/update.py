@@ -64,8 +64,7 @@ def update_refusal(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | 
 def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
     """Change a task and say so in the feed. What stays in its state has been in it all the time."""
     ledger.leave_order(task)
-    before, since_ms = task.state, task.since_ms
-    state = before
+    state = task.state
     if update.delay_ms is not None:
         hide(ledger, task, update.delay_ms)
         state = DELAYED if update.delay_ms > 0 else READY
@@ -76,5 +75,3 @@ def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
     if state is READY:
         task.visible_at_ms = NEVER_MS
     ledger.move(task, EventKind.UPDATE, state)
-    if state is before:
-        task.since_ms = since_ms

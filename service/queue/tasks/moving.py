@@ -15,20 +15,12 @@ from service.queue.tasks.task import Task, Terms
 from service.queue.tubes.temporary import is_temporary, out_of_reach
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from service.queue.ledger import Ledger
     from service.queue.tubes.tube import Tube
 
 
-def refusal_to_move(
-    ledger: Ledger, target: Tube, tasks: Sequence[Task], growth: int = 0
-) -> Refusal | None:
-    """Return why tasks cannot go to a tube together now, or None.
-
-    Those before the last one have been asked for already: only their room is reckoned. ``growth``:
-    bytes that changes add to all of them on their way.
-    """
+def refusal_to_receive(ledger: Ledger, target: Tube, task: Task) -> Refusal | None:
+    """Return why a task cannot go to a tube now, its capacity aside, or None."""
     if is_temporary(target):
         return out_of_reach(target)
     if target.options.put_paused:
@@ -36,7 +28,6 @@ def refusal_to_move(
             Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": target.name}
         )
     if target.custom is not None:
-        task = tasks[-1]
         arrival = Arrival(
             0,
             _priority_in(target, task.priority),
@@ -47,10 +38,16 @@ def refusal_to_move(
             shown(task.expire_at_ms),
             ledger.now_ms,
         )
-        refusal = refused_by_driver(target, arrival)
-        if refusal is not None:
-            return refusal
-    return target.full(len(tasks), sum(task.payload_bytes for task in tasks) + growth)
+        return refused_by_driver(target, arrival)
+    return None
+
+
+def dead_letters_of(ledger: Ledger, task: Task) -> Tube | None:
+    """Return the tube for dead letters where a task may go, its capacity aside, or None."""
+    target = ledger.tubes.get(task.tube.options.dead_letter_tube)
+    if target is None or refusal_to_receive(ledger, target, task) is not None:
+        return None
+    return target
 
 
 def move_to(

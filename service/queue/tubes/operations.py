@@ -108,17 +108,19 @@ def refusal_to_drop(tube: Tube) -> Refusal | None:
 
 
 def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusal:
-    """Remove all tasks of a tube; the leases of taken ones become stale."""
+    """Remove all tasks of a tube; the leases of taken ones become stale.
+
+    What is remembered of those that failed goes too, with the tube's number: also of an empty tube.
+    """
     tube = ledger.tube(command.name)
     if isinstance(tube, Refusal):
         return tube
     count = sum(tube.counters.states)
-    if count:
-        ledger.tube_number += 1
-        emptied = tube.emptied(ledger.tube_number, ledger.store, ledger.limits)
-        _retire(ledger, tube)
-        ledger.add_tube(emptied)
-        ledger.set_tube_timer(emptied)
+    ledger.tube_number += 1
+    emptied = tube.emptied(ledger.tube_number, ledger.store, ledger.limits)
+    _retire(ledger, tube)
+    ledger.add_tube(emptied)
+    ledger.set_tube_timer(emptied)
     return CountResult(count)
 
 
@@ -135,6 +137,8 @@ def _retire(ledger: Ledger, tube: Tube) -> None:
         ledger.evict(task)
     if sum(tube.counters.states):
         ledger.removals[tube.number] = (tube, 1)
+    else:
+        ledger.cleared_tubes.append(tube.number)  # the store may still have tasks that are gone
 
 
 def _fate(task: Task) -> Outcome:

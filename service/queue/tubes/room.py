@@ -18,21 +18,21 @@ class Room:
 
     def comes(self, tube: Tube, tasks: int, payload_bytes: int) -> None:
         """Note what comes to a tube, or, negative, what leaves it."""
+        if tube.has_capacity:
+            _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
+            self._wanted[tube.number] = (tube, more_tasks + tasks, more_bytes + payload_bytes)
+
+    def refusal_of(self, tube: Tube, tasks: int, payload_bytes: int) -> Refusal | None:
+        """Return why there is no room for so much more, beside what was noted, or None."""
         _, more_tasks, more_bytes = self._wanted.get(tube.number, (tube, 0, 0))
-        self._wanted[tube.number] = (tube, more_tasks + tasks, more_bytes + payload_bytes)
+        return tube.full(more_tasks + tasks, more_bytes + payload_bytes)
 
     def claim(self, tube: Tube, payload_bytes: int) -> Refusal | None:
         """Note what a task of a tube grows or shrinks by, or return why there is no room for it."""
-        if not tube.has_capacity:
-            return None
-        self.comes(tube, 0, payload_bytes)
-        if payload_bytes <= 0:
-            return None
-        _, tasks, wanted = self._wanted[tube.number]
-        full = tube.full(tasks, wanted)
-        if full is not None:
-            self.comes(tube, 0, -payload_bytes)
-        return full
+        refusal = self.refusal_of(tube, 0, payload_bytes) if payload_bytes > 0 else None
+        if refusal is None:
+            self.comes(tube, 0, payload_bytes)
+        return refusal
 
     def refusal(self) -> Refusal | None:
         """Return which tube has no room for all that comes, or None."""

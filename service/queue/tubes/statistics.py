@@ -222,7 +222,7 @@ class TubeStatistics:
     """Counts of one tube, or of all (``tube`` empty).
 
     ``calls`` since the tube was created, ``fresh`` since the present leader began.
-    ``oldest_ready_ms``: when the task that is next to be taken became ready, 0 where none is.
+    ``oldest_ready_ms``: since when the oldest ready task has been ready, see ``Ages``; 0: none is.
     """
 
     tube: str

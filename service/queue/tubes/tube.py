@@ -34,6 +34,7 @@ from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.orders.ready_order import PlainOrder
 from service.queue.orders.subqueues import SubqueueOrder
 from service.queue.refusals import invalid
+from service.queue.tubes.ages import Ages
 from service.queue.tubes.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
 from service.queue.tubes.options_codec import read_options, write_options
 from service.queue.tubes.profiles import PROFILES
@@ -69,6 +70,7 @@ class Tube:
     """
 
     __slots__ = (
+        "ages",
         "bucket",
         "buried",
         "counters",
@@ -130,6 +132,7 @@ class Tube:
         self.share = 0
         """How much of its share in takes by weight it has had, see ``shares``."""
         self.counters = Counters()
+        self.ages = Ages()
         self.tasks: dict[int, Task] = {}
         self.dirty = False
         self.ready = ready_order(number, view, store, limits, stored=False)
@@ -260,7 +263,8 @@ class Tube:
         )
         options = write_options(self.options)
         counters = self.counters.record()
-        return b"".join((head, name, profile, driver, options, counters, self.memory))
+        ages = self.ages.record()
+        return b"".join((head, name, profile, driver, options, counters, ages, self.memory))
 
 
 def ready_order(
@@ -322,7 +326,8 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
         tube.written = timer_key(tube.timer) if tube.timer is not None else b""
     tube.share = share
     tube.counters = Counters.read(record, options_end)
-    tube.memory = record[options_end + Counters.RECORD_BYTES :]
+    tube.ages, ages_end = Ages.read(record, options_end + Counters.RECORD_BYTES)
+    tube.memory = record[ages_end:]
     states = tube.counters.states
     scan_buried = order_scan(store, BURIED_ORDER, number)
     head_max = limits.head_entries_max

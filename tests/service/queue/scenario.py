@@ -14,9 +14,9 @@ other are one entry of the log:
 Policies and changes of tasks: see ``scenario_policies.py``; what is done to chosen tasks:
 ``scenario_chosen.py``.
 
-Words after the time that ask and change nothing: ``show TUBE``, ``moves TUBE``, ``task TUBE ID``,
-``sessions``, ``events`` (since they were last asked for), ``deadline``. They are answered in their
-place.
+Words after the time that ask and change nothing: ``show TUBE``, ``oldest TUBE`` (since when its
+oldest ready task has been ready), ``moves TUBE``, ``task TUBE ID``, ``sessions``, ``events`` (since
+they were last asked for), ``deadline``. They are answered in their place.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ from tests.service.queue.scenario_policies import (
 
 QUESTIONS = (
     "show",
+    "oldest",
     "moves",
     "task",
     "sessions",
@@ -152,6 +153,9 @@ class Player:
             (counts,) = self.queue.statistics([rest[0]])
             states = [f"{state.name.lower()} {n}" for state, n in counts.states.items() if n]
             return [", ".join(states) or "empty", "calls: " + ", ".join(called(counts.calls))]
+        if word == "oldest":
+            (counts,) = self.queue.statistics([rest[0]])
+            return [instant(counts.oldest_ready_ms) if counts.oldest_ready_ms else "none"]
         if word == "moves":
             (counts,) = self.queue.statistics([rest[0]])
             return [", ".join(map(transition, counts.transitions)) or "none"]

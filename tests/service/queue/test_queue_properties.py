@@ -18,6 +18,7 @@ from service.queue.commands import (
     Refusal,
     RetryPolicy,
     Startup,
+    State,
     TtlPolicy,
     TtlScope,
     TubeKind,
@@ -210,6 +211,8 @@ class QueueMachine(RuleBasedStateMachine):
                 assert count == sum(view.state is state for view in views)
             assert shown(statistics) == tube["counts"].shown()
             assert statistics.payload_bytes == sum(len(view.body) for view in views)
+            ready_since = (view.since_ms for view in views if view.state is State.READY)
+            assert statistics.oldest_ready_ms == min(ready_since, default=0)
             takeable = min(len(self.model.offers(tube)), self.model.takeable(tube))
             assert self.queue.has_ready(name) == (takeable > 0)
             assert self.queue.ready_count(name) == takeable

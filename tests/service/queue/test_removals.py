@@ -19,6 +19,7 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTube,
 )
+from service.queue.keys import INSIDE_TUBES, OUTSIDE_TUBES
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.test_queue import Node
@@ -68,6 +69,17 @@ def test_what_was_gone_before_its_tube_is_not_cleared_away_again(collected):
         node.do()
     assert [event.task_id for event in told(node, 8)] == [3]
     assert [event.task_id for event in told(node, 14)] == [1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("end", [DropTube("mail"), TruncateTube("mail")])
+def test_a_tube_that_has_become_empty_leaves_nothing_in_the_store(end):
+    """Its last tasks had gone before, but what the store had of them was not deleted yet."""
+    node = Node()
+    node.put(5, ttl_ms=10_000)
+    node.collect()
+    node.do(Delete("mail", ByIds([1, 2, 3, 4, 5])), end)
+    node.collect()
+    assert not any(key[:1] in INSIDE_TUBES + OUTSIDE_TUBES for key in node.store.pairs)
 
 
 def test_entries_with_commands_clear_away_less_than_those_without():

@@ -1108,7 +1108,9 @@ class TubeStatistics(_message.Message):
     tube: _builtins.str
     """Name of the tube. Empty: the sum of all."""
     oldest_ready_ms: _builtins.int
-    """When the task that is next to be taken became ready. 0: none is ready."""
+    """Since when the oldest ready task has been ready, whatever stands before it in the order of takes;
+    its age, now_ms less this, is at most 1/16 too great. 0: none is ready.
+    """
     payload_bytes: _builtins.int
     """Bytes of payload held."""
     waiting: _builtins.int
