@@ -19,10 +19,10 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from replication.errors import NotLeader, ReadUnconfirmed, Stopped
-from service.access.caller import ANYBODY, Caller
+from service.access.caller import Caller
 from service.access.denial import NotAllowed, NotKnown
 from service.access.gate import OPEN_GATE, Gate
-from service.api.forward import Forwarder, ServeHere, hops_of, trace_of
+from service.api.forward import Forwarder, ServeHere, hops_of, trace_of, waited_of
 from service.api.status import (
     CODES,
     RETRY_MS,
@@ -60,12 +60,16 @@ class Route(Enum):
 
 @dataclass(slots=True)
 class Call(Generic[M]):
-    """One call in hand. ``deadline`` is a time of the event loop; None: the caller set none."""
+    """One call in hand; its instants are times of the event loop.
+
+    ``deadline`` None: the caller set none. ``begun``: when it came to the first node that it met.
+    """
 
     request: M
     raw: bytes
     deadline: float | None
-    caller: Caller = ANYBODY
+    caller: Caller
+    begun: float
 
 
 @dataclass(slots=True, frozen=True)
@@ -81,7 +85,9 @@ class Unary(Generic[M]):
     reads: bool = False
     """With LEADER: changes nothing, so that a second try has no effect."""
 
-    async def serve(self, raw: bytes, deadline: float | None, caller: Caller = ANYBODY) -> bytes:
+    async def serve(
+        self, raw: bytes, deadline: float | None, caller: Caller, begun: float
+    ) -> bytes:
         """Parse the request, see to the caller's rights, answer it, and write the answer.
 
         Raises:
@@ -90,7 +96,7 @@ class Unary(Generic[M]):
         """
         request = parse(self.request, raw)
         managed = caller.check(request)
-        answer = await self.answer(Call(request, raw, deadline, caller))
+        answer = await self.answer(Call(request, raw, deadline, caller, begun))
         if managed:
             caller.managed(request, managed)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
@@ -116,7 +122,9 @@ class AnyUnary(Protocol):
     def name(self) -> str:
         """The name of the method, without its service."""
 
-    async def serve(self, raw: bytes, deadline: float | None, caller: Caller = ANYBODY) -> bytes:
+    async def serve(
+        self, raw: bytes, deadline: float | None, caller: Caller, begun: float
+    ) -> bytes:
         """See ``Unary``."""
 
     def is_local(self, raw: bytes) -> bool:
@@ -317,16 +325,17 @@ class Surface:
         """Answer here or let the leader answer, following it while leadership moves."""
         check_size(raw)
         deadline = deadline_of(context)
+        metadata = dict(context.invocation_metadata() or ())
+        begun = asyncio.get_running_loop().time() - waited_of(metadata)
         for _ in range(HANDOVERS_MAX):
             if self.draining:
                 raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
             if self._leadership.serves or rpc.is_local(raw):
                 try:
-                    return await rpc.serve(raw, deadline, caller)
+                    return await rpc.serve(raw, deadline, caller, begun)
                 except (NotProposed, NotLeader):
                     # Leadership moved before anything was written: the new leader answers.
                     pass
-            metadata = dict(context.invocation_metadata() or ())
             if hops_of(metadata):
                 if await self._forwarder.serves_soon(deadline):
                     continue
@@ -340,6 +349,7 @@ class Surface:
                     repeatable=repeatable,
                     principal=caller.name,
                     trace=trace_of(metadata),
+                    begun=begun,
                 )
             except ServeHere:
                 pass

@@ -28,6 +28,8 @@ Trace: TypeAlias = tuple[tuple[str, str], ...]
 
 HOPS_KEY: Final = "x-taskraft-hops"
 """How often a call has been passed on; a second time is refused, so that calls cannot go round."""
+WAITED_KEY: Final = "x-taskraft-waited-ms"
+"""How long a call that is passed on has been under way: its wait goes on from there."""
 TRACE_KEYS: Final = ("traceparent", "tracestate")
 """W3C trace context of a caller: whoever traces the leader's calls sees whose they are."""
 _CLOSING_SECONDS: Final = 60.0
@@ -177,6 +179,7 @@ class Forwarder:
         repeatable: bool,
         principal: str = "",
         trace: Trace = (),
+        begun: float | None = None,
     ) -> bytes:
         """Pass a call on to the leader and return its answer.
 
@@ -187,6 +190,7 @@ class Forwarder:
             repeatable: a second try has no second effect (a read, or a request_id was given).
             principal: who made the call; empty where nobody is told apart.
             trace: the caller's trace context, from ``trace_of``.
+            begun: when the call came, as a time of the loop; None: now.
 
         Raises:
             ServeHere: this node has become the leader.
@@ -194,12 +198,16 @@ class Forwarder:
             AioRpcError: the leader's own error.
         """
         self.calls += 1
+        loop = asyncio.get_running_loop()
+        begun = loop.time() if begun is None else begun
         while True:
             channel = await self.leader_channel(deadline)
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
-            left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+            left = None if deadline is None else deadline - loop.time()
+            waited = (WAITED_KEY, str(int((loop.time() - begun) * 1000)))
+            metadata = (*_passed_on(principal, trace), waited)
             try:
-                answer = await call(raw, timeout=left, metadata=_passed_on(principal, trace))
+                answer = await call(raw, timeout=left, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 if not await self._may_repeat(error, repeatable=repeatable):
                     raise
@@ -251,6 +259,12 @@ def trace_of(metadata: Mapping[str, str | bytes]) -> Trace:
     """Return the trace context of a call, to be passed on with it."""
     found = ((key, metadata.get(key)) for key in TRACE_KEYS)
     return tuple((key, value) for key, value in found if isinstance(value, str))
+
+
+def waited_of(metadata: Mapping[str, str | bytes]) -> float:
+    """Return for how many seconds a call had been under way when it was passed on."""
+    waited_ms = metadata.get(WAITED_KEY, "0")
+    return int(waited_ms) / 1000 if isinstance(waited_ms, str) and waited_ms.isdecimal() else 0.0
 
 
 def hops_of(metadata: Mapping[str, str | bytes]) -> int:

@@ -69,7 +69,7 @@ class OutcomeApi:
         wish = Wish(request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS)
         wait = self._outcomes.begin(wish)
         wait_ms = request.wait_ms if request.HasField("wait_ms") else None
-        views = await self._outcomes.finish(wait, wait_seconds(wait_ms, call.deadline))
+        views = await self._outcomes.finish(wait, wait_seconds(wait_ms, call))
         answer = pb.WaitTasksResponse()
         ended = iter(views)
         known: list[TaskView] = []
@@ -96,9 +96,7 @@ class OutcomeApi:
         """
         request = call.request
         self._outcomes.check_room(len(request.tasks))
-        until = asyncio.get_running_loop().time() + wait_seconds(
-            request.outcome_wait_ms, call.deadline
-        )
+        until = asyncio.get_running_loop().time() + wait_seconds(request.outcome_wait_ms, call)
         with self._outcomes.expecting(request.tube) as expectation:
             answer = await put(call)
             ids = [task_id for task_id in answer.task_ids if task_id]
@@ -168,7 +166,7 @@ class OutcomeApi:
                 )
             except ServeHere:
                 try:
-                    found = await self.wait_tasks(Call(request, raw, None, caller))
+                    found = await self.wait_tasks(Call(request, raw, None, caller, loop.time()))
                 except NotProposed:
                     continue
             return pb.WaitTasksResponse.FromString(found)

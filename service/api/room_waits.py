@@ -31,7 +31,7 @@ async def put_when_room(rooms: Rooms, call: Call[pb.PutTasksRequest], propose: P
         NotProposed: this node leads no more; nothing was put.
     """
     request = call.request
-    until = asyncio.get_running_loop().time() + wait_seconds(request.room_wait_ms, call.deadline)
+    until = asyncio.get_running_loop().time() + wait_seconds(request.room_wait_ms, call)
     if not rooms.has_line(request.tube):
         outcome = await _try(call, propose)
         if outcome is not None:

@@ -224,7 +224,7 @@ class TaskApi:
         hash_of_request = hash_if_named(call)
         taker = WaitingTake(request, hash_of_request, self._give_back, call.caller)
         wait_ms = request.wait_ms if request.HasField("wait_ms") else None
-        wait = wait_seconds(wait_ms, call.deadline)
+        wait = wait_seconds(wait_ms, call)
         outcome = await self._take_at_once(call, taker, wait)
         if outcome is None:
             outcome = await self._wait(taker, wait)

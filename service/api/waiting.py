@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from service import forms
 from service.access.caller import ANYBODY, Caller
+from service.api.endpoint import Call, M
 from service.api.sources import Sources
 from service.api.status import refused, tube_not_found
 from service.entries.codec import Recorded, record_own
@@ -17,18 +18,20 @@ from service.queue.commands import Reason, Refusal, TakeResult, TaskView
 from taskraft.v1 import task_service_pb2 as pb
 
 
-def wait_seconds(wait_ms: int | None, deadline: float | None) -> float:
-    """Return how long a call may wait: it ends shortly before the caller gives up.
+def wait_seconds(wait_ms: int | None, call: Call[M]) -> float:
+    """Return how long a call may wait from now on: it ends shortly before the caller gives up.
+
+    What it has waited already, here or at a leader before, is part of its wait.
 
     Args:
         wait_ms: what the caller asks for; None: until shortly before the deadline.
-        deadline: of the call, as a time of the loop; None: it has none.
+        call: the call.
     """
-    wait = min(WAIT_MAX_MS if wait_ms is None else wait_ms, WAIT_MAX_MS) / 1000
-    if deadline is not None:
-        left = deadline - asyncio.get_running_loop().time()
-        wait = min(wait, left - DEADLINE_MARGIN_MS / 1000)
-    return max(wait, 0.0)
+    now = asyncio.get_running_loop().time()
+    until = call.begun + min(WAIT_MAX_MS if wait_ms is None else wait_ms, WAIT_MAX_MS) / 1000
+    if call.deadline is not None:
+        until = min(until, call.deadline - DEADLINE_MARGIN_MS / 1000)
+    return max(until - now, 0.0)
 
 
 class WaitingTake:

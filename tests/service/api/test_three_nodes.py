@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 import pytest
 
-from service.api.forward import HOPS_KEY
+from service.api.forward import HOPS_KEY, WAITED_KEY
 from service.leader.roles import Phase
 from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
@@ -162,6 +162,15 @@ async def test_a_call_keeps_its_trace_on_the_way_to_the_leader(three, monkeypatc
     request = pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec(payload=b"x")])
     await three.followers[0].tasks.PutTasks(request, metadata=(("traceparent", parent),))
     assert seen == [parent]
+
+
+async def test_a_wait_goes_on_at_the_leader_where_it_was_when_it_is_passed_on(three):
+    """Two nodes away from its caller a take has waited as long as its caller sees it wait."""
+    await create(three.leader)
+    request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")], wait_ms=50_000)
+    waited = ((WAITED_KEY, "49999"),)
+    for node in three.nodes:
+        assert not (await node.tasks.TakeTasks(request, metadata=waited, timeout=5)).tasks
 
 
 async def test_a_call_that_was_passed_on_is_not_passed_on_again(three):

@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import pytest
 
+from service.api.forward import WAITED_KEY
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
@@ -122,3 +123,14 @@ async def test_a_put_that_waits_follows_the_leader(tmp_path):
         for _ in range(3):
             await ack(three.leader, (await take(three.leader, wait_ms=5_000)).tasks)
         assert {*(await here).task_ids, *(await there).task_ids} == {2, 3}
+
+
+async def test_what_a_put_has_waited_at_a_leader_before_is_part_of_its_wait(node):
+    """A leader that was told how long a call has been under way does not begin its wait anew."""
+    await create(node, capacity_tasks=1)
+    await put(node, b"0")
+    request = pb.PutTasksRequest(
+        tube="emails", tasks=[task_pb2.TaskSpec(payload=b"1")], room_wait_ms=50_000
+    )
+    answer = await node.tasks.PutTasks(request, metadata=((WAITED_KEY, "50000"),), timeout=5)
+    assert [error.error.reason for error in answer.errors] == [error_pb2.Error.TUBE_FULL]
