@@ -49,6 +49,8 @@ def _place_after(
             return task.tube
         case Ack():
             return None if leaves_on_ack(task.tube, settlement) else task.tube
+        case Release() if task.extras.cancel_requested:
+            return None
         case Release(move_to=name) if name:
             return ledger.tubes[name]
         case Release(uncounted=uncounted, failure=failure):
