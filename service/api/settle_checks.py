@@ -93,7 +93,6 @@ def _check_release(
     release: task_service_pb2.Settlement.Release,
     payload_bytes_max: int,
 ) -> None:
-    wrong.not_negative(f"{path}.delay_ms", release.delay_ms)
     wrong.not_negative(f"{path}.ttl_ms", release.ttl_ms)
     known = wrong.choice(f"{path}.ttl_policy", release.ttl_policy, type(release).TtlPolicy.values())
     if known and release.HasField("ttl_ms") and release.ttl_policy != type(release).RESET:

@@ -48,7 +48,6 @@ def check_spec(
     wrong.text(f"{path}.content_type", spec.content_type, limits.CONTENT_TYPE_BYTES_MAX)
     wrong.text(f"{path}.type", spec.type, limits.TYPE_BYTES_MAX)
     wrong.text(f"{path}.subqueue", spec.subqueue, limits.SUBQUEUE_BYTES_MAX)
-    wrong.not_negative(f"{path}.delay_ms", spec.delay_ms)
     wrong.not_negative(f"{path}.ttl_ms", spec.ttl_ms)
     wrong.not_negative(f"{path}.ttr_ms", spec.ttr_ms)
     wrong.not_negative(f"{path}.visible_at_ms", spec.visible_at_ms)

@@ -169,7 +169,7 @@ def _unsuitable_release(tube: Tube, settlement: Release) -> Refusal | None:
     if tube.rules.ignores_unsuitable:
         return None
     return unsuitable_to_kind(
-        tube, {"delay_ms": settlement.delay_ms or None, "ttl_ms": settlement.ttl_ms}
+        tube, {"delay_ms": max(settlement.delay_ms or 0, 0) or None, "ttl_ms": settlement.ttl_ms}
     )
 
 

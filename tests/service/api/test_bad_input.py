@@ -132,7 +132,6 @@ CASES = [
         pb.PutTasksRequest(tube="emails", tasks=[task_pb2.TaskSpec()] * (PUT_TASKS_MAX + 1)),
         INVALID,
     ),
-    ("PutTasks", put_one(delay_ms=-1), INVALID),
     ("PutTasks", put_one(ttl_ms=-1), INVALID),
     ("PutTasks", put_one(ttr_ms=-1), INVALID),
     ("PutTasks", put_one(visible_at_ms=-1), INVALID),
@@ -183,7 +182,6 @@ CASES = [
     ("SettleTasks", settle(0, ack=Settlement.Ack()), INVALID),
     ("SettleTasks", settle(-5, ack=Settlement.Ack()), INVALID),
     ("SettleTasks", settle(1), INVALID),
-    ("SettleTasks", settle(1, release=Settlement.Release(delay_ms=-1)), INVALID),
     ("SettleTasks", settle(1, release=Settlement.Release(ttl_policy=9)), INVALID),
     ("SettleTasks", settle(1, release=Settlement.Release(position=9)), INVALID),
     ("SettleTasks", settle(1, touch=Settlement.Touch(increment_ms=-1)), INVALID),
@@ -473,12 +471,12 @@ async def test_a_task_in_the_wrong_state_is_refused_item_by_item(node):
 
 async def test_all_violations_are_told_at_once(node):
     request = pb.PutTasksRequest(
-        tube="a b", tasks=[task_pb2.TaskSpec(delay_ms=-1), task_pb2.TaskSpec(ttl_ms=-2)]
+        tube="a b", tasks=[task_pb2.TaskSpec(ttr_ms=-1), task_pb2.TaskSpec(ttl_ms=-2)]
     )
     error = await refusal(node, "PutTasks", request.SerializeToString())
     assert "tasks[1].ttl_ms" in error.details()
     fields = [violation.field for violation in bad_request(error).field_violations]
-    assert fields == ["tube", "tasks[0].delay_ms", "tasks[1].ttl_ms"]
+    assert fields == ["tube", "tasks[0].ttr_ms", "tasks[1].ttl_ms"]
 
 
 def bad_request(error):

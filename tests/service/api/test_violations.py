@@ -154,7 +154,7 @@ CASES = {
                 time_zone="Nowhere",
                 jitter_ms=-1,
                 overlap=9,
-                spec=task_pb2.TaskSpec(delay_ms=-1),
+                spec=task_pb2.TaskSpec(ttl_ms=-1),
             )
         ),
         {
@@ -164,7 +164,7 @@ CASES = {
             "schedule.overlap": "9 is unknown",
             "schedule.cron": "hour '61' is not a pattern of 0 to 23",
             "schedule.time_zone": "'Nowhere' is not a known time zone",
-            "schedule.spec.delay_ms": "-1 is less than 0",
+            "schedule.spec.ttl_ms": "-1 is less than 0",
         },
     ),
 }

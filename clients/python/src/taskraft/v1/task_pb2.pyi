@@ -24,7 +24,8 @@ class TaskSpec(_message.Message):
     """What a producer says about a task. It is stored and handed out as it was given.
 
     Durations are milliseconds. Values of 100 years (3 153 600 000 000 ms) and more mean "without
-    limit"; negative ones are refused. What is absent is taken from the tube's options. Tubes of the
+    limit"; negative ones are refused, but for delays: 0 and less mean none. What is absent is taken from
+    the tube's options. Tubes of the
     kinds FIFO and UTUBE refuse priority, delay_ms, ttl_ms, ttr_ms and visible_at_ms.
     """
 
@@ -134,7 +135,7 @@ class TaskSpec(_message.Message):
     priority: _builtins.int
     """Lower is more urgent unless the tube says otherwise. Any 64-bit number; default: the tube's, or 0."""
     delay_ms: _builtins.int
-    """The task is not handed out before this long after the put. 0: at once."""
+    """The task is not handed out before this long after the put. 0 and less: at once."""
     ttl_ms: _builtins.int
     """The task is removed when it is not finished this long after the put (plus the delay)."""
     ttr_ms: _builtins.int

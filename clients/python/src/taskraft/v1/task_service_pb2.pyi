@@ -382,7 +382,7 @@ class Settlement(_message.Message):
         FAILURE_FIELD_NUMBER: _builtins.int
         UPDATE_FIELD_NUMBER: _builtins.int
         delay_ms: _builtins.int
-        """The tasks are hidden for so long. Absent: as the retry policy says; 0: at once."""
+        """The tasks are hidden for so long. Absent: as the retry policy says; 0 and less: at once."""
         ttl_policy: Global___Settlement.Release.TtlPolicy.ValueType
         """What becomes of the time to live."""
         ttl_ms: _builtins.int
