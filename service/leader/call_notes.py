@@ -1,8 +1,9 @@
 """Count the calls that change nothing, on the leader, and tell the log of them now and then.
 
 Takes that found nothing and looks at tasks leave no entry. So that they are counted as long as a
-tube lives, and by every replica alike, the leader sums them up and proposes the sums; what it has
-not told yet is shown together with what the queue knows.
+tube lives, and by every replica alike, the leader sums them up and proposes the sums: now and then,
+and before it hands over. What it has not told yet is shown together with what the queue knows; a
+leader that crashes takes it along.
 """
 
 from __future__ import annotations
@@ -24,9 +25,14 @@ class _Noted:
     peeks: int = 0
     metas: int = 0
 
+    def add(self, take_timeouts: int, peeks: int, metas: int) -> None:
+        self.take_timeouts += take_timeouts
+        self.peeks += peeks
+        self.metas += metas
+
 
 class CallNotes:
-    """What has not been told yet, by tube.
+    """What has not been told yet, by tube; what is being told counts until it is known.
 
     Args:
         leads: tells whether this node leads; others note nothing.
@@ -35,6 +41,7 @@ class CallNotes:
     def __init__(self, leads: Callable[[], bool]) -> None:
         self._leads = leads
         self._tubes: dict[str, _Noted] = {}
+        self._telling: log_pb2.NoteCalls | None = None
 
     def took_in_vain(self, tubes: Iterable[str]) -> None:
         """Note that a take from some tubes found nothing in time."""
@@ -55,8 +62,8 @@ class CallNotes:
         return self._tubes.setdefault(tube, _Noted())
 
     def fetch(self) -> log_pb2.NoteCalls | None:
-        """Return what is to be told, and forget it; None: nothing."""
-        if not self._tubes:
+        """Return what is to be told, until ``told`` says how that ended; None: nothing."""
+        if not self._tubes or self._telling is not None:
             return None
         message = log_pb2.NoteCalls()
         for tube in sorted(self._tubes)[:TOLD_TUBES_MAX]:
@@ -67,13 +74,24 @@ class CallNotes:
                 peeks=noted.peeks,
                 metas=noted.metas,
             )
+        self._telling = message
         return message
+
+    def told(self, *, known: bool) -> None:
+        """Take note that the log knows what was fetched, or (``known`` False) never will."""
+        assert self._telling is not None
+        telling, self._telling = self._telling, None
+        if not known:
+            for one in telling.tubes:
+                self._of(one.tube).add(one.take_timeouts, one.peeks, one.metas)
 
     def add_to(self, message: tube_service_pb2.TubeStatistics) -> None:
         """Add what was not told yet to the counts of a tube."""
-        noted = self._tubes.get(message.tube)
-        if noted is not None:
-            for calls in (message.calls, message.calls_since_start):
-                calls.take_timeout += noted.take_timeouts
-                calls.peek += noted.peeks
-                calls.meta += noted.metas
+        telling = self._telling.tubes if self._telling is not None else ()
+        noted = [one for one in telling if one.tube == message.tube]
+        for one in (self._tubes.get(message.tube), *noted):
+            if one is not None:
+                for calls in (message.calls, message.calls_since_start):
+                    calls.take_timeout += one.take_timeouts
+                    calls.peek += one.peeks
+                    calls.meta += one.metas

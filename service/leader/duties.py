@@ -10,6 +10,7 @@ from typing import Protocol
 from replication.core.types import MemberId, Term
 from service import forms
 from service.entries.codec import record_own
+from service.leader.housekeeping import Housekeeping
 from service.leader.phases import Leadership
 from service.leader.proposer import Proposer
 from service.leader.roles import Phase
@@ -53,6 +54,7 @@ class Leader:
         machine: QueueMachine,
         waits: Sequence[Wait],
         streams: Streams,
+        housekeeping: Housekeeping,
     ) -> None:
         self._settings = settings
         self._proposer = proposer
@@ -60,6 +62,7 @@ class Leader:
         self._machine = machine
         self._waits = waits
         self._streams = streams
+        self._housekeeping = housekeeping
 
     async def begin(self, term: Term) -> None:
         """Commit and apply the Startup command; the first one of a cluster founds the feed."""
@@ -72,6 +75,10 @@ class Leader:
         )
         await self._proposer.lead(record_own(forms.STARTUP, startup))
         self._temporary.begin(term)
+
+    async def part(self) -> None:
+        """Tell the log of the calls that only this node has counted."""
+        await self._housekeeping.part()
 
     def end(self) -> None:
         """Drop what waits to be proposed and what is temporary, and stop the deadlines."""

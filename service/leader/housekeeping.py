@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -20,6 +21,8 @@ log: Final = structlog.get_logger(__name__)
 
 ROUND_MS: Final = 10_000
 """How often that is done."""
+PARTING_MS: Final = 500
+"""How long a hand-over may wait until the log knows of the last calls."""
 
 
 class Housekeeping:
@@ -36,6 +39,7 @@ class Housekeeping:
         self._machine = machine
         self._notes = notes
         self._in_force = in_force
+        self._telling = asyncio.Lock()
 
     async def keep(self, leadership: Leadership) -> None:
         """Do it while this node leads, for as long as the process runs."""
@@ -58,15 +62,37 @@ class Housekeeping:
             message = log_pb2.TrimFeed(low_seq=dict(low_seq))
             await self._propose(record_own(forms.TRIM_FEED, message))
 
-    async def tell_calls(self) -> None:
-        """Let the log know of the calls that change nothing."""
-        message = self._notes.fetch()
-        if message is not None:
-            await self._propose(record_own(forms.NOTE_CALLS, message))
+    async def tell_calls(self) -> bool:
+        """Let the log know of calls that change nothing; tell whether it heard of any."""
+        async with self._telling:
+            message = self._notes.fetch()
+            if message is None:
+                return False
+            # Rather a count too little than one twice: what may have been told is not told again.
+            known = True
+            try:
+                known = await self._propose(record_own(forms.NOTE_CALLS, message))
+            finally:
+                self._notes.told(known=known)
+            return known
 
-    async def _propose(self, recorded: Recorded) -> None:
-        """Propose a command; what is lost with a leadership, the next one does again or misses."""
+    async def part(self) -> None:
+        """Tell all calls before another node leads, for at most ``PARTING_MS``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PARTING_MS / 1000):
+                while await self.tell_calls():
+                    pass
+
+    async def _propose(self, recorded: Recorded) -> bool:
+        """Propose a command; tell whether it may have been done.
+
+        What is lost with a leadership, the next one does again or misses.
+        """
         try:
             await self._submitter.submit(recorded)
-        except (NotProposed, OutcomeUnknown, Overloaded) as error:
+        except (NotProposed, Overloaded) as error:
             log.info("housekeeping waits for the next round", reason=str(error))
+            return False
+        except OutcomeUnknown as error:
+            log.info("housekeeping does not know what became of it", reason=str(error))
+        return True

@@ -32,6 +32,9 @@ class Lead(Protocol):
             OutcomeUnknown: leadership was lost meanwhile.
         """
 
+    async def part(self) -> None:
+        """Tell the log, before another node leads, what nobody else knows; soon."""
+
     def end(self) -> None:
         """Drop what waits to be proposed, and stop the deadlines."""
 
@@ -169,6 +172,7 @@ class Leadership:
         self._roles.happen(Happening.HAND_OVER)
         self.notify()
         try:
+            await self._lead.part()
             await transfer()
         except BaseException:
             if self._is_in(Phase.ENDING) and self._term == term and self.leads_here:

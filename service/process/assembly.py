@@ -130,7 +130,7 @@ class Server:
         parts = self.parts
         await parts.health.stop()
         parts.surface.draining = True
-        if parts.leadership.leads_here and len(self.node.status().conf_state.voters) > 1:
+        if parts.leadership.leads_here:
             await self._hand_over()
         parts.streams.depart(error_pb2.Error.DRAINING, "this node stops", parts.leadership.address)
         parts.leader.send_away(parts.leadership)
@@ -157,6 +157,10 @@ class Server:
         self._directory.release()
 
     async def _hand_over(self) -> None:
+        """Hand leadership over; a node without another voter only tells what it has not told."""
+        if len(self.node.status().conf_state.voters) == 1:
+            await self.parts.leader.part()
+            return
         try:
             await self.parts.leadership.hand_over(self.node.transfer_leadership)
         except ReplicationError as error:

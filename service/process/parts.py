@@ -117,6 +117,8 @@ class Parts:
     def _make_leadership(self, member_id: MemberId) -> None:
         """Make what follows who leads."""
         config = self.config
+        self.notes = CallNotes(lambda: self.roles.serves)
+        self.housekeeping = Housekeeping(self.router, self.machine, self.notes, self.settings)
         self.leader = Leader(
             LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),
             self.proposer,
@@ -124,10 +126,9 @@ class Parts:
             self.machine,
             (WaitingTakes(self.waiters), self.outcomes, self.rooms),
             self.streams,
+            self.housekeeping,
         )
         self.leadership = Leadership(self.roles, member_id, self.members, self.leader)
-        self.notes = CallNotes(lambda: self.leadership.serves)
-        self.housekeeping = Housekeeping(self.router, self.machine, self.notes, self.settings)
         # A timeout is drawn up to double the shortest.
         self.forwarder = Forwarder(
             self.leadership, 2 * config.election_timeout_ms, self.security.peer

@@ -190,8 +190,7 @@ def _store(
         place += 1
         task_id += 1
     tube.ready.add_all(ready)
-    if ready:
-        tube.ages.came(now_ms, len(ready))
+    tube.ages.came(now_ms, len(ready))
     tube.next_id = task_id
     ledger.place = place
     ledger.resident_bytes += resident_bytes

@@ -30,8 +30,7 @@ def put_back(
 
     Delayed to the front is an ordinary delay, as it is for a put.
     """
-    delay_ms = max(delay_ms, 0)
-    renew_ttl(ledger, task, wish, delay_ms)
+    delay_ms = renew_ttl(ledger, task, wish, delay_ms)
     position = wish.position
     if position is Position.BACK:
         task.tube.counters.note(Call.REQUEUE)
@@ -42,8 +41,12 @@ def put_back(
     ledger.move(task, kind, DELAYED if delay_ms > 0 else READY, reason)
 
 
-def renew_ttl(ledger: Ledger, task: Task, wish: Release, delay_ms: int) -> None:
-    """Do to the time to live what a hand-back with delay asks for, or what the tube does."""
+def renew_ttl(ledger: Ledger, task: Task, wish: Release, delay_ms: int) -> int:
+    """Do to the time to live what a hand-back with delay asks for, or what the tube does.
+
+    Returns the delay that is left: where the life ends when it would have ended, none outlasts it.
+    """
+    delay_ms = max(delay_ms, 0)
     options = task.tube.options
     policy = wish.ttl_policy or options.ttl_policy
     if policy is TtlPolicy.ADD_DELAY:
@@ -55,3 +58,5 @@ def renew_ttl(ledger: Ledger, task: Task, wish: Release, delay_ms: int) -> None:
         task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
     else:
         assert policy is TtlPolicy.KEEP_DEADLINE
+        delay_ms = min(delay_ms, max(task.expire_at_ms - ledger.now_ms, 0))
+    return delay_ms

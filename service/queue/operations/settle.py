@@ -215,8 +215,7 @@ def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
     if settlement.update is not None:
         update_task(ledger, task, settlement.update)
     if settlement.move_to:
-        delay_ms = max(settlement.delay_ms or 0, 0)
-        renew_ttl(ledger, task, settlement, delay_ms)
+        delay_ms = renew_ttl(ledger, task, settlement, settlement.delay_ms or 0)
         target = ledger.tubes[settlement.move_to]
         move_to(ledger, task, target, delay_ms, settlement.position)
     elif settlement.uncounted:

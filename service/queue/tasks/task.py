@@ -164,7 +164,7 @@ class Task:
             due_ms, kind = self.extras.retain_until_ms or NEVER_MS, RETENTION_TIMER
         else:
             due_ms, kind = NEVER_MS, TTL_TIMER
-        if self.expire_at_ms < due_ms and self.tube.ttl_ends[state]:
+        if self.expire_at_ms <= due_ms and self.tube.ttl_ends[state]:  # it goes before the others
             due_ms, kind = self.expire_at_ms, TTL_TIMER
         return None if due_ms >= NEVER_MS else (due_ms, kind, self.tube.number, self.id)
 

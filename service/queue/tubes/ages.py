@@ -49,6 +49,8 @@ class Ages:
 
     def came(self, now_ms: int, tasks: int = 1) -> None:
         """Take note that tasks have become ready."""
+        if not tasks:
+            return
         since = self._since
         if since and since[-1] == now_ms:
             self._tasks[-1] += tasks

@@ -22,6 +22,9 @@ class Lead:
     async def begin(self, term):
         pass
 
+    async def part(self):
+        pass
+
     def end(self):
         pass
 

@@ -236,6 +236,24 @@ async def test_leadership_can_be_handed_to_a_member_by_name(three):
     assert three.leader is target
 
 
+async def test_a_leader_that_hands_over_tells_what_it_has_counted(three):
+    await create(three.leader)
+    await put(three.leader, b"x")
+    await take(three.leader, tube="emails", tasks_max=2)
+    await take(three.leader)
+    get = pb.GetTasksRequest(tube="emails", selector=task_pb2.TaskSelector(ids=[1]))
+    await three.leader.tasks.GetTasks(get)
+    heir = three.followers[0].server.config.node_name
+    await three.leader.cluster.TransferLeadership(
+        cluster_service_pb2.TransferLeadershipRequest(name=heir), timeout=10
+    )
+    await three.settled()
+    statistics = await three.leader.tubes.GetStatistics(tube_service_pb2.GetStatisticsRequest())
+    (emails,) = statistics.tubes
+    assert (emails.calls.take_timeout, emails.calls.peek) == (1, 1)
+    assert (emails.calls_since_start.take_timeout, emails.calls_since_start.peek) == (0, 0)
+
+
 async def test_without_a_majority_calls_fail_soon_and_typed(three):
     await create(three.leader)
     survivor = three.followers[0]

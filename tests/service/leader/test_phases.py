@@ -17,12 +17,15 @@ MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", f"c{number}:1") for 
 class Lead:
     def __init__(self):
         self.begun = []
-        self.ended = 0
+        self.parted = self.ended = 0
 
     async def begin(self, term):
         future = asyncio.get_running_loop().create_future()
         self.begun.append(future)
         await future
+
+    async def part(self):
+        self.parted += 1
 
     def end(self):
         self.ended += 1

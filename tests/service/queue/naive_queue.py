@@ -124,7 +124,7 @@ class NaiveQueue(
                 State.DONE: (task["retain_until"], 4),
                 State.ZOMBIE: (task["retain_until"], 4),
             }.get(task["state"], (NEVER, 3))
-            if self.dies(task) and task["expire_at"] < due:
+            if self.dies(task) and task["expire_at"] <= due:
                 due, kind = task["expire_at"], 3
             found.append((due, kind, task["tube"]["number"], task["id"], task))
         return sorted((line for line in found if line[0] < NEVER), key=lambda line: line[:4])

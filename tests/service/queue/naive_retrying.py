@@ -32,7 +32,7 @@ class NaiveRetrying:
         self.update(task, release.update)
         if release.move_to:
             delay = max(release.delay_ms or 0, 0)
-            self.renew(task, release, delay)
+            delay = self.renew(task, release, delay)
             self.move_away(task, self.tube(release.move_to), delay, release.position)
         elif release.uncounted:
             self.put_back(task, EventKind.RELEASE, release, release.delay_ms or 0, reason)
@@ -70,7 +70,7 @@ class NaiveRetrying:
         self.put_back(task, kind, release, delay, reason)
 
     def put_back(self, task, kind, release, delay, reason):
-        self.renew(task, release, delay)
+        delay = self.renew(task, release, delay)
         if release.position is Position.BACK:
             self.note(task, Call.REQUEUE)
         if release.position is Position.BACK or (release.position is Position.FRONT and delay == 0):
@@ -88,6 +88,9 @@ class NaiveRetrying:
             fresh = options.ttl_ms if release.ttl_ms is None else release.ttl_ms
             task["ttl"] = longer(fresh, delay)
             task["expire_at"] = later(self.now, task["ttl"])
+        else:
+            return min(delay, max(task["expire_at"] - self.now, 0))
+        return delay
 
     def give_up(self, task, kind, exhausted, reason):
         if exhausted is Exhausted.REMOVE:

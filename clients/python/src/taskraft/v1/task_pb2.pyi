@@ -25,8 +25,8 @@ class TaskSpec(_message.Message):
 
     Durations are milliseconds. Values of 100 years (3 153 600 000 000 ms) and more mean "without
     limit"; negative ones are refused, but for delays: 0 and less mean none. What is absent is taken from
-    the tube's options. Tubes of the
-    kinds FIFO and UTUBE refuse priority, delay_ms, ttl_ms, ttr_ms and visible_at_ms.
+    the tube's options. Tubes of the kinds FIFO and UTUBE refuse priority, delay_ms, ttl_ms, ttr_ms and
+    visible_at_ms.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -357,7 +357,7 @@ class Settlement(_message.Message):
             ADD_DELAY: Settlement.Release._TtlPolicy.ValueType  # 1
             """The delay prolongs it."""
             KEEP_DEADLINE: Settlement.Release._TtlPolicy.ValueType  # 2
-            """It ends when it would have ended."""
+            """It ends when it would have ended; a longer delay is cut there."""
             RESET: Settlement.Release._TtlPolicy.ValueType  # 3
             """It starts anew with ttl_ms."""
 
@@ -369,7 +369,7 @@ class Settlement(_message.Message):
         ADD_DELAY: Settlement.Release.TtlPolicy.ValueType  # 1
         """The delay prolongs it."""
         KEEP_DEADLINE: Settlement.Release.TtlPolicy.ValueType  # 2
-        """It ends when it would have ended."""
+        """It ends when it would have ended; a longer delay is cut there."""
         RESET: Settlement.Release.TtlPolicy.ValueType  # 3
         """It starts anew with ttl_ms."""
 

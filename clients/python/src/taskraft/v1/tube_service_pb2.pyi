@@ -64,7 +64,7 @@ class TubeOptions(_message.Message):
         ADD_DELAY: TubeOptions._TtlPolicy.ValueType  # 1
         """The delay prolongs it."""
         KEEP_DEADLINE: TubeOptions._TtlPolicy.ValueType  # 2
-        """It ends when it would have ended."""
+        """It ends when it would have ended; a longer delay is cut there."""
         RESET: TubeOptions._TtlPolicy.ValueType  # 3
         """The tube's time to live starts anew, also when a lease is lost or taken away."""
 
@@ -76,7 +76,7 @@ class TubeOptions(_message.Message):
     ADD_DELAY: TubeOptions.TtlPolicy.ValueType  # 1
     """The delay prolongs it."""
     KEEP_DEADLINE: TubeOptions.TtlPolicy.ValueType  # 2
-    """It ends when it would have ended."""
+    """It ends when it would have ended; a longer delay is cut there."""
     RESET: TubeOptions.TtlPolicy.ValueType  # 3
     """The tube's time to live starts anew, also when a lease is lost or taken away."""
 
@@ -999,8 +999,8 @@ class TubeStatistics(_message.Message):
         """Of those kicked: chosen ones, by id, key or filter."""
         take_timeout: _builtins.int
         """Takes from the tube that found nothing in the time that they waited. These and the next two
-        are told to the log each 10 s: a leader that crashes takes the last of them along. Followers
-        that answer from their own state (LOCAL) do not count.
+        are told to the log each 10 s and before leadership is handed over: only a leader that crashes
+        takes the last of them along. Followers that answer from their own state (LOCAL) do not count.
         """
         peek: _builtins.int
         """Tasks shown by GetTasks."""
