@@ -199,7 +199,7 @@ def test_clock_follows_the_table(state, operation):
 @pytest.mark.parametrize("scope", TtlScope, ids=lambda scope: scope.name)
 @pytest.mark.parametrize("state", IMPLEMENTED[1:], ids=lambda state: state.name)
 def test_time_to_live_ends_the_states_of_its_scope(state, scope):
-    """Every state in every scope; a delayed task is one whose delay does not prolong its life."""
+    """Every state in every scope; a delay that does not prolong the life ends with it."""
     stage = Stage(State.TAKEN if state is State.DELAYED else state, scope, ttl_ms=50)
     if state is State.DELAYED:
         release = Release([TOKEN], delay_ms=500, ttl_policy=TtlPolicy.KEEP_DEADLINE)
@@ -207,7 +207,8 @@ def test_time_to_live_ends_the_states_of_its_scope(state, scope):
     stage.do(now_ms=1_049)
     assert stage.state() is state
     stage.do(now_ms=1_050)
-    ends = state in TTL_ENDS[scope] or (state, scope) == (State.TAKEN, TtlScope.UNTAKEN)
+    ends = state in TTL_ENDS[scope] or state is State.DELAYED
+    ends = ends or (state, scope) == (State.TAKEN, TtlScope.UNTAKEN)
     assert stage.state() is (State.GONE if ends else state)
 
 
