@@ -33,11 +33,12 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 @dataclass(slots=True)
 class Page:
-    """A page of tasks, the token of the next one, and the position in the log that it shows."""
+    """A page of tasks, the token of the next one, and the position and time that it shows."""
 
     tasks: list[TaskView]
     next_token: str
     revision: int
+    now_ms: int
 
 
 async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksRequest) -> Page:
@@ -58,12 +59,13 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
         rest = _rest(request.page_token, mark, by_place=by_place)
     descending = request.order_by == DESCENDING
     size = request.page_size or TASKS_PAGE_SIZE_DEFAULT
-    chosen = read_filter(request.filter)
+    chosen, now_ms = read_filter(request.filter), reading.now_ms()
     tasks: list[TaskView] = []
     bytes_left = LIST_BYTES_MAX
     for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
         queue = reading.applied
-        listing = Listing(chosen, descending, size - len(tasks), bytes_left, LIST_SLICE_MAX)
+        left = size - len(tasks)
+        listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX)
         found = reading.contents.of(tube.name).scan_tasks(tube.name, listing, rest)
         tasks += found.tasks
         bytes_left -= sum(len(task.body) for task in found.tasks)
@@ -72,7 +74,7 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
             break
         await asyncio.sleep(0)
     token = "" if rest.is_empty else token_after(_text(rest, mark))
-    return Page(tasks, token, queue.applied_index)
+    return Page(tasks, token, queue.applied_index, now_ms)
 
 
 def _mark(tube: TubeView, request: pb.ListTasksRequest) -> str:

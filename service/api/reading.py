@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from service.api.freshness import Freshness
@@ -23,6 +23,7 @@ class Reading:
         machine: has the queue.
         freshness: proves how old what the queue shows may be.
         contents: the queues of this node.
+        clock_ms: tells the cluster's time as this node knows it.
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class Reading:
         machine: QueueMachine,
         freshness: Freshness,
         contents: Contents,
+        clock_ms: Callable[[], int],
     ) -> None:
         self._machine = machine
+        self._clock_ms = clock_ms
         self.barrier = freshness.barrier
         self._freshness = freshness
         self.contents = contents
@@ -67,6 +70,10 @@ class Reading:
         elif consistency.staleness_ms_max:
             await self._freshness.within(consistency.staleness_ms_max)
         return self._machine.queue
+
+    def now_ms(self) -> int:
+        """Return the cluster's time: that of the queue stands still while nothing is changed."""
+        return max(self._clock_ms(), self.contents.now_ms)
 
     @property
     def applied(self) -> Queue:

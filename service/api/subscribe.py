@@ -166,9 +166,8 @@ class SubscribeApi:
         return () if subscription.is_new else self._reading.contents.held(session_id)
 
     def _beat(self, subscription: Subscription) -> pb.SubscribeResponse:
-        queue = self._reading.applied
         heartbeat = pb.SubscribeResponse.Heartbeat(
-            now_ms=queue.now_ms,
+            now_ms=self._reading.now_ms(),
             leader=self._leadership.address,
             cancel_tokens=self._reading.contents.cancelled(subscription.session_id),
         )

@@ -283,7 +283,7 @@ class TaskApi:
             return taker.outcome.result()
         taker.outcome.cancel()
         queue = self._reading.applied
-        return Outcome(queue.applied_index, queue.now_ms, TakeResult(()))
+        return Outcome(queue.applied_index, self._reading.now_ms(), TakeResult(()))
 
     # ------------------------------------------------------------------------------ settle
 
@@ -319,7 +319,7 @@ class TaskApi:
         assert not isinstance(selector, ByFilter)
         contents = self._reading.contents.of(request.tube)
         found = contents.select_tasks(request.tube, selector)
-        answer = pb.GetTasksResponse(revision=queue.applied_index)
+        answer = pb.GetTasksResponse(revision=queue.applied_index, now_ms=self._reading.now_ms())
         shown: list[TaskView] = []
         for item, one in enumerate(found):
             if isinstance(one, Refusal):
@@ -348,7 +348,9 @@ class TaskApi:
         if tube is None:
             raise tube_not_found(request.tube)
         page = await page_of_tasks(self._reading, tube, request)
-        answer = pb.ListTasksResponse(next_page_token=page.next_token, revision=page.revision)
+        answer = pb.ListTasksResponse(
+            next_page_token=page.next_token, revision=page.revision, now_ms=page.now_ms
+        )
         return answer.SerializeToString() + _show(page.tasks, payload_omit=request.payload_omit)
 
 

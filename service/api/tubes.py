@@ -195,6 +195,6 @@ class TubeApi:
         return pb.GetStatisticsResponse(
             tubes=shown,
             total=sum_of(shown),
-            now_ms=self._reading.contents.now_ms,
+            now_ms=self._reading.now_ms(),
             revision=queue.applied_index,
         )

@@ -46,7 +46,7 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
     """Return the services of the contract."""
     mutations = Mutations(parts.router)
     freshness = Freshness(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
-    reading = Reading(parts.machine, freshness, parts.contents)
+    reading = Reading(parts.machine, freshness, parts.contents, parts.clock.now_ms)
     return (
         _tasks(parts, mutations, reading),
         TubeApi(

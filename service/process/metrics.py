@@ -110,7 +110,9 @@ class NodeCollector(Collector):
         disk: DiskWatch,
         contents: Contents,
         temporary: TemporaryTubes,
+        clock_ms: Callable[[], int],
     ) -> None:
+        self._clock_ms = clock_ms
         self._raft = raft
         self._machine = machine
         self._roles = roles
@@ -236,6 +238,7 @@ class NodeCollector(Collector):
             "Age of the oldest ready task.",
             labels=("tube",),
         )
+        now_ms = self._clock_ms()
         for counts in self._contents.statistics(largest):
             for state, number in counts.states.items():
                 tasks.add_metric((counts.tube, state.name.lower()), number)
@@ -244,7 +247,7 @@ class NodeCollector(Collector):
                     calls.add_metric((counts.tube, kind.name.lower()), number)
             held.add_metric((counts.tube,), counts.payload_bytes)
             since_ms = counts.oldest_ready_ms
-            age_ms = max(self._contents.now_ms - since_ms, 0) if since_ms else 0
+            age_ms = max(now_ms - since_ms, 0) if since_ms else 0
             oldest.add_metric((counts.tube,), age_ms / 1000)
         others = counted.keys() - set(largest)
         if others:

@@ -71,6 +71,7 @@ def probe_server(parts: Parts, readiness: Readiness) -> ProbeServer:
             parts.disk,
             parts.contents,
             parts.temporary,
+            parts.clock.now_ms,
         )
     )
     parts.registry.register(CertificateCollector(parts.security))

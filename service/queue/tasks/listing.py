@@ -54,6 +54,7 @@ class Listing:
 
     Args:
         chosen: lets the tasks through; None: all.
+        now_ms: the time up to which ages are counted.
         descending: the greatest id first.
         tasks_max: return at most so many.
         bytes_max: return no more once there is so much content.
@@ -61,6 +62,7 @@ class Listing:
     """
 
     chosen: Filter | None
+    now_ms: int
     descending: bool
     tasks_max: int
     bytes_max: int
@@ -85,7 +87,7 @@ def _scan_places(ledger: Ledger, tube: Tube, listing: Listing, passed: Passed) -
     """Return some of the tasks behind a place, in the order in which they would be taken."""
     place, last_id, _ = passed
     bytes_left = listing.bytes_max
-    is_match = matcher(listing.chosen, ledger.now_ms)
+    is_match = matcher(listing.chosen, listing.now_ms)
     tasks: list[TaskView] = []
     for looked_at, entry in enumerate(tube.ready.ordered(place)):
         is_full = len(tasks) >= listing.tasks_max or (bytes_left <= 0 and tasks)
@@ -105,7 +107,7 @@ def _scan_window(ledger: Ledger, tube: Tube, listing: Listing, window: Window) -
     """Return some of the tasks in a window, in the order of the list, and what is left."""
     after_id, last_id = window
     descending, bytes_left = listing.descending, listing.bytes_max
-    is_match = matcher(listing.chosen, ledger.now_ms)
+    is_match = matcher(listing.chosen, listing.now_ms)
     tasks: list[TaskView] = []
     walk = ledger.tasks_back(tube, last_id) if descending else ledger.tasks(tube, after_id)
     for looked_at, task in enumerate(walk):

@@ -1,5 +1,7 @@
 """What the service tells about itself: counts, transitions, ages, lists, its version."""
 
+from prometheus_client import generate_latest
+
 from service.api.cluster import server_version
 from service.queue.tubes.statistics import Call
 from taskraft.v1 import (
@@ -58,6 +60,29 @@ async def test_the_oldest_ready_task_is_told_by_its_age(node):
     assert answer.total.oldest_ready_ms == first.since_ms <= second.since_ms <= answer.now_ms
     await ack(node, (await take(node, "mail")).tasks)
     assert (await statistics(node)).total.oldest_ready_ms == 0
+
+
+async def test_tasks_grow_older_while_nothing_happens(node):
+    """The queue's own clock stands still then: no entry moves it."""
+    hour_ms = 3_600_000
+    await create(node, "mail")
+    await put(node, b"1", tube="mail")
+    assert not (await listed(node, "mail", filter="state_age > 59m")).tasks
+    applied = node.queue.applied_index
+    node.server.parts.clock._offset_ms += hour_ms
+    answer = await statistics(node, "mail")
+    assert answer.now_ms - answer.tubes[0].oldest_ready_ms >= hour_ms
+    page = await listed(node, "mail", filter="state_age > 59m")
+    assert page.now_ms - page.tasks[0].since_ms >= hour_ms
+    get = pb.GetTasksRequest(tube="mail", selector=task_pb2.TaskSelector(ids=[1]))
+    shown = await node.tasks.GetTasks(get)
+    assert shown.now_ms - shown.tasks[0].since_ms >= hour_ms
+    scraped = generate_latest(node.server.parts.registry).decode()
+    (line,) = (
+        one for one in scraped.splitlines() if 'oldest_ready_age_seconds{tube="mail"}' in one
+    )
+    assert float(line.split()[-1]) >= hour_ms / 1000
+    assert node.queue.applied_index == applied
 
 
 async def listed(node, tube, **fields):

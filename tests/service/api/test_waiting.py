@@ -31,7 +31,10 @@ class Mutations:
 class Reading:
     class applied:  # noqa: N801
         applied_index = 5
-        now_ms = 7
+
+    @staticmethod
+    def now_ms():
+        return 7
 
 
 class Bench:

@@ -116,6 +116,7 @@ def ask(queue, tube, found, where):
     """Answer with the ids of the tasks of each page, and how the last call ended."""
     listing = Listing(
         read_filter(where or ""),
+        queue.now_ms,
         "desc" in found,
         tasks_max=int(found.get("size", 100)),
         bytes_max=1 << 20,

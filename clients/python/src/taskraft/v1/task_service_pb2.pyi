@@ -1047,8 +1047,11 @@ class GetTasksResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Position in the log that the answer shows."""
+    now_ms: _builtins.int
+    """The cluster's clock: for what is left until the deadlines of the tasks."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """The tasks that exist, in order of the request."""
@@ -1072,10 +1075,11 @@ class GetTasksResponse(_message.Message):
         errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
         revision: _builtins.int = ...,
         failed: _abc.Iterable[_task_pb2.Task] | None = ...,
+        now_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "failed", b"failed", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "failed", b"failed", "now_ms", b"now_ms", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1147,12 +1151,15 @@ class ListTasksResponse(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """For the next page. Empty: this was the last. Pages show the tasks that were there at the first
     one and still are, each once; in the order "taking", those that keep their places.
     """
     revision: _builtins.int
     """Position in the log that the page shows."""
+    now_ms: _builtins.int
+    """The cluster's clock: for what is left until the deadlines of the tasks, and their ages."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """The page; it may be empty, or shorter than asked for, and not be the last."""
@@ -1163,10 +1170,11 @@ class ListTasksResponse(_message.Message):
         tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
         next_page_token: _builtins.str = ...,
         revision: _builtins.int = ...,
+        now_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "now_ms", b"now_ms", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
