@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
-    FOREVER_MS,
     NO_EXTRAS,
     Ack,
     ItemRefusal,
@@ -23,6 +22,7 @@ from service.queue.ledger import by_tube
 from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
 from service.queue.tasks.endings import end
 from service.queue.tasks.updating import growth, unsuitable_update, update_task
+from service.queue.tubes.option_checks import is_period
 from service.queue.tubes.room import Room
 from service.queue.tubes.statistics import Call
 
@@ -59,7 +59,7 @@ def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | Non
             if wish is not None:
                 text = f"{field} means nothing for a task that is not kept"
                 return Refusal(Reason.INVALID_FIELD, text, {"field": field})
-    elif state is ZOMBIE and _retain_ms(tube, settlement) >= FOREVER_MS:
+    elif state is ZOMBIE and not is_period(_retain_ms(tube, settlement)):
         text = "retain_ms is needed: a ZOMBIE is kept for a period"
         return Refusal(Reason.INVALID_FIELD, text, {"field": "retain_ms"})
     if settlement.update is not None:

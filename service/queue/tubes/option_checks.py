@@ -71,6 +71,11 @@ def violations(
     ]
 
 
+def is_period(retain_ms: int) -> bool:
+    """Tell whether a ZOMBIE may be kept for so long: neither not at all nor for ever."""
+    return 0 < retain_ms < FOREVER_MS
+
+
 def retry_violations(
     policy: RetryPolicy, dead_letter_tube: str | None
 ) -> Iterator[tuple[str, str]]:
@@ -153,11 +158,12 @@ def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]
         yield "priority_min", f"{low} is more than priority_max, {high}"
     elif not low <= options.priority <= high:
         yield "priority", f"{options.priority} is not from {low} to {high}"
-    if options.on_ack is OnAck.RETAIN and options.retain_ms >= FOREVER_MS:
+    is_given = options.retain_ms >= 0
+    if options.on_ack is OnAck.RETAIN and is_given and not is_period(options.retain_ms):
         yield "retain_ms", "RETAIN needs a period (KEEP is for ever)"
     if options.rate_burst and not options.rate_per_second:
         yield "rate_burst", "means nothing without rate_per_second"
-    if options.dead_letter_tube == name:
+    if name and options.dead_letter_tube == name:
         yield "dead_letter_tube", "is the tube itself"
 
 

@@ -84,7 +84,8 @@ class NaiveSettling:
             options = task["tube"]["view"].options
             state = self.kept_as(options, settlement)
             own = settlement.retain_ms
-            endless = (options.retain_ms if own is None else own) >= FOREVER_MS
+            period = options.retain_ms if own is None else own
+            endless = not 0 < period < FOREVER_MS
             extra = own is not None or settlement.update is not None
             wrong = extra if state is State.GONE else state is State.ZOMBIE and endless
             if wrong:

@@ -311,7 +311,7 @@ class Settlement(_message.Message):
         keep: Global___Settlement.Ack.Keep.ValueType
         """What becomes of the task."""
         retain_ms: _builtins.int
-        """How long a kept task stays. Absent: as the tube says. A ZOMBIE needs a period below 100 years."""
+        """How long a kept task stays. Absent: as the tube says. A ZOMBIE needs a period, below 100 years."""
         payload: _builtins.bytes
         """Replaces the payload of a kept task."""
         def __init__(
