@@ -153,7 +153,9 @@ def _lease(
     before, show = run[0].state, views.append
     is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
     _charge(ledger, tube, before, len(run))
-    if before is READY:
+    if before is READY and len(run) == 1:
+        tube.ages.left(run[0].since_ms)
+    elif before is READY:
         tube.ages.all_left(map(SINCE, run))
     for task in run:
         if not task.dirty:
