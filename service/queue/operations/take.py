@@ -122,8 +122,13 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
     return [task]
 
 
-def _charge(ledger: Ledger, tube: Tube, before: State, tasks: int) -> None:
-    """Count so many takes, and charge them to the rate of their tube."""
+def _charge(ledger: Ledger, tube: Tube, before: State, run: Sequence[Task]) -> None:
+    """Count takes, charge them to the rate of their tube, and let the tasks wait no more."""
+    tasks = len(run)
+    if before is READY and tasks == 1:
+        tube.ages.left(run[0].since_ms)
+    elif before is READY:
+        tube.ages.all_left(map(SINCE, run))
     if not tube.dirty:
         ledger.touch_tube(tube)
     tube.counters.count(TAKE, before, TAKEN, tasks)
@@ -152,11 +157,7 @@ def _lease(
     label, held = (session.label, session.held) if session is not None else ("", {})
     before, show = run[0].state, views.append
     is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
-    _charge(ledger, tube, before, len(run))
-    if before is READY and len(run) == 1:
-        tube.ages.left(run[0].since_ms)
-    elif before is READY:
-        tube.ages.all_left(map(SINCE, run))
+    _charge(ledger, tube, before, run)
     for task in run:
         if not task.dirty:
             ledger.touch_task(task)
