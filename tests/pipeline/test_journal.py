@@ -66,7 +66,20 @@ def test_a_manifest_is_read_as_it_was_written():
     assert MANIFEST.events == 5
 
 
-@pytest.mark.parametrize("damage", [{"format": 2}, {"ranges": {"0": [1]}}, {"files": None}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"format": 2},
+        {"batch": "0"},
+        {"query": None},
+        {"ranges": {"0": [1]}},
+        {"ranges": []},
+        {"next_seq": {"0": "8"}},
+        {"files": None},
+        {"files": [{"path": "a"}]},
+    ],
+    ids=str,
+)
 def test_a_damaged_manifest_is_refused(damage):
     with pytest.raises(JournalRefused):
         Manifest.from_json({**MANIFEST.to_json(), **damage})

@@ -13,7 +13,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.journal.manifest import FORMAT, Manifest
@@ -149,7 +149,7 @@ def spark_path(path: Path) -> str:
     return f"file://{path}"
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     """Return the object that a file holds.
 
     Raises:

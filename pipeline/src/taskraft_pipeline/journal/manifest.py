@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from taskraft_pipeline.errors import JournalRefused
 
@@ -77,7 +77,7 @@ class Manifest:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Manifest:
+    def from_json(cls, stored: Mapping[str, object]) -> Manifest:
         """Read what `to_json` made.
 
         Raises:
@@ -87,16 +87,52 @@ class Manifest:
             raise JournalRefused(f"format {stored.get('format')} of a manifest, not {FORMAT}")
         try:
             return cls(
-                batch=stored["batch"],
-                query=stored["query"],
-                held={int(one): Held(*held) for one, held in stored["ranges"].items()},
-                next_seq={int(one): seq for one, seq in stored["next_seq"].items()},
-                first_ms=stored["first_ms"],
-                last_ms=stored["last_ms"],
-                files=tuple(File(**file) for file in stored["files"]),
+                batch=_number(stored["batch"]),
+                query=_text(stored["query"]),
+                held={int(one): _held(held) for one, held in _object(stored["ranges"]).items()},
+                next_seq={
+                    int(one): _number(seq) for one, seq in _object(stored["next_seq"]).items()
+                },
+                first_ms=_number(stored["first_ms"]),
+                last_ms=_number(stored["last_ms"]),
+                files=tuple(_file(_object(file)) for file in _list(stored["files"])),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise JournalRefused(f"a damaged manifest: {error!r}") from error
+
+
+def _number(found: object) -> int:
+    if not isinstance(found, int):
+        raise TypeError(f"{found!r} is no number")
+    return found
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"{found!r} is no text")
+    return found
+
+
+def _list(found: object) -> list[object]:
+    if not isinstance(found, list):
+        raise TypeError(f"{found!r} is no list")
+    return found
+
+
+def _object(found: object) -> dict[str, object]:
+    if not isinstance(found, dict):
+        raise TypeError(f"{found!r} is no object")
+    return found
+
+
+def _held(found: object) -> Held:
+    first_seq, last_seq, events = map(_number, _list(found))
+    return Held(first_seq, last_seq, events)
+
+
+def _file(found: Mapping[str, object]) -> File:
+    events, size, crc32 = (_number(found[name]) for name in ("events", "bytes", "crc32"))
+    return File(_text(found["path"]), events, size, crc32)
 
 
 def problems(manifest: Manifest, begin: Mapping[int, int]) -> list[str]:
