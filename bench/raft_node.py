@@ -1,8 +1,8 @@
-"""Measure the whole path of an entry: core, driver, log on disk; with and without gRPC.
+"""Measure the whole path of an entry: core, driver, log on disk; with and without a network.
 
 ``python -m bench.raft_node`` proposes entries of 100 bytes on one node and on three in this
 process and prints CPU, syncs (of the node with most) and latency per entry. ``direct`` replaces
-gRPC by function calls: what remains is the cost of consensus and storage themselves.
+the lanes between them by function calls: what remains is the cost of consensus and storage.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ async def measure(workload: Workload, path: Path) -> str:
     syncs = max(node.counters.batches - batches[node] for node in nodes)
     await asyncio.gather(*(node.stop() for node in nodes))
     await asyncio.gather(*(transport.stop() for transport in transports))
-    way = "direct" if workload.is_direct else "gRPC"
+    way = "direct" if workload.is_direct else "lanes"
     return (
         f"{workload.nodes} node(s) {way:>6} window {workload.window:>4}: "
         f"{entries / seconds:>8.0f} entries/s {cpu / entries:>7.1f} us CPU/entry "
