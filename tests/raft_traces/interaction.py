@@ -158,7 +158,7 @@ def _campaign(world: World, directive: Directive) -> None:
 
 def _propose(world: World, directive: Directive) -> None:
     try:
-        _node(world, directive).core.propose(directive.words[1].encode())
+        _node(world, directive).core.propose(directive.arguments[1].key.encode())
     except ProposalDropped:
         world.output.error("raft proposal dropped")
 
@@ -323,3 +323,6 @@ _COMMANDS: Final[Mapping[str, Callable[[World, Directive], None]]] = {
     "tick-heartbeat": _tick_heartbeat,
     "transfer-leadership": _transfer,
 }
+
+COMMANDS: Final = frozenset(_COMMANDS)
+"""The names of all commands."""

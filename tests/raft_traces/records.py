@@ -78,6 +78,11 @@ def read_configuration(text: str) -> Record:
     return _configuration(found)
 
 
+def is_log_line(line: str) -> bool:
+    """Tell whether ``line`` was logged; of such lines only the facts in them count."""
+    return _LOG_LINE.match(line.strip()) is not None
+
+
 def _logical_lines(output: str) -> Iterator[str]:
     """Join what belongs together: bracketed lists, and a message with its snapshot."""
     pending = ""

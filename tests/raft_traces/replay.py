@@ -40,7 +40,7 @@ def replay(path: Path) -> Difference | None:
         directives = parse_script(path)
     except (ScriptError, UnicodeDecodeError) as error:
         return Difference(path, 1, f"is no script: {error}")
-    player = _player(directives)
+    player = player_of(directives)
     if player is None:
         return Difference(path, directives[0].line, f"unknown command {directives[0].command!r}")
     for directive in directives:
@@ -53,13 +53,14 @@ def replay(path: Path) -> Difference | None:
 def rewrite(path: Path) -> None:
     """Write what the core does into the script at ``path``; the reader judges the difference."""
     directives = parse_script(path)
-    player = _player(directives)
+    player = player_of(directives)
     assert player is not None, f"unknown command {directives[0].command!r}"
     parts = [f"{each.head}\n{SEPARATOR}\n{player.run(each)}\n" for each in directives]
     path.write_text("\n".join(part.lstrip("\n") for part in parts))
 
 
-def _player(directives: Sequence[Directive]) -> Player | None:
+def player_of(directives: Sequence[Directive]) -> Player | None:
+    """Return who can carry out all of ``directives``; None if nobody can."""
     for kind in (Interaction, QuorumTable, MembershipTable):
         if all(kind.knows(each.command) for each in directives):
             return kind()

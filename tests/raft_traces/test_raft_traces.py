@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft_traces.records import UnreadableOutput, read_records
-from tests.raft_traces.replay import replay
+from tests.raft_traces.interaction import COMMANDS
+from tests.raft_traces.options import OPTIONS
+from tests.raft_traces.records import UnreadableOutput, is_log_line, read_records
+from tests.raft_traces.replay import player_of, replay
 from tests.raft_traces.script import parse_script
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,29 @@ def test_core_behaves_as_our_scenario_says(path):
 @pytest.mark.parametrize("path", paths_of(UPSTREAM))
 def test_core_behaves_as_the_upstream_trace_says(path):
     assert replay(path) is None
+
+
+def plain(output):
+    """Return the lines of an output but for those of the log, and for what stands for silence."""
+    lines = [line.rstrip() for line in output.splitlines()]
+    return [each for each in lines if not is_log_line(each) and each not in {"ok", "ok (quiet)"}]
+
+
+@pytest.mark.parametrize("path", [*paths_of(OWN), *paths_of(UPSTREAM)])
+def test_nothing_but_words_of_the_log_differs(path):
+    """What the comparison of records forgives, layout and order of fields, no trace needs."""
+    directives = parse_script(path)
+    player = player_of(directives)
+    for directive in directives:
+        assert plain(player.run(directive)) == plain(directive.expected), directive.line
+
+
+def test_each_command_and_option_is_in_a_scenario_of_ours():
+    directives = [each for path in OWN.rglob("*.txt") for each in parse_script(path)]
+    assert {each.command for each in directives} == COMMANDS
+    used = {(each.command, option) for each in directives for option in each.options}
+    known = {(command, option) for command, options in OPTIONS.items() for option in options}
+    assert used - {("stabilize", "log-level")} == known
 
 
 @pytest.mark.parametrize("path", paths_of(OWN))
