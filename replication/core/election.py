@@ -101,7 +101,7 @@ def on_vote_request(member: Member, request: Message) -> None:
     A learner answers too: it may have been made a voter by a change that it has not seen
     (etcd-io/etcd#10998). A granted vote is synced before it leaves.
     """
-    future = request.kind is MessageKind.PRE_VOTE and request.term > member.term
+    future = request.term > member.term  # then it is a pre-vote: a vote would have raised the term
     free = member.vote == NO_MEMBER and member.leader == NO_MEMBER
     may = future or free or member.vote == request.sender
     granted = may and member.log.is_up_to_date(request.log_term, request.index)

@@ -199,6 +199,17 @@ def test_consents_of_an_earlier_campaign_do_not_count_again():
         assert cluster[1].role is RaftRole.PRE_CANDIDATE
 
 
+def test_a_pre_vote_for_the_present_term_is_refused_by_who_has_voted_in_it():
+    cluster = Cluster(3, pre_vote=True)
+    cluster[3].step(vote(2, 3, 2))
+    answers(cluster, 3)
+    for candidate, refused in ((1, True), (2, False)):
+        cluster[3].step(vote(candidate, 3, 2, kind=K.PRE_VOTE))
+        assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, candidate, 2, refused)]
+    cluster[3].step(vote(1, 3, 3, kind=K.PRE_VOTE))
+    assert answers(cluster, 3) == [(K.PRE_VOTE_REPLY, 1, 3, False)]
+
+
 def test_a_pre_candidate_of_an_earlier_term_learns_of_the_present_one():
     """It may be ahead in its log: without an answer neither could be elected."""
     cluster = Cluster(3, pre_vote=True)

@@ -114,6 +114,20 @@ def test_compacted_entries_are_gone_but_the_term_before_the_first_is_known():
         raft_log.entries(2, 4, UNLIMITED)
 
 
+def test_storage_is_not_asked_for_the_terms_of_the_newest_entries(monkeypatch):
+    """Each append and each commit looks at some of them."""
+    raft_log, disk = log((1,), (2, 2, 2))
+    disk.store(None, entries(2, 2, 2, first=2), None)
+    raft_log.unstable.entries_synced(4, 2)
+    raft_log.commit_to(4)
+    raft_log.applied_to(2, 0)
+    monkeypatch.setattr(disk, "term", None)
+    assert [raft_log.term(index) for index in (2, 3, 4)] == [2, 2, 2]
+    raft_log.applied_to(4, 0)
+    assert raft_log.term(4) == 2
+    assert raft_log.term(5) is None
+
+
 def test_only_synced_entries_are_applied():
     raft_log, disk = log((1,), (1, 1))
     raft_log.commit_to(3)
