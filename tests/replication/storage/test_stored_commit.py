@@ -64,3 +64,10 @@ def test_a_snapshot_stores_its_commit_index_with_the_switch_and_not_before(stora
 def test_a_commit_index_of_what_was_never_stored_is_not_saved_at_the_end(storage, tmp_path):
     storage.close(HardState(Term(2), MemberId(2), LogIndex(8)))
     assert found_in(tmp_path).commit == 1
+
+
+def test_a_membership_that_is_stored_was_committed(storage, tmp_path):
+    """Who was removed by it need not come back to tell."""
+    alone = ConfState(voters=(MemberId(1),))
+    storage.save_memberships(storage.add_membership(LogIndex(5), alone, LogIndex(1)))
+    assert found_in(tmp_path).commit == 5
