@@ -19,7 +19,7 @@ from replication.core.types import (
     SoftState,
     Term,
 )
-from replication.errors import ChangeRefused, NotLeader, ProposalLost
+from replication.errors import ChangeRefused, NotLeader, ProposalLost, Stopped
 from replication.storage.failpoints import Failpoints
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.driver.stand_ins import Waiting
@@ -188,6 +188,45 @@ def test_a_follower_forgets_the_leader_that_hung_up_and_no_other(member):
     member.settle()
     member.lead(3)
     assert not member.driver.forget_leader(SELF)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda driver: driver.receive([Message(K.HEARTBEAT, SELF, MemberId(2), Term(2))]),
+        lambda driver: driver.unreachable(MemberId(2)),
+        lambda driver: driver.snapshot_sent(MemberId(2), ok=True),
+        lambda driver: driver.propose(b"x", Waiting()),
+        lambda driver: driver.propose_change(ConfChange(()), Waiting()),
+        lambda driver: driver.read_index(Waiting()),
+        lambda driver: driver.campaign(),
+        lambda driver: driver.transfer_leader(MemberId(2)),
+    ],
+)
+def test_whatever_is_asked_of_a_member_is_worked_on_soon(member, ask):
+    member.settle()
+    ask(member.driver)
+    assert member.is_pump_due
+
+
+def test_entries_are_applied_in_slices_of_some_milliseconds(member):
+    large = [Entry(Term(2), LogIndex(index), bytes(100 << 10)) for index in range(2, 7)]
+    member.append(2, 2, [*large, *entries(7, 200)], 200)
+    assert [each for each in member.told if isinstance(each, int)] == [4, 68, 132, 196, 200]
+
+
+def test_nobody_waits_for_a_driver_that_has_ended(member):
+    member.lead()
+    proposed, waiting, reader = Waiting(), Waiting(), Waiting()
+    member.driver.propose(b"proposed", proposed)
+    member.driver.pump()
+    member.driver.propose(b"waiting", waiting)
+    member.driver.read_index(reader)
+    end = Stopped("the end")
+    member.driver.fail_all(end)
+    assert isinstance(proposed.error, ProposalLost), "nobody knows"
+    assert waiting.error is end, "certainly not"
+    assert reader.error is end
 
 
 def test_ticks_of_an_idle_member_ask_for_nothing(member):
