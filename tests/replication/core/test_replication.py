@@ -284,8 +284,8 @@ def test_acknowledgement_lets_as_many_messages_go_as_the_window_holds():
     assert len([m for m in appends(cluster) if m.to == 2]) == 3
     cluster.deliver(to(2))
     cluster.flush(2)
-    cluster.drop(to(3))
-    cluster.deliver(to(1))
+    *_, last = cluster.drop()
+    cluster[1].step(last)
     cluster.flush(1)
     sent = [m for m in appends(cluster) if m.to == 2]
     assert [len(m.entries) for m in sent] == [1, 1, 1]
