@@ -63,6 +63,7 @@ bench-core: setup ## Measure the queue core, its write-behind, and the commit pa
 	@$(RUN) -m bench.core $(ARGS)
 
 load: setup ## Build the load generator (Go)
+	@command -v go >/dev/null || { echo 'the load generator needs Go, which is not installed' >&2; exit 1; }
 	@go generate -C bench/load && go build -C bench/load -o ../../var/load .
 
 report: setup ## Spark report over a running cluster or a journal (ARGS="...")
