@@ -17,6 +17,8 @@ def check_create_group(request: pb.CreateGroupRequest) -> None:
             task = getattr(request.group, field)
             wrong.tube(f"group.{field}.tube", task.tube)
             check_stored_spec(wrong, f"group.{field}.spec", task.spec)
+            if task.spec.group and task.spec.group == request.group.name:
+                wrong.add(f"group.{field}.spec.group", "is the group that has ended by then")
     if request.group.only_if_processed and not request.group.HasField("end_task"):
         wrong.add("group.only_if_processed", "given without end_task")
     wrong.raise_any()

@@ -66,6 +66,12 @@ def together(refusals: Sequence[Refusal]) -> Refusal | None:
 def at_item(item: int, refusal: Refusal, path: str = "") -> Refusal:
     """Return the refusal of a whole request for one of its items, which stands at ``path``."""
     metadata = {**refusal.metadata, "item": str(item)}
+    return within(replace(refusal, metadata=metadata), path)
+
+
+def within(refusal: Refusal, path: str) -> Refusal:
+    """Return the refusal of a request for a part of it, which stands at ``path``."""
+    metadata = dict(refusal.metadata)
     if path and "field" in metadata:
         metadata["field"] = path + metadata["field"]
     violations = tuple((path + field, text) for field, text in refusal.violations)

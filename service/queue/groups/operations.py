@@ -26,11 +26,14 @@ from service.queue.groups.group import Group, wrong_state
 from service.queue.groups.members import FIRST
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, HELD, READY, TAKEN, EventKind
+from service.queue.operations.intake import refusal_of_stored
 from service.queue.operations.put import put
+from service.queue.refusals import together
 from service.queue.tasks.endings import end
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
+    from service.queue.commands import GroupTask
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
 
@@ -47,11 +50,19 @@ def create_group(ledger: Ledger, command: CreateGroup) -> GroupResult | Refusal:
             "there are as many groups that have not ended as there may be",
             {"limit": str(ledger.limits.groups_max)},
         )
-    for field, following in (("end_task", command.end_task), ("abort_task", command.abort_task)):
-        if following is not None:
-            refusal = refusal_of_target(ledger, following.tube, f"group.{field}.tube")
-            if refusal is not None:
-                return refusal
+    wrong = together(
+        [
+            refusal
+            for field, following in (
+                ("end_task", command.end_task),
+                ("abort_task", command.abort_task),
+            )
+            if following is not None
+            and (refusal := _unsuitable(ledger, following, f"group.{field}")) is not None
+        ]
+    )
+    if wrong is not None:
+        return wrong
     groups.number += 1
     group = Group(groups.number, command.name, ledger.now_ms)
     group.end_task = command.end_task
@@ -59,6 +70,13 @@ def create_group(ledger: Ledger, command: CreateGroup) -> GroupResult | Refusal:
     group.only_if_processed = command.only_if_processed
     groups.add(group)
     return GroupResult(group.view())
+
+
+def _unsuitable(ledger: Ledger, following: GroupTask, path: str) -> Refusal | None:
+    """Return why a task cannot follow a group, as far as it is known already, or None."""
+    tube, spec = following.tube, following.spec
+    refusal = refusal_of_target(ledger, tube, f"{path}.tube")
+    return refusal or refusal_of_stored(ledger, tube, spec, f"{path}.spec")
 
 
 def start_group(ledger: Ledger, command: StartGroup) -> GroupResult | Refusal:

@@ -17,6 +17,7 @@ from service.queue.refusals import (
     means_nothing,
     refused_by_driver,
     together,
+    within,
 )
 from service.queue.tasks.uniqueness import Conflict, holder
 from service.queue.tubes.option_checks import retry_violations
@@ -155,6 +156,18 @@ def unsuitable(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
     if refusal is None and tube.custom is not None:
         return refused_by_driver(tube, _arrival_of(ledger, tube, task))
     return refusal
+
+
+def refusal_of_stored(ledger: Ledger, name: str, spec: bytes, path: str) -> Refusal | None:
+    """Return what a task that is kept, to be put later, may not say in its tube, or None.
+
+    The tube need not exist yet: then the put finds out.
+    """
+    tube = ledger.tubes.get(name)
+    if tube is None or tube.rules.ignores_unsuitable:
+        return None
+    wrong = together(list(_invalid_fields(tube, ledger.new_task(spec))))
+    return None if wrong is None else within(wrong, f"{path}.")
 
 
 def _invalid_fields(tube: Tube, task: NewTask) -> Iterator[Refusal]:

@@ -24,12 +24,14 @@ from service.queue.commands import (
     UpdateSchedule,
 )
 from service.queue.life_cycle import DELAYED, HELD, READY, TAKEN, EventKind
+from service.queue.operations.intake import refusal_of_stored
 from service.queue.operations.put import put
 from service.queue.schedules.schedule import Schedule
 from service.queue.tasks.endings import end
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
+    from service.queue.commands import ScheduleOptions
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
 
@@ -52,7 +54,7 @@ def create_schedule(ledger: Ledger, command: CreateSchedule) -> ScheduleResult |
             "there are as many schedules as there may be",
             {"limit": str(ledger.limits.schedules_max)},
         )
-    refusal = refusal_of_target(ledger, command.options.tube, "schedule.tube")
+    refusal = _unsuitable(ledger, command.options)
     if refusal is not None:
         return refusal
     schedule = Schedule(command.name, command.options, ledger.now_ms, command.next_ms)
@@ -65,7 +67,7 @@ def update_schedule(ledger: Ledger, command: UpdateSchedule) -> ScheduleResult |
     schedule = ledger.schedules.find(command.name)
     if isinstance(schedule, Refusal):
         return schedule
-    refusal = refusal_of_target(ledger, command.options.tube, "schedule.tube")
+    refusal = _unsuitable(ledger, command.options)
     if refusal is not None:
         return refusal
     before, schedule.options = schedule.options, command.options
@@ -77,6 +79,12 @@ def update_schedule(ledger: Ledger, command: UpdateSchedule) -> ScheduleResult |
         schedule.since_ms = ledger.now_ms
     ledger.schedules.set(schedule)
     return ScheduleResult(schedule.view())
+
+
+def _unsuitable(ledger: Ledger, options: ScheduleOptions) -> Refusal | None:
+    """Return why a schedule cannot put its task, as far as it is known already, or None."""
+    refusal = refusal_of_target(ledger, options.tube, "schedule.tube")
+    return refusal or refusal_of_stored(ledger, options.tube, options.spec, "schedule.spec")
 
 
 def delete_schedule(ledger: Ledger, command: DeleteSchedule) -> CountResult | Refusal:

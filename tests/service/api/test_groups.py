@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from taskraft.v1 import error_pb2, group_service_pb2_grpc, task_pb2
+from taskraft.v1 import error_pb2, group_service_pb2_grpc, task_pb2, tube_service_pb2
 from taskraft.v1 import group_service_pb2 as groups
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
@@ -76,6 +76,17 @@ async def test_an_end_that_cannot_be_put_is_told(node):
     group = await start(node)
     assert group.state == Group.ENDED
     assert group.last_error.reason == error_pb2.Error.TUBE_NOT_FOUND
+
+
+async def test_an_end_that_its_tube_cannot_take_is_refused_at_once(node):
+    """What both tasks may not say in the tubes that exist already is told together."""
+    await create(node, name="ends", kind=tube_service_pb2.Tube.FIFO)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await make(node, end_task=follower(b"end", priority=1), abort_task=follower(b"a", ttl_ms=5))
+    assert reason_of(caught.value) == "INVALID_FIELD"
+    for field in ("group.end_task.spec.priority", "group.abort_task.spec.ttl_ms"):
+        assert field in str(caught.value.trailing_metadata())
+    await make(node, end_task=groups.GroupTask(tube="later", spec=task_pb2.TaskSpec(priority=1)))
 
 
 async def test_a_task_of_an_unknown_group_is_refused_item_by_item(node):
