@@ -64,6 +64,7 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
     tube = ledger.tubes_by_number.get(tube_number)
     if tube is None:
         return 0  # its content is being cleared away, with an event for each task
+    ledger.wake(tube)
     if kind == RATE_TIMER:
         assert tube.timer == timer
         assert tube.bucket is not None

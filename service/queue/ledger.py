@@ -103,7 +103,7 @@ class Ledger:
         self.schedules = Schedules()
         self.groups = Groups(store)
         self.woken: dict[str, None] = {}
-        """Tubes in which tasks became ready that no command told of; for the shell to fetch."""
+        """Tubes in which tasks can be taken now that no command told of; for the shell to fetch."""
         self.temporary: dict[str, None] = {}
         """Tubes whose contents are kept elsewhere."""
         self.redefined: dict[str, None] = {}
@@ -216,6 +216,14 @@ class Ledger:
             yield task
 
     # ------------------------------------------------------------------------------------ changing
+
+    def wake(self, tube: Tube) -> None:
+        """Note that tasks of a tube may be taken now, which the entry's commands do not tell.
+
+        The shell foresees most of it and takes in the same entry; but it looks at the state before
+        entries that are on their way, and at those deadlines only that are in memory.
+        """
+        self.woken[tube.name] = None
 
     def add_tube(self, tube: Tube) -> None:
         """Bring a new tube within reach."""

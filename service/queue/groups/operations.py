@@ -155,7 +155,7 @@ def _let_go(ledger: Ledger, task: Task) -> None:
     if state is READY:
         task.visible_at_ms = NEVER_MS
     ledger.move(task, EventKind.GROUP_START, state)
-    ledger.woken[task.tube.name] = None
+    ledger.wake(task.tube)
 
 
 def _remove(ledger: Ledger, group: Group, task: Task) -> None:
@@ -166,7 +166,7 @@ def _remove(ledger: Ledger, group: Group, task: Task) -> None:
         return
     ledger.leave_order(task)
     end(ledger, task, EventKind.DELETE, Outcome.DELETED)
-    ledger.woken[task.tube.name] = None  # it may have stood in the way of others
+    ledger.wake(task.tube)  # it may have stood in the way of others
 
 
 # ------------------------------------------------------------------------------------------- ends
@@ -201,7 +201,7 @@ def _end(ledger: Ledger, group: Group) -> None:
         group.refusal = result
     else:
         group.last_task_id = result.ids[0]
-        ledger.woken[following.tube] = None
+        ledger.wake(ledger.tubes[following.tube])
 
 
 def forget_groups(ledger: Ledger) -> None:

@@ -119,6 +119,7 @@ def end_session(ledger: Ledger, session: Session, *, uncounted: bool = False) ->
     kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
     tasks = list(session.held.values())
     for task in tasks:
+        ledger.wake(task.tube)
         if uncounted:
             come_back(ledger, task, kind)
             task.attempt -= 1

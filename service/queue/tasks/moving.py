@@ -79,6 +79,7 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
     task.extras = replace(task.extras, outcome=Outcome.FAILED)
     leave_failure(ledger, task, Outcome.FAILED)
     _go(ledger, task, kind, moved)
+    ledger.wake(target)
 
 
 def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:

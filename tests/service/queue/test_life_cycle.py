@@ -277,6 +277,22 @@ def test_consumers_hear_of_all_that_lets_another_task_be_taken(operation, wrappe
     assert ("other" in told) is (operation is Operation.MOVE)
 
 
+@pytest.mark.parametrize(("state", "operation"), CLOCK_WALK[:1] + CLOCK_WALK[2:3])
+def test_consumers_hear_of_deadlines_that_nobody_foresaw(state, operation):
+    """The shell looks ahead at what is in memory, and not past entries on their way."""
+    stage = Stage(state, **{CLOCK[operation]: 50})
+    stage.do(now_ms=1_049)
+    assert set(stage.queue.woken_tubes()) == set()
+    stage.do(now_ms=1_050)
+    assert set(stage.queue.woken_tubes()) == {"tube"}
+
+
+def test_consumers_hear_of_a_session_that_held_more_than_was_known():
+    stage = Stage(State.TAKEN)
+    stage.do(CloseSession(SESSION))
+    assert set(stage.queue.woken_tubes()) == {"tube"}
+
+
 def test_consumers_hear_of_a_revoked_group():
     stage = Stage(State.HELD, concurrency=1)
     stage.do(StartGroup("group"), Take(["tube"], SESSION), Put("tube", [NewTask(b"", 0)]))
