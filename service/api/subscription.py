@@ -129,6 +129,11 @@ class Subscription:
         """Set while no claim is without answer."""
         self.idle.set()
 
+    @property
+    def is_choosy(self) -> bool:
+        """See ``Consumer``."""
+        return bool(self._take.types) or self._take.HasField("priority_bound")
+
     def allows(self, tube: str) -> bool:
         """See ``Consumer``."""
         return self._sources.allows(tube)

@@ -67,6 +67,11 @@ class WaitingTake:
         """Set while no claim is without answer."""
         self.idle.set()
 
+    @property
+    def is_choosy(self) -> bool:
+        """See ``Consumer``."""
+        return bool(self._request.types) or self._request.HasField("priority_bound")
+
     def allows(self, tube: str) -> bool:
         """See ``Consumer``."""
         return self._sources.allows(tube)

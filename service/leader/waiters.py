@@ -43,6 +43,10 @@ class Consumer(Protocol):
     def one_shot(self) -> bool:
         """Tell whether it leaves after its first tasks; until then it keeps its place in line."""
 
+    @property
+    def is_choosy(self) -> bool:
+        """Tell whether it wants some of the ready tasks only: then others behind it try as well."""
+
     def allows(self, tube: str) -> bool:
         """Tell whether a tube that a pattern matches may be taken from."""
 
@@ -286,6 +290,9 @@ class Waiters:
             if share > 0:
                 shares[name] = share
                 hoped += share
+        if consumer.is_choosy:
+            # Whether there is something for it only the take finds out: nobody waits for that.
+            shares = dict.fromkeys(shares, 0)
         serials = {}
         for name, share in shares.items():
             known = self._tubes[name]

@@ -17,9 +17,10 @@ class Board:
 
 
 class Consumer:
-    def __init__(self, *sources, wants=1, one_shot=True):
+    def __init__(self, *sources, wants=1, one_shot=True, is_choosy=False):
         self.sources = sources
         self.one_shot = one_shot
+        self.is_choosy = is_choosy
         self.credit = wants
         self.claimed = 0
 
@@ -280,3 +281,17 @@ def test_a_consumer_that_looks_for_other_tasks_looks_again_where_it_found_nothin
     waiters.changed(consumer)
     answer(waiters, claim, 0)
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
+
+
+def test_nobody_waits_for_those_who_want_some_tasks_only():
+    """A task of a type that few consumers handle is theirs in one entry, whoever else waits."""
+    waiters = Waiters(Board(a=1))
+    choosy = [Consumer("a", is_choosy=True) for _ in range(100)]
+    plain = [Consumer("a"), Consumer("a")]
+    for consumer in (*choosy, *plain):
+        waiters.add(consumer)
+    claims = waiters.claims()
+    assert [claim.consumer for claim in claims] == [*choosy, plain[0]]
+    for claim in claims[:99]:
+        answer(waiters, claim, 0)
+    assert waiters.claims() == []
