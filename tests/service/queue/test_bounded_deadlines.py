@@ -1,0 +1,101 @@
+"""When more deadlines are due than one entry lets fire, nothing is given out too late or early."""
+
+from service.queue.commands import (
+    ByIds,
+    CreateTube,
+    Delete,
+    DropTube,
+    NewTask,
+    OpenSession,
+    Put,
+    Startup,
+    State,
+    Take,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+
+class Node:
+    def __init__(self, **limits):
+        self.store = MemoryStore()
+        self.queue = Queue(self.store, Limits(**limits))
+        self.index = 0
+        tubes = [CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("mail", "old")]
+        self.do(0, Startup(1, 0, "feed", 1), *tubes)
+
+    def do(self, now_ms, *commands):
+        self.index += 1
+        return self.queue.apply(self.index, now_ms, commands)
+
+    def put(self, count, tube="mail", **wishes):
+        self.do(0, Put(tube, [NewTask(b"", 0, **wishes) for _ in range(count)]))
+
+    def counts(self, tube="mail"):
+        (statistics,) = self.queue.statistics([tube])
+        return {state: count for state, count in statistics.states.items() if count}
+
+
+def test_what_has_outlived_its_time_is_not_given_out_though_its_deadline_waits():
+    node = Node(deadlines_per_entry_max=1)
+    node.put(3, ttl_ms=10)
+    node.put(1)
+    (result,) = node.do(10, Take(["mail"], tasks_max=9))
+    assert [task.id for task in result.tasks] == [4]
+    assert node.counts() == {State.TAKEN: 1}
+
+
+def test_a_chosen_task_that_has_outlived_its_time_is_gone():
+    node = Node(deadlines_per_entry_max=1)
+    node.put(3, ttl_ms=10)
+    (refusal,) = node.do(10, Take(["mail"], task_id=3))
+    assert refusal.reason.name == "TASK_NOT_FOUND"
+    assert node.counts() == {State.READY: 1}
+
+
+def test_so_many_fire_in_one_entry_and_the_rest_at_once_after_it():
+    node = Node(deadlines_per_entry_max=2)
+    node.put(5, delay_ms=10)
+    for ready in (2, 4, 5):
+        assert node.queue.next_deadline_ms() == 10
+        node.do(10)
+        assert node.counts()[State.READY] == ready
+    assert node.queue.next_deadline_ms() is None
+
+
+def test_the_end_of_a_session_is_as_much_work_as_the_tasks_that_it_held():
+    node = Node(deadlines_per_entry_max=3)
+    node.put(2)
+    node.do(0, OpenSession("anna", "", 10), Take(["mail"], "anna", tasks_max=2))
+    node.put(2, delay_ms=11)
+    node.do(11)
+    assert node.counts() == {State.READY: 2, State.DELAYED: 2}
+    node.do(11)
+    assert node.counts() == {State.READY: 4}
+
+
+def test_deadlines_of_a_dropped_tube_cost_little_but_not_nothing():
+    node = Node(deadlines_per_entry_max=1, removals_per_entry_max=1, removals_beside_max=1)
+    node.put(20, "old", delay_ms=10)
+    node.put(1, delay_ms=11)
+    node.do(0, DropTube("old"))
+    node.do(11)
+    assert node.counts() == {State.DELAYED: 1}, "sixteen are looked at for each that may fire"
+    node.do(11)
+    assert node.counts() == {State.READY: 1}
+
+
+def test_nothing_is_left_of_what_is_gone():
+    node = Node()
+    node.do(0, Put("mail", [NewTask(b"x", 1, unique_key=("a", "b"), ttl_ms=50, delay_ms=5)] * 1))
+    node.put(1, unique_key=("c",))
+    node.store.write(node.queue.collect_writes())
+    before = len(node.store.pairs)
+    node.do(1, Delete("mail", ByIds([1, 2])))
+    node.store.write(node.queue.collect_writes())
+    assert node.queue.next_deadline_ms() is None
+    assert not any(key[:1] in b"rbldky" for key in node.store.pairs)
+    assert len(node.store.pairs) < before
