@@ -1,5 +1,7 @@
 """When more deadlines are due than one entry lets fire, nothing is given out too late or early."""
 
+import pytest
+
 from service.queue.commands import (
     ByIds,
     CreateTube,
@@ -39,11 +41,21 @@ class Node:
         return {state: count for state, count in statistics.states.items() if count}
 
 
-def test_what_has_outlived_its_time_is_not_given_out_though_its_deadline_waits():
+@pytest.mark.parametrize(
+    "take",
+    [
+        Take(["mail"], tasks_max=9),
+        Take(["mail", "old"], tasks_max=9),
+        Take(["mail", "old"], tasks_max=9, weights=(2, 1)),
+        Take(["mail"], tasks_max=9, types=("a",)),
+    ],
+    ids=["one tube", "two tubes", "by weight", "by type"],
+)
+def test_what_has_outlived_its_time_is_not_given_out_though_its_deadline_waits(take):
     node = Node(deadlines_per_entry_max=1)
-    node.put(3, ttl_ms=10)
-    node.put(1)
-    (result,) = node.do(10, Take(["mail"], tasks_max=9))
+    node.put(3, ttl_ms=10, type="a")
+    node.put(1, type="a")
+    (result,) = node.do(10, take)
     assert [task.id for task in result.tasks] == [4]
     assert node.counts() == {State.TAKEN: 1}
 
