@@ -165,14 +165,44 @@ def test_operation_follows_the_table(state, operation):
     events = stage.queue.feed.views()[0].high_seq - before
     if (state, operation) not in LIFE_CYCLE:
         assert events == 0
-        assert isinstance(result, Refusal) or getattr(result, "refused", ()) or is_empty(result)
+        assert reasons(result) == [reason_why_not(state, operation)]
     elif (state, operation) != (State.BURIED, Operation.BURY):
         assert events == EVENTS.get(operation, 1)
         assert not isinstance(result, Refusal)
 
 
-def is_empty(result):
-    return getattr(result, "count", None) == 0 or getattr(result, "tasks", None) == []
+def reasons(result):
+    """Return why an operation did nothing; None: there was nothing to do it to."""
+    if isinstance(result, Refusal):
+        return [result.reason]
+    refused = [item.refusal.reason for item in getattr(result, "refused", ())]
+    has_found_none = getattr(result, "count", None) == 0 or getattr(result, "tasks", None) == []
+    return refused or [None] * has_found_none
+
+
+ALREADY = {
+    (State.READY, Operation.RESTART),
+    (State.READY, Operation.RESTART_DELAYED),
+    (State.TAKEN, Operation.RESTART),
+    (State.TAKEN, Operation.RESTART_DELAYED),
+    (State.READY, Operation.SWITCH_READY),
+    (State.BURIED, Operation.SWITCH_BURIED),
+    (State.DONE, Operation.SWITCH_DONE),
+}
+"""Where the task is as it is wanted: nothing is done, and nothing is wrong."""
+
+
+def reason_why_not(state, operation):
+    """Return what is said of a task in a state that an operation is not for."""
+    command = COMMANDS[operation]
+    if isinstance(command, Settle):
+        return Reason.LEASE_STALE
+    if isinstance(command, StartGroup):
+        return Reason.GROUP_NOT_FOUND
+    names_a_task = getattr(command, "selector", None) or getattr(command, "task_id", None)
+    if not names_a_task or (state, operation) in ALREADY:
+        return None
+    return Reason.TASK_NOT_FOUND if state is State.GONE else Reason.WRONG_STATE
 
 
 CLOCK_WALK = [

@@ -22,17 +22,30 @@ def never(_store):
 
 
 def collected(store):
+    """Write after each block, all that is new and only that."""
+
     def between(queue):
         store.write(queue.collect_writes())
+        ledger = queue._ledger
+        holders = (*ledger.tubes.values(), *(tube for tube, _ in ledger.removals.values()))
+        bodies = [task.body or b"" for tube in holders for task in tube.tasks.values()]
+        assert ledger.resident_bytes == sum(map(len, bodies))
+        assert len([*queue.collect_writes()]) <= 1, "written already, but for what always is"
         return queue
 
     return between
 
 
 def reopened(store):
+    """Write and open anew after each block: what is in the store is the whole state."""
+
     def between(queue):
+        digest = queue.digest()
         store.write(queue.collect_writes())
-        return Queue(store, SMALL, editor=replaced)
+        assert queue.digest() == digest
+        fresh = Queue(store, SMALL, editor=replaced)
+        assert fresh.digest() == digest
+        return fresh
 
     return between
 

@@ -1,0 +1,80 @@
+"""What a group puts at its end: as a task of a tube that may refuse it, and to be woken for."""
+
+from service.queue.commands import (
+    CancelGroup,
+    CreateGroup,
+    CreateTube,
+    GroupState,
+    GroupTask,
+    NewTask,
+    Put,
+    Reason,
+    StartGroup,
+    Startup,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+
+def urgent(body):
+    """Return a task with a priority, which not every kind of tube may have."""
+    return NewTask(body, len(body), priority=-5)
+
+
+class Node:
+    def __init__(self, **limits):
+        self.queue = Queue(MemoryStore(), Limits(**limits), new_task=urgent)
+        self.index = 0
+        self.do(
+            Startup(1, 0, "feed", 1),
+            CreateTube("plain", TubeKind.FIFO, TubeOptions()),
+            CreateTube("timed", TubeKind.FIFOTTL, TubeOptions()),
+        )
+
+    def do(self, *commands, now_ms=1_000):
+        self.index += 1
+        return self.queue.apply(self.index, now_ms, commands)
+
+    def group(self, name):
+        return self.queue.group(name)
+
+
+def test_a_task_that_its_tube_refuses_is_told_by_the_group():
+    node = Node()
+    node.do(CreateGroup("g", GroupTask("plain", b"end")), StartGroup("g"))
+    group = node.group("g")
+    assert group.state is GroupState.ENDED
+    assert group.refusal.reason is Reason.INVALID_FIELD
+    assert group.last_task_id == 0
+    assert [*node.queue.woken_tubes()] == []
+
+
+def test_a_task_that_is_put_has_what_its_spec_says_and_wakes_its_tube():
+    node = Node()
+    node.do(CreateGroup("g", None, GroupTask("timed", b"abort")), CancelGroup("g", revoke=False))
+    assert node.group("g").last_task_id == 1
+    assert node.group("g").refusal is None
+    (task,) = node.queue.get_tasks("timed", [1])
+    assert (task.priority, task.body) == (-5, b"abort")
+    assert [*node.queue.woken_tubes()] == ["timed"]
+
+
+def test_groups_that_end_together_put_their_tasks_in_the_order_of_their_creation():
+    node = Node(group_tasks_per_entry_max=1)
+    names = ("b", "a", "c")
+    node.do(*(CreateGroup(name, GroupTask("timed", name.encode())) for name in names))
+    node.do(*(StartGroup(name) for name in reversed(names)))
+    bodies = [task.body for task in node.queue.get_tasks("timed", [1, 2, 3])]
+    assert sorted(bodies) == [b"a", b"b", b"c"]
+    assert [node.group(name).last_task_id for name in ("c", "a", "b")] == [1, 2, 3]
+
+
+def test_what_a_start_lets_go_wakes_its_tube():
+    node = Node()
+    node.do(CreateGroup("g"), Put("timed", [NewTask(b"", 0, group="g")]))
+    assert [*node.queue.woken_tubes()] == []
+    node.do(StartGroup("g"))
+    assert [*node.queue.woken_tubes()] == ["timed"]

@@ -1,0 +1,70 @@
+"""From when on a schedule counts its slots: its creation, another pattern, the end of a pause."""
+
+from dataclasses import replace
+
+from service.queue.commands import (
+    CreateSchedule,
+    CreateTube,
+    Overlap,
+    RunSchedule,
+    ScheduleOptions,
+    Slot,
+    Startup,
+    TubeKind,
+    TubeOptions,
+    UpdateSchedule,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+PLAN = ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b"x")
+
+
+class Node:
+    def __init__(self):
+        self.queue = Queue(MemoryStore(), Limits())
+        self.index = 0
+        mail = CreateTube("mail", TubeKind.FIFO, TubeOptions())
+        self.do(100, Startup(1, 0, "feed", 1), mail, CreateSchedule("s", PLAN, 500))
+
+    def do(self, now_ms, *commands):
+        self.index += 1
+        return self.queue.apply(self.index, now_ms, commands)
+
+    def since(self):
+        return self.queue.schedule("s").since_ms
+
+    def update(self, now_ms, **changes):
+        self.do(now_ms, UpdateSchedule("s", replace(PLAN, **changes), 900))
+
+
+def test_only_another_pattern_and_the_end_of_a_pause_begin_anew():
+    node = Node()
+    assert node.since() == 100
+    node.update(200, overlap=Overlap.SKIP)
+    assert node.since() == 100, "it was not paused"
+    node.update(300, paused=True)
+    node.update(400, paused=True)
+    assert node.since() == 100, "it is paused still"
+    assert node.queue.schedule("s").next_ms == 500
+    node.update(500)
+    assert node.since() == 500
+    node.update(600, pattern="weekly", paused=True)
+    view = node.queue.schedule("s")
+    assert (view.since_ms, view.done_ms, view.next_ms) == (600, 600, 900)
+
+
+def test_slots_are_put_once_in_order_and_within_their_run():
+    node = Node()
+    slots = [Slot(at_ms, b"") for at_ms in (90, 100, 101, 300, 301)]
+    (result,) = node.do(300, RunSchedule("s", 1, slots, 300, 301))
+    assert result.count == 2, "what is done, and what is not due, is left out"
+    assert node.queue.schedule("s").done_ms == 300
+    (again,) = node.do(300, RunSchedule("s", 1, slots, 300, 301))
+    assert again.count == 0
+    (rest,) = node.do(301, RunSchedule("s", 1, slots, 301, 302))
+    assert rest.count == 1
+    (late,) = node.do(302, RunSchedule("s", 2, [Slot(302)], 302, 303))
+    assert late.count == 0, "no plan of this version was made"
+    assert node.queue.schedule("s").last_task_id == 3

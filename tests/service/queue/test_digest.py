@@ -1,0 +1,142 @@
+"""The digest tells apart whatever replicas could differ in, and nothing that they may differ in."""
+
+import pytest
+
+from service.queue.commands import (
+    AttachSession,
+    Bury,
+    ByIds,
+    CloseSession,
+    ClusterSettings,
+    CommitCursor,
+    Configure,
+    CreateGroup,
+    CreateSchedule,
+    CreateTube,
+    Delete,
+    Failure,
+    NewTask,
+    NoteCalls,
+    NotedCalls,
+    OpenSession,
+    Overlap,
+    Put,
+    Release,
+    ScheduleOptions,
+    Settle,
+    StartGroup,
+    Startup,
+    Take,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+    UpdateTube,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+OPENING = (
+    Startup(1, 0, "feed", 2),
+    CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()),
+    CreateTube("keyed", TubeKind.UTUBETTL, TubeOptions()),
+    OpenSession("anna", "anna", 50),
+    CreateGroup("held"),
+    Put("mail", [NewTask(b"a", 1), NewTask(b"b", 1), NewTask(b"c", 1, group="held")]),
+    Take(["mail"], "anna"),
+)
+PLAN = ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b"x")
+CHANGES = [
+    Put("mail", [NewTask(b"d", 1)]),
+    Put("mail", [NewTask(b"d", 1)], request_id="r", request_hash=7),
+    Put("keyed", [NewTask(b"", 0, unique_key=("k",))]),
+    Take(["mail"], "anna"),
+    Take(["mail"]),
+    Bury("mail", ByIds([2])),
+    Delete("mail", ByIds([2])),
+    Settle([Release([1], failure=Failure("Broken"))]),
+    OpenSession("bert", "bert", 50),
+    AttachSession("anna", attached=True),
+    CloseSession("anna"),
+    CreateGroup("other"),
+    StartGroup("held"),
+    CreateSchedule("s", PLAN, 9_000),
+    CommitCursor("c", "feed", {0: 1}, 100),
+    UpdateTube("mail", TubeOptions(priority=1), ["priority"]),
+    CreateTube("more", TubeKind.FIFO, TubeOptions()),
+    TruncateTube("mail"),
+    NoteCalls([NotedCalls("mail", 1, 0, 0)]),
+]
+
+
+def queue_of(*commands, store=None):
+    queue = Queue(store or MemoryStore(), Limits())
+    queue.apply(1, 10, OPENING)
+    queue.apply(2, 10, commands)
+    return queue
+
+
+@pytest.mark.parametrize("command", CHANGES, ids=lambda command: type(command).__name__)
+def test_a_change_is_seen_and_equal_changes_are_equal(command):
+    assert queue_of(command).digest() != queue_of().digest()
+    assert queue_of(command).digest() == queue_of(command).digest()
+
+
+@pytest.mark.parametrize("command", CHANGES, ids=lambda command: type(command).__name__)
+def test_what_is_written_is_as_what_is_in_memory(command):
+    store = MemoryStore()
+    queue = queue_of(command, store=store)
+    digest = queue.digest()
+    store.write(queue.collect_writes())
+    assert queue.digest() == Queue(store, Limits()).digest() == digest
+
+
+@pytest.mark.parametrize("command", CHANGES, ids=lambda command: type(command).__name__)
+def test_what_is_written_is_not_written_again(command):
+    """A second batch without an entry in between holds what every batch does, and no more."""
+    store = MemoryStore()
+    queue = queue_of(command, store=store)
+    store.write(queue.collect_writes())
+    before = dict(store.pairs)
+    assert len([*queue.collect_writes()]) <= 1
+    assert store.pairs == before
+
+
+def test_every_part_of_the_state_is_in_it():
+    """One digest part less would not be seen where another part changes with it."""
+    queue = queue_of(
+        Configure(ClusterSettings(failover_grace_ms=7)),
+        CreateSchedule("s", PLAN, 9_000),
+        CommitCursor("c", "feed", {0: 1}, 100),
+        Put("keyed", [NewTask(b"", 0, unique_key=("k",))]),
+        Put("mail", [NewTask(b"", 0)], request_id="r", request_hash=7),
+    )
+    ledger = queue._ledger
+    digest = queue.digest()
+
+    def changed(change, undo):
+        change()
+        is_seen = queue.digest() != digest
+        undo()
+        assert queue.digest() == digest
+        return is_seen
+
+    schedule, group = ledger.schedules.get("s"), ledger.groups.get("held")
+    consumer, session = ledger.consumers.get("c"), ledger.sessions["anna"]
+    for thing, name in (
+        (schedule, "left_out"),
+        (group, "failed"),
+        (consumer, "idle_ttl_ms"),
+        (session, "ttr_ms"),
+        (ledger.failures, "following"),
+        (ledger.groups, "number"),
+        (ledger.tubes["mail"], "share"),
+        (ledger, "token"),
+    ):
+        before = getattr(thing, name)
+        assert changed(
+            lambda thing=thing, name=name, before=before: setattr(thing, name, before + 1),
+            lambda thing=thing, name=name, before=before: setattr(thing, name, before),
+        ), name
+    held = dict(session.held)
+    assert changed(session.held.clear, lambda: session.held.update(held)), "what is held"
