@@ -10,6 +10,7 @@ from service.queue.commands import (
     BuryTaken,
     ByIds,
     ByKeys,
+    Cancel,
     CloseSession,
     CreateGroup,
     CreateSchedule,
@@ -39,9 +40,11 @@ from service.queue.commands import (
     State,
     Switch,
     Take,
+    TaskUpdate,
     Touch,
     TubeKind,
     TubeOptions,
+    UpdateTasks,
     UpdateTube,
 )
 from service.queue.limits import Limits
@@ -159,7 +162,8 @@ def test_changed_schedules_are_told_once(node):
         UpdateTube("mail", TubeOptions(), []),
         Snatch("mail", ByIds([1])),
         Restart("mail", ByIds([1])),
-        Switch("mail", ByIds([1]), State.READY),
+        Switch("mail", ByIds([1]), State.BURIED),
+        UpdateTasks("mail", ByIds([1]), TaskUpdate(priority=1)),
         Batch([Put("mail", [])]),
     ],
     ids=lambda command: type(command).__name__,
@@ -171,7 +175,7 @@ def test_what_may_make_tasks_ready_names_its_tube(node, command):
 def test_other_commands_make_nothing_ready(node):
     token = node.token("mail")
     others = [
-        Switch("mail", ByIds([1]), State.BURIED),
+        Cancel("mail", ByIds([1])),
         Delete("mail", ByIds([1])),
         Bury("mail", ByIds([1])),
         Settle([Touch([token], 5), Ack([token]), BuryTaken([token]), Release([99])]),
@@ -189,6 +193,7 @@ def test_where_one_task_makes_way_for_another_its_end_names_the_tube(node, tube)
         assert node.could(Settle([settlement])) == [tube]
     assert node.could(Settle([Touch([token], 5)])) == []
     assert node.could(Delete(tube, ByIds([1]))) == node.could(Bury(tube, ByIds([1]))) == [tube]
+    assert node.could(Cancel(tube, ByIds([1]))) == [tube]
 
 
 def test_a_hand_back_names_its_tube_and_where_dead_letters_go(node):
