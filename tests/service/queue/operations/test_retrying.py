@@ -119,8 +119,8 @@ def test_move_that_does_not_fit_refuses_an_atomic_settle_as_a_whole():
     assert [item.item for item in settled.refused] == [1]
 
 
-def test_dead_letters_do_not_break_an_atomic_settle():
-    """What a request was promised to find room for goes first where the room is short."""
+def test_dead_letters_take_room_in_an_atomic_settle():
+    """One place is not given twice; alone, a dead letter without room is buried."""
     policy = RetryPolicy(attempts_max=1, exhausted=Exhausted.DEAD_LETTER)
     options = TubeOptions(retry=policy, dead_letter_tube="small")
     queue = Queue(MemoryStore(), Limits())
@@ -136,7 +136,10 @@ def test_dead_letters_do_not_break_an_atomic_settle():
         ],
     )
     settlements = [Release([1]), Release([2], move_to="small")]
-    (settled,) = queue.apply(2, 1_000, [Settle(settlements, atomic=True)])
-    assert not settled.refused
-    assert queue.get_tasks("mail", [1, 2]) == [None, None]
-    assert len(queue.list_tasks("small", (), 0, 10)) == 2
+    (refused,) = queue.apply(2, 1_000, [Settle(settlements, atomic=True)])
+    assert (refused.reason.name, refused.metadata["item"]) == ("TUBE_FULL", "1")
+    assert [task.state for task in queue.get_tasks("mail", [1, 2])] == [State.TAKEN] * 2
+    (settled,) = queue.apply(3, 1_000, [Settle(settlements)])
+    assert [item.item for item in settled.refused] == [1]
+    assert [task.id for task in queue.list_tasks("mail", (), 0, 10)] == [2]
+    assert len(queue.list_tasks("small", (), 0, 10)) == 1
