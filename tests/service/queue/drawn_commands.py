@@ -15,6 +15,7 @@ from service.queue.commands import (
     BuryTaken,
     ByFilter,
     ByIds,
+    ByKeys,
     Cancel,
     CloseSession,
     ClusterSettings,
@@ -194,6 +195,9 @@ OPTION_CHANGES = st.fixed_dictionaries(
         "capacity_tasks": st.integers(1, 9),
         "capacity_bytes": st.sampled_from((1_600, 3_100)),
         "buried_max": st.integers(0, 2),
+        "concurrency": st.integers(0, 3),
+        "rate_per_second": st.sampled_from((0, 30, 500)),
+        "rate_burst": st.sampled_from((0, 0, 2)),
     },
 )
 RESETS = st.sampled_from(("ttr_ms", "ttl_ms", "priority", "ttl_policy"))
@@ -230,6 +234,9 @@ FILTERS = st.one_of(
 )
 SELECTORS = st.one_of(
     st.builds(ByIds, st.lists(IDS, min_size=1, max_size=4)),
+    st.builds(
+        ByKeys, st.lists(st.sampled_from((("a",), ("a", "b"), ("c",))), min_size=1, max_size=3)
+    ),
     st.builds(ByFilter, FILTERS, st.integers(1, 4), st.sampled_from((0, 0, 3))),
     st.builds(
         ByFilter,

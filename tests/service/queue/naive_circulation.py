@@ -5,6 +5,7 @@ from __future__ import annotations
 from service.queue.commands import (
     Bury,
     ByFilter,
+    ByKeys,
     CountResult,
     Delete,
     Kick,
@@ -37,6 +38,8 @@ class NaiveCirculation:
         selector, rest = command.selector, 0
         if isinstance(selector, ByFilter):
             tasks, rest = self.matching(tube, selector, states)
+        elif isinstance(selector, ByKeys):
+            tasks = [self.find(tube, tube["keys"].get(key, 0)) for key in selector.keys]
         else:
             tasks = [self.find(tube, task_id) for task_id in selector.ids]
         count, refused = 0, []

@@ -47,7 +47,7 @@ class NaiveTubes:
         tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
         tube["keys"] = {}
         tube["counts"] = Counts()
-        tube.update(front=0, time=0, turns={}, takes=[], rate_due=None, share=0)
+        tube.update(front=0, time=0, turns={}, bucket=None, rate_due=None, share=0)
         rules = PROFILES[command.profile]
         tube["defaults"] = defaults_of(rules, command.kind)
         self.tubes.append(tube)
@@ -112,9 +112,11 @@ class NaiveTubes:
             fixed = True
         if fixed or not options.priority_min <= options.priority <= options.priority_max:
             return Reason.INVALID_FIELD
+        if options.rate_burst and not options.rate_per_second:
+            return Reason.INVALID_FIELD
         if options.ttl_scope is not view.options.ttl_scope and self.of(tube, *State):
             return Reason.TUBE_BUSY
-        tube["view"] = replace(view, options=options)
+        self.change_options(tube, replace(view, options=options))
         return TubeResult(tube["view"], True)
 
     def do_configure(self, command: Configure):
