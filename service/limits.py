@@ -30,7 +30,8 @@ RESULT_BYTES_MAX: Final = 1024 * 1024
 PUT_TASKS_MAX: Final = 10_000
 """Tasks in a put, tokens in a settle."""
 TAKE_TASKS_MAX: Final = 1_000
-TAKE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
+TAKE_BYTES_DEFAULT: Final = 3 * 1024 * 1024
+"""Payload in one answer to a take; with all else that tasks have it stays below gRPC's 4 MiB."""
 TAKE_SOURCES_MAX: Final = 64
 TAKE_TYPES_MAX: Final = 64
 SOURCE_WEIGHT_MAX: Final = 1_000_000

@@ -18,7 +18,7 @@ class Take:
     tubes: Sequence[str]
     session_id: str = ""
     tasks_max: int = 1
-    bytes_max: int = 4 * 1024 * 1024
+    bytes_max: int = 3 * 1024 * 1024
     ttr_ms: int | None = None
     types: Sequence[str] = ()
     priority_bound: int | None = None

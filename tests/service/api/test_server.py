@@ -9,6 +9,8 @@ from taskraft.v1 import feed_service_pb2, session_service_pb2, task_pb2, tube_se
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
+GRPC_BYTES_MAX = 4 * 1024 * 1024
+
 
 async def test_a_task_is_put_taken_and_acknowledged(node):
     await create(node)
@@ -143,6 +145,15 @@ async def test_a_repeated_take_gets_the_same_leases(node):
     again = await take(node, tasks_max=1, request_id="t1")
     assert first.tasks[0].token == again.tasks[0].token
     assert len((await take(node)).tasks) == 1
+
+
+async def test_large_tasks_come_in_answers_that_any_client_accepts(node):
+    await create(node)
+    for _ in range(16):
+        await put(node, bytes(256 * 1024), headers={"trace": bytes(1024)})
+    first, second = await take(node), await take(node)
+    assert len(first.tasks) + len(second.tasks) == 16
+    assert first.ByteSize() < GRPC_BYTES_MAX
 
 
 async def test_a_request_id_cannot_stand_for_another_request(node):
