@@ -262,6 +262,24 @@ def test_a_read_of_the_leader_waits_for_a_round_and_for_the_state(member):
     assert reader.result == member.machine.applied_index
 
 
+def test_readers_who_came_during_a_round_get_the_next_one_as_soon_as_it_ends(member):
+    member.lead()
+    member.acknowledge()
+    first, second = Waiting(), Waiting()
+    member.take_sent()
+    member.driver.read_index(first)
+    member.settle()
+    member.driver.read_index(second)
+    member.settle()
+    (round_1,) = {m.context for m in member.take_sent() if m.kind is K.HEARTBEAT}
+    member.hear(K.HEARTBEAT_REPLY, 2, 2, context=round_1)
+    assert first.done()
+    assert not second.done()
+    (round_2,) = {m.context for m in member.take_sent() if m.kind is K.HEARTBEAT}
+    member.hear(K.HEARTBEAT_REPLY, 2, 2, context=round_2)
+    assert second.done()
+
+
 def test_a_founder_stands_behind_the_first_entry_and_does_not_apply_it_again(member):
     assert member.machine.applied_index == 1
     assert not member.driver.is_only_voter
