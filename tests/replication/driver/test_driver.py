@@ -19,7 +19,7 @@ from replication.core.types import (
     SoftState,
     Term,
 )
-from replication.errors import ChangeRefused, NotLeader, ProposalLost, Stopped
+from replication.errors import ChangeRefused, NotLeader, ProposalLost, ReadUnconfirmed, Stopped
 from replication.storage.failpoints import Failpoints
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.driver.stand_ins import Waiting
@@ -213,6 +213,9 @@ def test_entries_are_applied_in_slices_of_some_milliseconds(member):
     large = [Entry(Term(2), LogIndex(index), bytes(100 << 10)) for index in range(2, 7)]
     member.append(2, 2, [*large, *entries(7, 200)], 200)
     assert [each for each in member.told if isinstance(each, int)] == [4, 68, 132, 196, 200]
+    exact = [Entry(Term(2), LogIndex(201), bytes((256 << 10) - 1)), *entries(202, 203)]
+    member.append(2, 2, exact, 203)
+    assert member.told[-2:] == [202, 203]
 
 
 def test_nobody_waits_for_a_driver_that_has_ended(member):
@@ -278,6 +281,36 @@ def test_readers_who_came_during_a_round_get_the_next_one_as_soon_as_it_ends(mem
     (round_2,) = {m.context for m in member.take_sent() if m.kind is K.HEARTBEAT}
     member.hear(K.HEARTBEAT_REPLY, 2, 2, context=round_2)
     assert second.done()
+
+
+def test_a_read_without_a_leader_is_given_up_in_the_end(member):
+    reader = Waiting()
+    member.driver.read_index(reader)
+    member.settle()
+    for _ in range(40):
+        assert not reader.done()
+        member.driver.tick()
+    assert isinstance(reader.error, ReadUnconfirmed)
+
+
+def test_a_snapshot_releases_the_readers_that_waited_for_its_entries(member):
+    member.hear(K.HEARTBEAT, 2, 2)
+    reader = Waiting()
+    member.driver.read_index(reader)
+    member.settle()
+    (asked,) = [m for m in member.take_sent() if m.kind is K.READ_INDEX]
+    member.hear(K.READ_INDEX_REPLY, 2, 2, index=LogIndex(400), context=asked.context)
+    assert not reader.done()
+    content = CountingMachine().open_snapshot().read(0, 1 << 20)
+    member.take_snapshot(2, 2, SnapshotMeta(LogIndex(400), Term(2), FOUNDERS), content + bytes(8))
+    assert reader.result == 400
+
+
+def test_a_change_asked_of_a_follower_is_refused(member):
+    member.hear(K.HEARTBEAT, 2, 2)
+    change = Waiting()
+    member.driver.propose_change(ConfChange(()), change)
+    assert isinstance(change.error, NotLeader)
 
 
 def test_a_founder_stands_behind_the_first_entry_and_does_not_apply_it_again(member):
