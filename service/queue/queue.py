@@ -16,7 +16,6 @@ from service.queue.answer_codec import (
     TakenBefore,
     TubeBefore,
     decode,
-    encode,
 )
 from service.queue.clock import advance, next_deadline_ms
 from service.queue.collect import collect
@@ -84,6 +83,7 @@ from service.queue.operations.batch import execute_batch
 from service.queue.operations.circulation import bury, delete, kick, release_all
 from service.queue.operations.intervention import cancel, restart, snatch, switch
 from service.queue.operations.put import put
+from service.queue.operations.runs import answer_together, remember, runs
 from service.queue.operations.settle import settle
 from service.queue.operations.take import take
 from service.queue.operations.update import update_tasks
@@ -160,13 +160,19 @@ class Queue(Readers):
         advance(ledger, now_ms)
         surplus_max -= remove_surplus(ledger, surplus_max)
         settle_groups(ledger)
-        results = []
-        for command in commands:
-            results.append(_answer(ledger, command))
-            if ledger.surplus:
-                surplus_max -= remove_surplus(ledger, surplus_max)
-            if groups.complete:
-                settle_groups(ledger)
+        results: list[Result] = []
+        for likeness, run in runs(commands):
+            done = 0
+            if likeness is not None and len(run) > 1:
+                together = answer_together(ledger, run)
+                results += together
+                done = len(together)
+            for command in run[done:] if done else run:
+                results.append(_answer(ledger, command))
+                if ledger.surplus:
+                    surplus_max -= remove_surplus(ledger, surplus_max)
+                if groups.complete:
+                    settle_groups(ledger)
         if ledger.removals:
             limits = ledger.limits
             clear_away(
@@ -201,11 +207,7 @@ class Queue(Readers):
 
 
 def _answer(ledger: Ledger, command: Command) -> Result:
-    """Do a command, unless its request id tells that it is a repetition.
-
-    Refused commands and takes that found nothing had no effect, so they are not remembered: a
-    producer that was told to wait for room may ask again with the same id.
-    """
+    """Do a command, unless its request id tells that it is a repetition."""
     request_id = command.request_id
     if not request_id:
         return _do(ledger, command)
@@ -220,9 +222,7 @@ def _answer(ledger: Ledger, command: Command) -> Result:
             )
         return _repeat(ledger, answer)
     result = _do(ledger, command)
-    if isinstance(result, Refusal) or (isinstance(result, TakeResult) and not result.tasks):
-        return result
-    ledger.requests.remember(request_id, command.request_hash, encode(result))
+    remember(ledger, command, result)
     return result
 
 

@@ -83,6 +83,16 @@ def _retain_ms(tube: Tube, settlement: Ack) -> int:
     return tube.options.retain_ms if own is None else own
 
 
+def is_plain(settlement: Ack) -> bool:
+    """Tell whether an acknowledgement says nothing but which tasks are done."""
+    return (
+        settlement.result is None
+        and settlement.keep is Keep.AS_TUBE
+        and settlement.retain_ms is None
+        and settlement.update is None
+    )
+
+
 def acknowledge(
     ledger: Ledger, settlement: Ack, item: int, refused: list[ItemRefusal], *, is_checked: bool
 ) -> None:
@@ -115,6 +125,39 @@ def acknowledge(
         tasks.append(task)
         if task.extras is not NO_EXTRAS:
             is_bare = False
+    _finish_all(ledger, tasks, settlement, is_bare=is_bare)
+
+
+def acknowledge_each(ledger: Ledger, settlements: Sequence[Ack]) -> Sequence[Sequence[ItemRefusal]]:
+    """Do plain acknowledgements at once; return what is refused of each.
+
+    Nothing: nothing was done, for more may follow from the end of one of the tasks.
+    """
+    leases = ledger.leases
+    found = [leases.get(token) for settlement in settlements for token in settlement.tokens]
+    for task in found:
+        if task is not None and task.extras is not NO_EXTRAS:
+            return ()
+    tasks: list[Task] = []
+    refused: list[Sequence[ItemRefusal]] = []
+    for settlement in settlements:
+        strange: Sequence[ItemRefusal] = ()
+        for place, token in enumerate(settlement.tokens):
+            task = leases.pop(token, None)
+            if task is None:
+                strange = [*strange, ItemRefusal(place, stale(token))]
+            else:
+                tasks.append(task)
+        refused.append(strange)
+    _finish_all(ledger, tasks, settlements[0], is_bare=True)
+    return refused
+
+
+def _finish_all(ledger: Ledger, tasks: Sequence[Task], settlement: Ack, *, is_bare: bool) -> None:
+    """Finish tasks that are not among the leases any more.
+
+    ``is_bare``: none has rare attributes, so that nothing else follows from its end.
+    """
     for tube, run in by_tube(tasks) if tasks else ():
         state = _state_after(tube, settlement)
         if is_bare and state is GONE and tube.number not in ledger.watch.tubes:

@@ -5,7 +5,7 @@ What is chosen is out of its order and counts as taken there; leasing it is the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from service.queue.life_cycle import READY
 from service.queue.orders.candidates import Candidates, expire, matches
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from service.queue.orders.ready_order import ReadyOrder
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
+
+ANY_BYTES: Final = 1 << 62
 
 
 def choose(
@@ -66,10 +68,24 @@ def _first(
     return tasks
 
 
+def choose_living(ledger: Ledger, tube: Tube, room: int) -> list[Task]:
+    """Choose up to ``room`` tasks of a tube, of any size, up to one whose time to live is over."""
+    return _first_of_one(ledger, tube, room, ANY_BYTES, has_some=False, ends_expired=False)
+
+
 def _first_of_one(
-    ledger: Ledger, tube: Tube, room: int, bytes_max: int, *, has_some: bool
+    ledger: Ledger,
+    tube: Tube,
+    room: int,
+    bytes_max: int,
+    *,
+    has_some: bool,
+    ends_expired: bool = True,
 ) -> list[Task]:
-    """Do the same for one tube: the hot path of consumers."""
+    """Choose the first tasks of one tube: the hot path of consumers.
+
+    ``ends_expired`` False: stop at a task whose time to live is over.
+    """
     now_ms = ledger.now_ms
     ready, resident = tube.ready, tube.tasks
     bars = ready.counts_leases
@@ -79,6 +95,9 @@ def _first_of_one(
             task = resident.get(entry[-1]) or soon_needed(ledger, tube, entries[place:])
             assert task.state is READY
             if task.expire_at_ms <= now_ms:
+                if not ends_expired:
+                    _restore(ready, entries[place:])
+                    return tasks
                 # What it makes way for in its sub-queue may come before the others.
                 _restore(ready, entries[place + 1 :])
                 expire(ledger, task)

@@ -25,7 +25,12 @@ from service.queue.commands import (
 )
 from service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
 from service.queue.life_cycle import TAKEN, EventKind
-from service.queue.operations.acknowledge import acknowledge, stale, unsuitable_ack
+from service.queue.operations.acknowledge import (
+    acknowledge,
+    acknowledge_each,
+    stale,
+    unsuitable_ack,
+)
 from service.queue.operations.reckoning import reckon
 from service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from service.queue.operations.retrying import give_up, try_again
@@ -37,6 +42,8 @@ from service.queue.tubes.room import Room
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
@@ -69,6 +76,16 @@ def settle_checked(ledger: Ledger, command: Settle, *, is_checked: bool = True) 
                     refused.append(ItemRefusal(place, refusal))
         item += len(settlement.tokens)
     return SettleResult(refused, touched) if refused or touched else ALL_SETTLED
+
+
+def settle_each(ledger: Ledger, commands: Sequence[Settle]) -> Sequence[SettleResult]:
+    """Do requests of one plain acknowledgement each at once; no answers: nothing was done."""
+    acks = [ack for command in commands for ack in command.settlements if isinstance(ack, Ack)]
+    assert len(acks) == len(commands)
+    return [
+        SettleResult(strange) if strange else ALL_SETTLED
+        for strange in acknowledge_each(ledger, acks)
+    ]
 
 
 def _settle_one(

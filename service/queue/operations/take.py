@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +21,13 @@ from service.queue.feed.partitions import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
 from service.queue.ledger import by_tube
 from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
-from service.queue.operations.choosing import choose
+from service.queue.operations.choosing import choose, choose_living
 from service.queue.refusals import no_task, wrong_state
 from service.queue.tasks.endings import end
 from service.queue.tubes.throttling import choose_within, open_tubes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from service.queue.commands import State
     from service.queue.ledger import Ledger
@@ -65,9 +66,33 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     if isinstance(chosen, Refusal):
         return chosen
     views: list[TaskView] = []
-    for tube, run in by_tube(chosen):
-        _lease(ledger, tube, run, session, command.ttr_ms, views)
+    for tube, run in by_tube(chosen) if chosen else ():
+        views += _lease(ledger, tube, run, repeat(session), command.ttr_ms)
     return TakeResult(views)
+
+
+def take_each(ledger: Ledger, commands: Sequence[Take]) -> Sequence[TakeResult]:
+    """Do takes of one task each at once; all are from the same tube and for the same time to run.
+
+    Returns the answers of the first of them. The others have not been done: something may stand in
+    their way, or there was nothing left.
+    """
+    tube = ledger.tubes.get(commands[0].tubes[0])
+    if tube is None or tube.has_limits or tube.options.take_paused:
+        return ()
+    held_max = ledger.limits.session_taken_max - len(commands)
+    holders: list[Session | None] = []
+    for command in commands:
+        session = None
+        if command.session_id:
+            session = ledger.sessions.get(command.session_id)
+            if session is None or len(session.held) > held_max:
+                return ()
+        holders.append(session)
+    tasks = choose_living(ledger, tube, len(commands))
+    if not tasks:
+        return ()
+    return [TakeResult([view]) for view in _lease(ledger, tube, tasks, holders, commands[0].ttr_ms)]
 
 
 def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
@@ -141,11 +166,10 @@ def _lease(
     ledger: Ledger,
     tube: Tube,
     run: Sequence[Task],
-    session: Session | None,
+    holders: Iterable[Session | None],
     ttr_ms: int | None,
-    views: list[TaskView],
-) -> None:
-    """Lease tasks of one tube and state that are out of their order; add them as they are shown.
+) -> list[TaskView]:
+    """Lease tasks of one tube and state that are out of their order; return them as they are shown.
 
     The hot path of consumers. A lease with a session ends with that, without one after a minute,
     unless a time to run says otherwise; in the scope UNTAKEN never after the time to live.
@@ -154,11 +178,11 @@ def _lease(
     appends = ledger.feed.appends
     partitions = len(appends)
     name, leases, salt = tube.name, ledger.leases, tube.number * TUBE_STRIDE
-    label, held = (session.label, session.held) if session is not None else ("", {})
+    views: list[TaskView] = []
     before, show = run[0].state, views.append
     is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
     _charge(ledger, tube, before, run)
-    for task in run:
+    for task, session in zip(run, holders, strict=False):
         if not task.dirty:
             ledger.touch_task(task)
         assert task.state is before
@@ -179,7 +203,7 @@ def _lease(
                 task.created_ms,
                 task.since_ms,
                 task.subqueue,
-                label,
+                session.label if session is not None else "",
                 "",
                 task.type,
                 task.payload_bytes,
@@ -195,7 +219,7 @@ def _lease(
         run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
         if session is not None:
             task.session = session
-            held[token] = task
+            session.held[token] = task
         elif run_ms >= FOREVER_MS:
             run_ms = SESSIONLESS_TTR_MS
         if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
@@ -209,3 +233,4 @@ def _lease(
         show(task.view(task.body if task.body is not None else ledger.body(task)))
     ledger.place = place
     ledger.token = token
+    return views
