@@ -6,7 +6,7 @@ is the concatenation of its fields, so the spec is one of the parts (bench/codec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
@@ -203,34 +203,25 @@ def statistics_message(
     return message
 
 
-def sum_of(
-    tubes: Sequence[tube_service_pb2.TubeStatistics],
+def total_message(
+    counts: TubeStatistics, waiting: int, *, transitions: bool
 ) -> tube_service_pb2.TubeStatistics:
-    """Return the sum over tubes; ``oldest_ready_ms`` is the earliest of them."""
-    total = tube_service_pb2.TubeStatistics()
-    moves: dict[tuple[task_pb2.Task.State.ValueType, task_pb2.Task.State.ValueType], int] = {}
-    for tube in tubes:
-        for field, count in tube.tasks.ListFields():
-            setattr(total.tasks, field.name, getattr(total.tasks, field.name) + count)
-        for calls, summed in (
-            (tube.calls, total.calls),
-            (tube.calls_since_start, total.calls_since_start),
-        ):
-            for field, count in calls.ListFields():
-                setattr(summed, field.name, getattr(summed, field.name) + count)
-        for move in tube.transitions:
-            from_state = move.from_state
-            if move.crossing:
-                if not move.to_state:
-                    continue  # counted where it arrives
-                from_state = task_pb2.Task.TAKEN
-            key = (from_state, move.to_state)
-            moves[key] = moves.get(key, 0) + move.count
-        total.payload_bytes += tube.payload_bytes
-        total.waiting += tube.waiting
-    total.oldest_ready_ms = min(
-        (tube.oldest_ready_ms for tube in tubes if tube.oldest_ready_ms), default=0
-    )
+    """Return the counts of several tubes together.
+
+    What crossed from one tube to another is a transition of the whole: it was taken there, and is
+    what it became here.
+    """
+    message = statistics_message(counts, waiting, transitions=False)
+    moves: dict[tuple[int, int], int] = {}
+    for move in counts.transitions if transitions else ():
+        if move.crossing and not move.to_state:
+            continue  # counted where it arrives
+        key = (task_pb2.Task.TAKEN if move.crossing else move.from_state, move.to_state)
+        moves[key] = moves.get(key, 0) + move.count
     for (from_state, to_state), count in sorted(moves.items()):
-        total.transitions.add(from_state=from_state, to_state=to_state, count=count)
-    return total
+        message.transitions.add(
+            from_state=task_pb2.Task.State.ValueType(from_state),
+            to_state=task_pb2.Task.State.ValueType(to_state),
+            count=count,
+        )
+    return message

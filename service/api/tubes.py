@@ -8,7 +8,7 @@ from typing import Final
 
 from service import forms
 from service.access.rights import Verb
-from service.api.answers import statistics_message, sum_of
+from service.api.answers import statistics_message, total_message
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import page_of
@@ -178,23 +178,32 @@ class TubeApi:
         )
 
     async def get_statistics(self, call: Call[pb.GetStatisticsRequest]) -> pb.GetStatisticsResponse:
-        """Count tasks, calls and transitions."""
+        """Count tasks, calls and transitions: of a page of tubes, and of all together."""
         request = call.request
-        check_names("tubes", request.tubes)
+        check_names("tubes", request.tubes, request.page_size)
         queue = await self._reading.queue(request.consistency)
         named = _chosen([tube.name for tube in queue.tubes()], request.tubes)
         names = [name for name in named if call.caller.may(Verb.READ, name)]
+        page, next_token = page_of(
+            names, lambda name: name, request.page_size or PAGE_SIZE_MAX, request.page_token
+        )
+        contents, waiting = self._reading.contents, self._waiters.waiting
         shown = [
-            statistics_message(
-                counts, self._waiters.waiting(counts.tube), transitions=request.transitions
-            )
-            for counts in self._reading.contents.statistics(names)
+            statistics_message(counts, waiting(counts.tube), transitions=request.transitions)
+            for counts in contents.statistics(page)
         ]
         for one in shown:
-            self._notes.add_to(one)
+            self._notes.add_to(one, (one.tube,))
+        total = total_message(
+            contents.total_statistics(names),
+            sum(waiting(name) for name in names),
+            transitions=request.transitions,
+        )
+        self._notes.add_to(total, names)
         return pb.GetStatisticsResponse(
             tubes=shown,
-            total=sum_of(shown),
+            total=total,
             now_ms=self._reading.now_ms(),
             revision=queue.applied_index,
+            next_page_token=next_token,
         )

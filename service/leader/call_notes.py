@@ -85,13 +85,13 @@ class CallNotes:
             for one in telling.tubes:
                 self._of(one.tube).add(one.take_timeouts, one.peeks, one.metas)
 
-    def add_to(self, message: tube_service_pb2.TubeStatistics) -> None:
-        """Add what was not told yet to the counts of a tube."""
+    def add_to(self, message: tube_service_pb2.TubeStatistics, tubes: Iterable[str]) -> None:
+        """Add what was not told yet of some tubes to their counts."""
+        wanted = set(tubes)
         telling = self._telling.tubes if self._telling is not None else ()
-        noted = [one for one in telling if one.tube == message.tube]
-        for one in (self._tubes.get(message.tube), *noted):
-            if one is not None:
-                for calls in (message.calls, message.calls_since_start):
-                    calls.take_timeout += one.take_timeouts
-                    calls.peek += one.peeks
-                    calls.meta += one.metas
+        noted = [one for one in telling if one.tube in wanted]
+        for one in (*(self._tubes[tube] for tube in self._tubes.keys() & wanted), *noted):
+            for calls in (message.calls, message.calls_since_start):
+                calls.take_timeout += one.take_timeouts
+                calls.peek += one.peeks
+                calls.meta += one.metas

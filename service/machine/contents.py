@@ -87,6 +87,16 @@ class Contents:
         """Return the counts of some tubes; unknown ones are left out."""
         return [counts for name in names for counts in self.of(name).statistics((name,))]
 
+    def total_statistics(self, names: Sequence[str]) -> TubeStatistics:
+        """Return the counts of some tubes together; unknown ones are left out."""
+        if self._temporary is None:
+            return self._replicated().total_statistics(names)
+        parts: dict[bool, list[str]] = {True: [], False: []}
+        for name in names:
+            parts[self.is_logged(name)].append(name)
+        logged = self._replicated().total_statistics(parts[True])
+        return logged.plus(self._temporary.total_statistics(parts[False]))
+
     def task_counts(self) -> dict[str, Sequence[int]]:
         """Return the numbers of tasks by state, for each tube; cheap for very many tubes."""
         counts = self._replicated().task_counts()

@@ -188,11 +188,13 @@ class Readers(ShellReaders):
         """Return the numbers of tasks by state, for each tube; cheap for very many tubes."""
         return {name: tube.counters.states for name, tube in self._ledger.tubes.items()}
 
-    def total_statistics(self) -> TubeStatistics:
-        """Return the counts of all tubes together."""
-        tubes = self._ledger.tubes.values()
+    def total_statistics(self, names: Iterable[str] | None = None) -> TubeStatistics:
+        """Return the counts of some tubes together, or of all; unknown ones are left out."""
+        known = self._ledger.tubes
+        wanted = known if names is None else names
+        tubes = [known[name] for name in wanted if name in known]
         return total_statistics(
-            (tube.counters for tube in tubes), (tube.ages.oldest_ms for tube in tubes)
+            [tube.counters for tube in tubes], (tube.ages.oldest_ms for tube in tubes)
         )
 
     def session(self, session_id: str) -> SessionView | None:

@@ -58,15 +58,17 @@ def answer_together(ledger: Ledger, run: Sequence[Command]) -> Sequence[Result]:
     named = [command.request_id for command in run if command.request_id]
     if named and (len(set(named)) < len(named) or any(map(ledger.requests.find, named))):
         return ()
-    answers: Sequence[Result]
-    if isinstance(run[0], Take):
-        answers = take_each(ledger, [command for command in run if isinstance(command, Take)])
-    else:
-        answers = settle_each(ledger, [command for command in run if isinstance(command, Settle)])
+    answers = _do_together(ledger, run)
     if named:
         for place, answer in enumerate(answers):
             remember(ledger, run[place], answer)
     return answers
+
+
+def _do_together(ledger: Ledger, run: Sequence[Command]) -> Sequence[Result]:
+    if isinstance(run[0], Take):
+        return take_each(ledger, [command for command in run if isinstance(command, Take)])
+    return settle_each(ledger, [command for command in run if isinstance(command, Settle)])
 
 
 def remember(ledger: Ledger, command: Command, answer: Result) -> None:

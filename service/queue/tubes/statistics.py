@@ -12,7 +12,7 @@ from service.queue.life_cycle import FINISHED, GONE, STATES, EventKind
 from service.queue.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 STATE_COUNT: Final = len(STATES)
 KIND_COUNT: Final = max(EventKind) + 1
@@ -167,14 +167,28 @@ class Counters:
         counters.begin()
         return counters
 
-    def add(self, other: Counters) -> None:
-        """Add the counts of another tube."""
-        for name, _ in _PARTS:
-            both = zip(getattr(self, name), getattr(other, name), strict=True)
-            setattr(self, name, [mine + others for mine, others in both])
-        self.payload_bytes += other.payload_bytes
-        self.finished += other.finished
-        self.before = self.before.plus(other.before)
+    @classmethod
+    def sum_of(cls, tubes: Sequence[Counters]) -> Counters:
+        """Return the sums over tubes, column by column: there may be very many tubes."""
+        total = cls()
+        if tubes:
+            for name, _ in _PARTS:
+                setattr(total, name, list(_sums([getattr(one, name) for one in tubes])))
+            total.payload_bytes = sum(one.payload_bytes for one in tubes)
+            total.finished = sum(one.finished for one in tubes)
+            before = [one.before for one in tubes]
+            total.before = Calls(
+                tuple(_sums([one.by_kind for one in before])),
+                tuple(_sums([one.noted for one in before])),
+                tuple(_sums([one.expired for one in before])),
+                sum(one.finished for one in before),
+            )
+        return total
+
+
+def _sums(rows: Sequence[Sequence[int]]) -> Iterator[int]:
+    """Return the sum of each column."""
+    return map(sum, zip(*rows, strict=True))
 
 
 @value
@@ -238,6 +252,23 @@ class TubeStatistics:
         """Return the number of tasks in all states."""
         return sum(self.states.values())
 
+    def plus(self, other: TubeStatistics) -> TubeStatistics:
+        """Return the counts of both together."""
+        moves: dict[tuple[State, State, bool], int] = {}
+        for one in (*self.transitions, *other.transitions):
+            move = (one.from_state, one.to_state, one.crossing)
+            moves[move] = moves.get(move, 0) + one.count
+        oldest = [at for at in (self.oldest_ready_ms, other.oldest_ready_ms) if at]
+        return TubeStatistics(
+            "",
+            {state: count + other.states[state] for state, count in self.states.items()},
+            self.calls.plus(other.calls),
+            self.fresh.plus(other.fresh),
+            tuple(Transition(was, is_, count, over) for (was, is_, over), count in moves.items()),
+            self.payload_bytes + other.payload_bytes,
+            min(oldest, default=0),
+        )
+
 
 def statistics_of(tube: str, counters: Counters, oldest_ready_ms: int) -> TubeStatistics:
     """Return counters as they are shown."""
@@ -270,10 +301,8 @@ def _transitions(counters: Counters) -> Iterator[Transition]:
 
 
 def total_statistics(
-    all_counters: Iterable[Counters], oldest_ready: Iterable[int]
+    all_counters: Sequence[Counters], oldest_ready: Iterable[int]
 ) -> TubeStatistics:
     """Return the sum over tubes."""
-    total = Counters()
-    for counters in all_counters:
-        total.add(counters)
-    return statistics_of("", total, min((at for at in oldest_ready if at), default=0))
+    oldest_ready_ms = min((at for at in oldest_ready if at), default=0)
+    return statistics_of("", Counters.sum_of(all_counters), oldest_ready_ms)

@@ -167,3 +167,42 @@ async def test_a_task_that_crosses_tubes_is_counted_as_crossing_but_not_in_total
         (State.READY, State.TAKEN): 1,
         (State.TAKEN, State.READY): 1,
     }
+
+
+async def test_counts_of_many_tubes_come_in_pages_and_each_has_the_sum_of_all(node):
+    for name in ("c", "a", "b"):
+        await create(node, name)
+        await put(node, b"1", tube=name)
+    await take(node, "c", wait_ms=1, tasks_max=1)
+    await take(node, "a", wait_ms=1, tasks_max=1)
+    await take(node, "a", wait_ms=1, tasks_max=1)
+    request = tube_service_pb2.GetStatisticsRequest(page_size=2)
+    first = await node.tubes.GetStatistics(request)
+    request.page_token = first.next_page_token
+    last = await node.tubes.GetStatistics(request)
+    assert [[one.tube for one in page.tubes] for page in (first, last)] == [["a", "b"], ["c"]]
+    assert last.next_page_token == ""
+    for page in (first, last):
+        assert (page.total.tasks.total, page.total.tasks.taken) == (3, 2)
+        assert (page.total.calls.put, page.total.calls.take_timeout) == (3, 1)
+
+
+async def test_the_sum_has_what_is_in_temporary_tubes_as_well(node):
+    await create(node, "mail")
+    options = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)
+    quick = tube_service_pb2.Tube(name="quick", kind=tube_service_pb2.Tube.FIFO, options=options)
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=quick))
+    await put(node, b"1", b"2", tube="mail")
+    await put(node, b"3", tube="quick")
+    await ack(node, (await take(node, "mail", tasks_max=1)).tasks)
+    answer = await statistics(node)
+    void = State.STATE_UNSPECIFIED
+    assert answer.total.tasks.total == 2
+    assert answer.total.calls.put == answer.total.calls_since_start.put == 3
+    assert moves(answer.total) == {
+        (void, State.READY): 3,
+        (State.READY, State.TAKEN): 1,
+        (State.TAKEN, void): 1,
+    }
+    oldest = {one.tube: one.oldest_ready_ms for one in answer.tubes}
+    assert answer.total.oldest_ready_ms == min(oldest.values()) > 0

@@ -256,9 +256,17 @@ class AsyncClient:
     ) -> tube_service_pb2.GetStatisticsResponse:
         """Return how many tasks are in each state by tube, and their sum."""
         request = tube_service_pb2.GetStatisticsRequest(tubes=tubes)
-        return await self._connection.call(
-            lambda node: node.tubes.GetStatistics, request, timeout=timeout
-        )
+        counts: list[tube_service_pb2.TubeStatistics] = []
+        while True:
+            page = await self._connection.call(
+                lambda node: node.tubes.GetStatistics, request, timeout=timeout
+            )
+            counts += page.tubes
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
+                del page.tubes[:]
+                page.tubes.extend(counts)
+                return page
 
     # --------------------------------------------------------------------------- cluster
 

@@ -818,8 +818,14 @@ class GetStatisticsRequest(_message.Message):
     TUBES_FIELD_NUMBER: _builtins.int
     TRANSITIONS_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     transitions: _builtins.bool
     """With transitions."""
+    page_size: _builtins.int
+    """1 to 1 000. 0: 1 000."""
+    page_token: _builtins.str
+    """From the page before."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names, or patterns, at most 1 000; what nothing is called is left out. Empty: all."""
@@ -834,10 +840,12 @@ class GetStatisticsRequest(_message.Message):
         tubes: _abc.Iterable[_builtins.str] | None = ...,
         transitions: _builtins.bool = ...,
         consistency: _task_pb2.Consistency | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "transitions", b"transitions", "tubes", b"tubes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "page_size", b"page_size", "page_token", b"page_token", "transitions", b"transitions", "tubes", b"tubes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1163,17 +1171,20 @@ class GetStatisticsResponse(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
     """The cluster's clock."""
     revision: _builtins.int
     """Position in the log that the answer shows."""
+    next_page_token: _builtins.str
+    """For the next page. Empty: this was the last."""
     @_builtins.property
     def tubes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TubeStatistics]:
         """In order of the names."""
 
     @_builtins.property
     def total(self) -> Global___TubeStatistics:
-        """The sum."""
+        """The sum, not only of this page."""
 
     def __init__(
         self,
@@ -1182,10 +1193,11 @@ class GetStatisticsResponse(_message.Message):
         total: Global___TubeStatistics | None = ...,
         now_ms: _builtins.int = ...,
         revision: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_ms", b"now_ms", "revision", b"revision", "total", b"total", "tubes", b"tubes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "now_ms", b"now_ms", "revision", b"revision", "total", b"total", "tubes", b"tubes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
