@@ -1,17 +1,14 @@
 """Hold the state that all operations share, and the moves that they are made of.
 
-The ledger knows every tube, session, lease and timer, which tasks are in memory, and what the store
-does not know yet. It decides nothing: operations check, the ledger moves. Every move keeps the
+The ledger knows every tube, session, lease and timer, and, as a working set, which tasks are in
+memory. It decides nothing: operations check, the ledger moves. Every move keeps the
 orders, the timers, the leases, the counters and the feed in step.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
-from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from service.queue.commands import ClusterSettings, Outcome, Reason, Refusal, State, TubeKind
 from service.queue.driver import (
@@ -25,20 +22,20 @@ from service.queue.feed.consumers import Consumers
 from service.queue.feed.partitions import TUBE_STRIDE, Feed
 from service.queue.groups.group import Groups
 from service.queue.instants import NEVER_MS
-from service.queue.keys import body_key, task_id_of, task_key, timer_scan
+from service.queue.keys import timer_scan
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
 from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.requests import Requests
 from service.queue.schedules.schedule import Schedules
 from service.queue.tasks.endings import end
 from service.queue.tasks.failures import Failures
-from service.queue.tasks.task_codec import read_task
 from service.queue.tasks.unique_keys import UniqueKeys
 from service.queue.tasks.watch import Watch
+from service.queue.tasks.working_set import WorkingSet
 from service.queue.tubes.temporary import is_temporary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from service.queue.commands import NewTask
     from service.queue.driver import Driver
@@ -50,17 +47,8 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
-_tube_of: Final = attrgetter("tube")
 
-
-def by_tube(tasks: Sequence[Task]) -> Iterable[tuple[Tube, Sequence[Task]]]:
-    """Cut tasks into runs of one tube, for what is done once per run."""
-    if len(tasks) == 1:
-        return ((tasks[0].tube, tasks),)
-    return [(tube, list(run)) for tube, run in groupby(tasks, _tube_of)]
-
-
-class Ledger:
+class Ledger(WorkingSet):
     """The shared state. Instants and positions are those of the entry that is being applied."""
 
     def __init__(
@@ -73,8 +61,8 @@ class Ledger:
         origin: Origin,
     ) -> None:
         """Begin with nothing; ``new_task`` makes a task of a stored TaskSpec."""
+        super().__init__(store)
         self.origin = origin
-        self.store = store
         self.limits = limits
         self.new_task = new_task
         self.editor = editor
@@ -85,7 +73,6 @@ class Ledger:
         self.token = origin.token
         self.tube_number = origin.tube
         self.session_number = 0
-        self.resident_bytes = 0
         self.tubes: dict[str, Tube] = {}
         self.tubes_by_number: dict[int, Tube] = {}
         self.removals: dict[int, tuple[Tube, int]] = {}
@@ -93,7 +80,6 @@ class Ledger:
         self.surplus: dict[int, Tube] = {}
         """Tubes with more buried tasks than they may have, by number; no part of the record."""
         self.sessions: dict[str, Session] = {}
-        self.sessions_by_number: dict[int, Session] = {}
         self.leases: dict[int, Task] = {}
         self.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=False)
         self.settings = ClusterSettings()
@@ -110,7 +96,6 @@ class Ledger:
         """Those of them that were created, changed or dropped; for the shell to fetch."""
         self.unique_keys = UniqueKeys(store)
         self.failures = Failures(store)
-        self.dirty_tasks: list[Task] = []
         self.dirty_tubes: list[Tube] = []
         self.used_tubes: list[Tube] = []
         self.cleared_tubes: list[int] = []
@@ -142,78 +127,6 @@ class Ledger:
         if session is None:
             return Refusal(Reason.SESSION_NOT_FOUND, "no such session, or not any more")
         return session
-
-    def find(self, tube: Tube, task_id: int) -> Task | None:
-        """Return a task that exists, read from the store where it is not in memory."""
-        task = tube.tasks.get(task_id)
-        if task is not None:
-            return None if task.state is GONE else task
-        if not 0 < task_id < tube.next_id:
-            return None
-        record = self.store.get(task_key(tube.number, task_id))
-        if record is None:
-            return None
-        return self.read(tube, task_id, record)
-
-    def bring(self, tube: Tube, task_id: int) -> Task:
-        """Return a task that exists, and keep it in memory: it will be needed soon."""
-        task = tube.tasks.get(task_id)
-        if task is None:
-            task = self.find(tube, task_id)
-            assert task is not None, f"tube {tube.number} has no task {task_id}"
-            tube.tasks[task_id] = task
-            self.resident_bytes += len(task.body or b"")
-        return task
-
-    def read(self, tube: Tube, task_id: int, record: bytes) -> Task:
-        """Return a task out of its record, not kept in memory."""
-        task, session_number = read_task(tube, task_id, record)
-        if session_number:
-            task.session = self.sessions_by_number.get(session_number)
-        return task
-
-    def body(self, task: Task) -> bytes:
-        """Return a task's content, read from the store where it is not in memory."""
-        if task.body is not None:
-            return task.body
-        body = self.store.get(body_key(task.tube.number, task.id))
-        assert body is not None, f"task {task.id} of tube {task.tube.number} has no content"
-        return body
-
-    def tasks(self, tube: Tube, after_id: int = 0) -> Iterator[Task]:
-        """Yield the tasks of a tube in order of their ids; the tube must not change meanwhile."""
-        resident = deque(sorted(task_id for task_id in tube.tasks if task_id > after_id))
-        first, stop = task_key(tube.number, after_id + 1), task_key(tube.number + 1, 0)
-        for key, record in self.store.scan(first, stop):
-            task_id = task_id_of(key)
-            while resident and resident[0] < task_id:
-                yield from self._living(tube, resident.popleft())
-            if resident and resident[0] == task_id:
-                yield from self._living(tube, resident.popleft())
-            else:
-                yield self.read(tube, task_id, record)
-        for task_id in resident:
-            yield from self._living(tube, task_id)
-
-    def tasks_back(self, tube: Tube, last_id: int) -> Iterator[Task]:
-        """Yield the tasks up to an id, the last first; the tube must not change meanwhile."""
-        resident = sorted(task_id for task_id in tube.tasks if task_id <= last_id)
-        first, stop = task_key(tube.number, 0), task_key(tube.number, last_id + 1)
-        for key, record in self.store.scan_back(first, stop):
-            task_id = task_id_of(key)
-            while resident and resident[-1] > task_id:
-                yield from self._living(tube, resident.pop())
-            if resident and resident[-1] == task_id:
-                yield from self._living(tube, resident.pop())
-            else:
-                yield self.read(tube, task_id, record)
-        for task_id in reversed(resident):
-            yield from self._living(tube, task_id)
-
-    def _living(self, tube: Tube, task_id: int) -> Iterator[Task]:
-        task = tube.tasks[task_id]
-        if task.state is not GONE:
-            yield task
 
     # ------------------------------------------------------------------------------------ changing
 
@@ -281,23 +194,6 @@ class Ledger:
         del self.sessions[session.id]
         del self.sessions_by_number[session.number]
         self.ended_sessions.append(session)
-
-    def evict(self, task: Task) -> None:
-        """Drop a task that the store knows from memory."""
-        assert not task.dirty
-        del task.tube.tasks[task.id]
-        if task.body is not None:
-            self.resident_bytes -= len(task.body)
-
-    def touch_task(self, task: Task) -> None:
-        """Note that a task differs from its record."""
-        if not task.dirty:
-            task.dirty = True
-            self.dirty_tasks.append(task)
-            tube = task.tube
-            if task.id not in tube.tasks:
-                tube.tasks[task.id] = task
-                self.resident_bytes += len(task.body or b"")
 
     def touch_tube(self, tube: Tube) -> None:
         """Note that a tube differs from its record."""

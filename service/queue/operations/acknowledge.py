@@ -18,10 +18,10 @@ from service.queue.commands import (
 )
 from service.queue.feed.partitions import TUBE_STRIDE
 from service.queue.instants import after, shown
-from service.queue.ledger import by_tube
 from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
 from service.queue.tasks.endings import end
 from service.queue.tasks.updating import growth, unsuitable_update, update_task
+from service.queue.tasks.working_set import by_tube
 from service.queue.tubes.option_checks import is_period
 from service.queue.tubes.room import Room
 from service.queue.tubes.statistics import Call

@@ -19,11 +19,11 @@ from service.queue.commands import (
 )
 from service.queue.feed.partitions import TUBE_STRIDE
 from service.queue.instants import NEVER_MS, after
-from service.queue.ledger import by_tube
 from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
 from service.queue.operations.choosing import choose, choose_living
 from service.queue.refusals import no_task, wrong_state
 from service.queue.tasks.endings import end
+from service.queue.tasks.working_set import by_tube
 from service.queue.tubes.throttling import choose_within, open_tubes
 
 if TYPE_CHECKING:
