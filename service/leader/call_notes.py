@@ -88,9 +88,11 @@ class CallNotes:
     def add_to(self, message: tube_service_pb2.TubeStatistics, tubes: Iterable[str]) -> None:
         """Add what was not told yet of some tubes to their counts."""
         wanted = set(tubes)
-        telling = self._telling.tubes if self._telling is not None else ()
-        noted = [one for one in telling if one.tube in wanted]
-        for one in (*(self._tubes[tube] for tube in self._tubes.keys() & wanted), *noted):
+        noted = [self._tubes[tube] for tube in self._tubes.keys() & wanted]
+        for told in self._telling.tubes if self._telling is not None else ():
+            if told.tube in wanted:
+                noted.append(_Noted(told.take_timeouts, told.peeks, told.metas))
+        for one in noted:
             for calls in (message.calls, message.calls_since_start):
                 calls.take_timeout += one.take_timeouts
                 calls.peek += one.peeks
