@@ -89,9 +89,12 @@ class CallNotes:
         """Add what was not told yet of some tubes to their counts."""
         wanted = set(tubes)
         noted = [self._tubes[tube] for tube in self._tubes.keys() & wanted]
-        for told in self._telling.tubes if self._telling is not None else ():
-            if told.tube in wanted:
-                noted.append(_Noted(told.take_timeouts, told.peeks, told.metas))
+        telling = self._telling.tubes if self._telling is not None else ()
+        noted += (
+            _Noted(told.take_timeouts, told.peeks, told.metas)
+            for told in telling
+            if told.tube in wanted
+        )
         for one in noted:
             for calls in (message.calls, message.calls_since_start):
                 calls.take_timeout += one.take_timeouts
