@@ -4,6 +4,7 @@ from service.queue.commands import (
     CancelGroup,
     CreateGroup,
     CreateTube,
+    DropTube,
     GroupState,
     GroupTask,
     NewTask,
@@ -44,7 +45,10 @@ class Node:
 
 def test_a_task_that_its_tube_refuses_is_told_by_the_group():
     node = Node()
-    node.do(CreateGroup("g", GroupTask("plain", b"end")), StartGroup("g"))
+    (refused,) = node.do(CreateGroup("g", GroupTask("plain", b"end")))
+    assert refused.reason is Reason.INVALID_FIELD, "what is known to be unfit is refused at once"
+    node.do(CreateGroup("g", GroupTask("timed", b"end")))
+    node.do(DropTube("timed"), CreateTube("timed", TubeKind.FIFO, TubeOptions()), StartGroup("g"))
     group = node.group("g")
     assert group.state is GroupState.ENDED
     assert group.refusal.reason is Reason.INVALID_FIELD
