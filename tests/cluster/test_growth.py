@@ -65,7 +65,7 @@ def taskraft(target, *words):
 
 def promote_at_once(target, *names):
     """Run a command for each name, all at the same time: none may disturb another."""
-    command = [sys.executable, "-m", "taskraft.cli", "cluster", "promote"]
+    command = [sys.executable, "-m", "taskraft", "cluster", "promote"]
     running = [
         subprocess.Popen(
             [*command, name, "--target", target, "--timeout", "60s"],

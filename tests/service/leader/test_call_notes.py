@@ -6,7 +6,7 @@ from taskraft.v1 import tube_service_pb2
 
 def shown(notes):
     message = tube_service_pb2.TubeStatistics(tube="mail")
-    notes.add_to(message)
+    notes.add_to(message, ["mail"])
     assert message.calls == message.calls_since_start
     return message.calls.take_timeout, message.calls.peek, message.calls.meta
 

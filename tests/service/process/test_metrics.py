@@ -18,7 +18,7 @@ class OfRaft(NodeCollector):
     def __init__(self, node):
         leadership = SimpleNamespace(leader=None, changes=2)
         disk = SimpleNamespace(free_bytes=0, is_low=False)
-        super().__init__(node, *[None] * 10)
+        super().__init__(node, *[None] * 11)
         self._leadership, self._disk = leadership, disk
 
     def collect(self):
