@@ -88,7 +88,7 @@ def take_and_acknowledge_all(address):
     found = []
     with grpc.insecure_channel(address) as channel:
         stub = stub_of(channel)
-        take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=8)
+        take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=8, wait_ms=0)
         while tasks := stub.TakeTasks(take, timeout=20).tasks:
             ack = pb.Settlement(tokens=[task.token for task in tasks], ack=pb.Settlement.Ack())
             assert not stub.SettleTasks(pb.SettleTasksRequest(settlements=[ack]), timeout=20).errors

@@ -1,9 +1,11 @@
 """The table of mutants fits the code, and a mutant that is killed is reported as killed."""
 
 import ast
+import re
 
 import pytest
 
+from tests.mutants.killers import read_killers
 from tests.mutants.mutant import SUITES, Mutant, TableBroken, read_table
 from tests.mutants.trial import ROOT
 
@@ -16,6 +18,13 @@ def test_each_mutant_finds_its_place_and_is_python(mutant):
     changed = mutant.changed(text)
     assert changed != text
     ast.parse(changed)
+
+
+@pytest.mark.parametrize("killer", sorted(set(read_killers().values())))
+def test_each_killer_is_where_it_was(killer):
+    file, _, function = killer.partition("::")
+    name = function.partition("[")[0]
+    assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
 
 
 def test_each_suite_exists():
