@@ -30,6 +30,10 @@ _PASSED_ON_BYTES_MAX: Final = 1 << 20
 _log = logging.getLogger(__name__)
 
 
+ENDING_TURNS: Final = 4
+"""Turns of the event loop until a connection that was just accepted has arrived, and is closed."""
+
+
 class PeerPort:
     """The port for peers.
 
@@ -79,13 +83,13 @@ class PeerPort:
 
     async def end(self) -> None:
         """End all connections."""
-        for transport in [*self._connections]:
-            transport.abort()
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # A connection is closed in the turn after it was aborted.
-        await asyncio.sleep(0)
+        for _ in range(ENDING_TURNS):
+            for transport in [*self._connections]:
+                transport.abort()
+            await asyncio.sleep(0)
 
     def arrived(self, transport: asyncio.Transport) -> None:
         """Note a connection, so that it ends with the port."""
