@@ -56,6 +56,7 @@ class PeerPort:
         self._grpc_port = 0
         self._connections: WeakSet[asyncio.Transport] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = False
 
     async def start(self, address: str, grpc_port: int) -> int:
         """Listen on ``host:port``; return the port, which the kernel chooses for 0.
@@ -64,6 +65,7 @@ class PeerPort:
             OSError: the address cannot be used.
         """
         self._grpc_port = grpc_port
+        self._ended = False
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:
@@ -83,17 +85,21 @@ class PeerPort:
 
     async def end(self) -> None:
         """End all connections."""
-        for task in [*self._tasks]:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._ended = True
         for _ in range(ENDING_TURNS):
+            # First those that a task alone knows, so that none is forgotten while it is open.
             for transport in [*self._connections]:
                 transport.abort()
+            for task in [*self._tasks]:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.sleep(0)
 
     def arrived(self, transport: asyncio.Transport) -> None:
         """Note a connection, so that it ends with the port."""
         self._connections.add(transport)
+        if self._ended:
+            transport.abort()
 
     def open_lane(self, transport: asyncio.Transport, opening: bytes) -> None:
         """Let a plain connection be a lane; ``opening`` is what came after its beginning."""
