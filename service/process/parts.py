@@ -36,7 +36,7 @@ from service.leader.waiters import Waiters
 from service.machine.applications import Applications
 from service.machine.contents import Contents
 from service.machine.state_machine import QueueMachine
-from service.process import metrics
+from service.process.metrics.entries import EntryDistributions, EntryHistograms
 from service.process.opening import monotonic_ms
 from service.storage.disk_watch import DiskWatch
 
@@ -73,7 +73,9 @@ class Parts:
         self.members = Members(lambda: node.roster, place.founders or (place.member,))
         self.security = security
         self.registry = CollectorRegistry()
-        self.distributions = metrics.Distributions(self.registry)
+        self.distributions = EntryDistributions(
+            EntryHistograms(self.registry), node.status().group_id
+        )
         self.clock = ClusterClock(wall_ms, monotonic_ms)
         self.roles = Roles()
         self.settings = SettingsInForce(config, lambda: machine.queue.settings)

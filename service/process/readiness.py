@@ -7,7 +7,10 @@ from typing import Final
 
 from service.access.certificate_metrics import CertificateCollector
 from service.leader.roles import Phase
-from service.process import metrics
+from service.process.metrics.node import NodeCollector
+from service.process.metrics.page import page
+from service.process.metrics.raft import RaftCollector
+from service.process.metrics.tubes import TubeCollector
 from service.process.parts import Parts
 from service.process.probes import Answer, ProbeServer, said
 
@@ -58,28 +61,30 @@ class Readiness:
 
 def probe_server(parts: Parts, readiness: Readiness) -> ProbeServer:
     """Return the server of probes and metrics; it does not listen yet."""
-    parts.registry.register(
-        metrics.NodeCollector(
-            parts.node,
-            parts.machine,
+    leadership = parts.leadership
+    for collector in (
+        RaftCollector(
+            parts.node, lambda: leadership.leader is not None, lambda: leadership.changes
+        ),
+        NodeCollector(
             parts.roles,
-            parts.leadership,
+            parts.surface.counts,
             parts.proposer,
             parts.waiters,
             lambda: len(parts.streams),
-            parts.surface.counts,
-            parts.disk,
-            parts.contents,
             parts.temporary,
-            parts.clock.now_ms,
-        )
-    )
-    parts.registry.register(CertificateCollector(parts.security))
+            parts.disk,
+            parts.machine,
+        ),
+        TubeCollector(parts.contents, parts.clock.now_ms),
+        CertificateCollector(parts.security),
+    ):
+        parts.registry.register(collector)
     return ProbeServer(
         {
             "/livez": lambda: said("alive", ok=True),
             "/startupz": readiness.startupz,
             "/readyz": readiness.readyz,
-            "/metrics": lambda: metrics.page(parts.registry),
+            "/metrics": lambda: page(parts.registry),
         }
     )
