@@ -79,9 +79,15 @@ class PeerPort:
 
     def shut(self) -> None:
         """Stop listening; connections stay."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._server is None:
+            return
+        loop = asyncio.get_running_loop()
+        for listener in self._server.sockets:
+            loop.remove_reader(listener)
+        # A connection that was accepted in this turn arrives in the next one, and may not find its
+        # server closed: it would fail there, and stay open (CPython gh-109564, before 3.13).
+        loop.call_soon(self._server.close)
+        self._server = None
 
     async def end(self) -> None:
         """End all connections."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 
 import pytest
 
@@ -250,3 +252,22 @@ async def test_a_renewed_certificate_is_shown_on_new_lanes(tmp_path):
     authority.node("n1", "test")
     security.current.refresh()
     assert security.server_context() is not before
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_connection_that_comes_while_the_port_ends_is_closed(listener, turns):
+    loop = asyncio.get_running_loop()
+    reported = []
+    loop.set_exception_handler(lambda _loop, context: reported.append(context["message"]))
+    host, port = listener.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        ended = asyncio.Event()
+        # Between the acceptance of the connection and its arrival, for one of these numbers.
+        loop.call_soon(lambda: (listener.port.shut(), ended.set()))
+        await ended.wait()
+        await listener.port.end()
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    assert reported == []
