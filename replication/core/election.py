@@ -186,7 +186,13 @@ def _learn_commit(member: Member, refusal: Message) -> bool:
 
 
 def _has_unapplied_change(member: Member) -> bool:
+    """Tell whether a membership change is committed and not applied, as far as is known here.
+
+    A snapshot that is still to be installed stands for changes that nobody can look up.
+    """
     log = member.log
+    if log.unstable.snapshot is not None:
+        return True
     lo = LogIndex(log.applied_index + 1)
     end = LogIndex(log.commit_index + 1)
     while lo < end:

@@ -6,6 +6,7 @@ from replication.core import membership
 from replication.core.confchange import ConfChange
 from replication.core.leader import advance_commit
 from replication.core.member import Member
+from replication.core.reading import release_confirmed
 from replication.core.roles import become_follower
 from replication.core.sender import broadcast_append, send_append
 from replication.core.types import NO_MEMBER, ConfState, RaftRole
@@ -37,8 +38,9 @@ def _lead_on(member: Member) -> None:
         if member.config.step_down_on_removal:
             become_follower(member, member.term, NO_MEMBER)
         return
+    # With fewer members, or others, more may be committed, and reads confirmed.
+    release_confirmed(member)
     if advance_commit(member):
-        # With fewer members, or others, more may be committed.
         broadcast_append(member)
     else:
         # Members that were added should not have to wait for a heartbeat.

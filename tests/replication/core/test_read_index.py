@@ -2,6 +2,7 @@
 
 import pytest
 
+from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
 from replication.core.config import Config, ReadOnly
 from replication.core.trace import MessageRefused, Refusal
 from replication.core.types import Message, MessageKind, ReadState
@@ -96,6 +97,23 @@ def test_learners_confirm_nothing():
     cluster[1].read_index(b"a")
     cluster.settle(among=[1, 3])
     assert reads(cluster, 1) == []
+
+
+def test_read_that_waits_for_a_member_that_is_removed_is_answered():
+    """Nobody is left who could confirm it."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    cluster[1].propose_conf_change(ConfChange((MemberChange(MemberChangeKind.REMOVE, 2),)))
+    cluster[1].read_index(b"a")
+    cluster.flush(1)
+    cluster.drop(of_kind(K.HEARTBEAT))
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    assert reads(cluster, 1) == []
+    cluster.flush(1)
+    assert cluster[1].status().configuration.voters == (1,)
+    assert reads(cluster, 1) == [ReadState(1, b"a")]
 
 
 def test_lost_heartbeats_are_repeated_with_the_next_tick():

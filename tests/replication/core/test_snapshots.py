@@ -17,6 +17,7 @@ from replication.core.types import (
     EntryKind,
     Message,
     MessageKind,
+    RaftRole,
     Snapshot,
     SnapshotMeta,
 )
@@ -92,6 +93,26 @@ def test_after_a_snapshot_the_leader_waits_for_a_sign_of_life(ok):
     cluster[1].propose(b"x")
     cluster.flush(1)
     assert not [m for m in cluster.network if m.to == 3]
+
+
+def test_nobody_makes_a_snapshot_for_who_was_not_heard_of_since_the_last_check_of_the_quorum():
+    """It would only fill a queue; who comes back says so first."""
+    cluster = Cluster(3, check_quorum=True)
+    lagging(cluster)
+    while cluster[1].status().progress[3].recent_active:
+        cluster.tick(1)
+        cluster.settle(among=[1, 2])
+    assert cluster[1].role is RaftRole.LEADER
+    cluster[1].report_unreachable(3)
+    assert cluster[1].status().progress[3].next < cluster.peers[1].disk.first_index()
+    cluster[1].propose(b"more")
+    cluster.flush(1)
+    assert not [m for m in cluster.network if m.kind is K.SNAPSHOT]
+    assert cluster[1].status().progress[3].state is ProgressState.PROBE
+    cluster.settle(among=[1, 2])
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster.applied(3) == cluster.applied(1)
 
 
 @pytest.mark.parametrize("index", [1, 3, 6])

@@ -17,7 +17,6 @@ def test_readers_share_rounds_and_wait_for_the_state():
     reads.add(second)
     reads.begin_round()
     assert len(core.asked) == 1
-    reads.answered(read_state(5, b"of an earlier round"))
     reads.answered(read_state(5, core.asked[0]))
     reads.applied(LogIndex(4))
     assert not first.done()
@@ -25,6 +24,38 @@ def test_readers_share_rounds_and_wait_for_the_state():
     assert first.result == 5
     reads.begin_round()
     assert len(set(core.asked)) == 2
+
+
+def test_a_late_answer_to_an_earlier_round_confirms_nobody():
+    """It was asked again, and both were answered; who came since may have seen a later entry."""
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    first, second = Waiting(), Waiting()
+    reads.add(first)
+    reads.begin_round()
+    reads.answered(read_state(5, core.asked[0]))
+    reads.add(second)
+    reads.begin_round()
+    reads.answered(read_state(5, core.asked[0]))
+    reads.applied(LogIndex(9))
+    assert first.result == 5
+    assert not second.done()
+    reads.answered(read_state(8, core.asked[1]))
+    reads.applied(LogIndex(9))
+    assert second.result == 8
+
+
+def test_an_answer_to_the_last_life_of_the_member_confirms_nobody():
+    """Rounds are numbered from 1 in each life."""
+    before, now = Leader(), Leader()
+    for core, incarnation in ((before, 1), (now, 2)):
+        reads = Reads(core, incarnation, retry_ticks=2, expiry_ticks=6)
+        reader = Waiting()
+        reads.add(reader)
+        reads.begin_round()
+    reads.answered(read_state(5, before.asked[0]))
+    reads.applied(LogIndex(9))
+    assert not reader.done()
 
 
 def read_state(index: int, context: bytes):

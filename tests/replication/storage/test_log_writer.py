@@ -144,6 +144,21 @@ def test_a_new_term_or_vote_is_synced_once(disk, changed):
     assert disk.stored == [(changed, [], 4)]
 
 
+def test_of_the_hard_states_that_share_a_sync_the_last_is_stored(disk):
+    """Among them, one that votes follows one that only begins the term."""
+    disk.writer.put(write(5, 5))
+    disk.writer.advance()
+    begun, voted = HardState(Term(4), commit=4), HardState(Term(4), MemberId(1), 5)
+    for hard_state in (begun, voted, None):
+        disk.writer.put(write(hard_state=hard_state, reply_to=[1]))
+    disk.sync()
+    disk.writer.advance()
+    assert not disk.released
+    disk.sync()
+    assert disk.stored[1:] == [(voted, [], 5)]
+    assert len(disk.released) == 3
+
+
 def test_replies_that_were_put_alone_wait_for_what_was_put_before(disk):
     disk.writer.put_replies([])
     assert disk.writer.is_idle
