@@ -138,12 +138,12 @@ async def test_what_is_asked_for_now_is_told_at_once_and_to_the_next_stream(clus
     tasks = client.subscribe("emails", types=["x"])
     waiting = asyncio.create_task(tasks.next_batch())
     await until(lambda: cluster.requests("StreamMessage"))
-    tasks.narrow(types=["y"], priority_bound=2)
+    await tasks.narrow(types=["y"], priority_bound=2)
     await until(lambda: any(one.HasField("filter") for one in cluster.requests("StreamMessage")))
     told = next(one for one in cluster.requests("StreamMessage") if one.HasField("filter"))
     assert (list(told.filter.types), told.filter.priority_bound) == (["y"], 2)
     assert tasks._stream._filter == told.filter
-    tasks.narrow(none=True)
+    await tasks.narrow(none=True)
     await tasks.close()
     assert await waiting == []
 

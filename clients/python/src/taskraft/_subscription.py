@@ -104,7 +104,7 @@ class AsyncSubscription:
         """The session that holds the leases; empty before the first connection."""
         return self._stream.session_id
 
-    def narrow(
+    async def narrow(
         self,
         *,
         types: Sequence[str] = (),

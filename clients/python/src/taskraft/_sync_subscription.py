@@ -35,30 +35,12 @@ class Subscription:
         self._portal = portal
         self._ready: deque[TakenTask] = deque()
 
+    narrow = blocking(AsyncSubscription.narrow)
+
     @property
     def session_id(self) -> str:
         """The session that holds the leases; empty before the first connection."""
         return self._inner.session_id
-
-    def narrow(
-        self,
-        *,
-        types: Sequence[str] = (),
-        priority_bound: int | None = None,
-        none: bool = False,
-    ) -> None:
-        """Say anew which tasks may come, in place of what the subscription began with.
-
-        Args:
-            types: Only tasks of these types; empty: all.
-            priority_bound: Only tasks at least as urgent as this; None: all.
-            none: No tasks at all until the next call.
-        """
-
-        async def narrow() -> None:
-            self._inner.narrow(types=types, priority_bound=priority_bound, none=none)
-
-        self._portal.run(narrow())
 
     def __enter__(self) -> Self:
         self._portal.run(self._inner.__aenter__())
