@@ -62,14 +62,18 @@ class Recorded:
 def request_hash(request: Message, raw: bytes, principal: str = "") -> int:
     """Return what tells a repetition from another request under the same request_id; never 0.
 
-    It is another for another principal: nobody gets the answer to somebody else's request.
+    It is another for another principal and for another method: nobody gets the answer to somebody
+    else's request, and a deletion not that of the burial which looked the same.
 
     Messages with maps are hashed in a fixed order of their keys, since some languages write a map
     in a new order each time, also when they repeat a request.
     """
     ordered = request.SerializeToString(deterministic=True) if _has_maps(request, raw) else raw
-    digest = hashlib.blake2b(ordered, digest_size=_HASH_BYTES, key=principal.encode()).digest()
-    return int.from_bytes(digest, "little") or 1
+    # No name of a method has a NUL, nor has a principal: what follows cannot pass for one of them.
+    named = f"{request.DESCRIPTOR.full_name}\0{principal}\0".encode()
+    digest = hashlib.blake2b(named, digest_size=_HASH_BYTES)
+    digest.update(ordered)
+    return int.from_bytes(digest.digest(), "little") or 1
 
 
 def _has_maps(request: Message, raw: bytes) -> bool:

@@ -4,11 +4,12 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from taskraft.v1 import session_service_pb2, task_pb2
+from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import create, put, reason_of, take
 
 Task = task_pb2.Task
+TubeOptions = tube_service_pb2.TubeOptions
 
 
 def ids(*numbers):
@@ -199,3 +200,19 @@ async def test_administrators_move_tasks_whoever_holds_them(node):
     assert (switched.count, restarted.count) == (1, 1)
     states = await node.tasks.GetTasks(pb.GetTasksRequest(tube="emails", selector=ids(1, 2)))
     assert [task.state for task in states.tasks] == [Task.DELAYED, Task.READY]
+
+
+@pytest.mark.parametrize("durability", [TubeOptions.REPLICATED, TubeOptions.TEMPORARY])
+async def test_a_request_id_belongs_to_one_method_though_another_says_the_same(node, durability):
+    # On the wire a deletion differs from a burial in nothing but the method that is called.
+    options = TubeOptions(durability=durability)
+    tube = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.FIFO, options=options)
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    task_id = (await put(node, b"1")).task_ids[0]
+    raw = pb.BuryTasksRequest(request_id="r", tube="emails", selector=ids(task_id))
+    assert (await node.tasks.BuryTasks(raw)).count == 1
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.tasks.DeleteTasks(pb.DeleteTasksRequest.FromString(raw.SerializeToString()))
+    assert reason_of(caught.value) == "REQUEST_ID_REUSED"
+    found = await node.tasks.GetTasks(pb.GetTasksRequest(tube="emails", selector=ids(task_id)))
+    assert found.tasks[0].state == Task.BURIED

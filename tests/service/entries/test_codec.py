@@ -248,6 +248,17 @@ def test_maps_may_come_in_any_order():
     assert len(hashes) == 1
 
 
+def test_another_method_or_principal_has_another_hash_for_the_same_bytes():
+    raw = pb.DeleteTasksRequest(request_id="r", tube="t", selector={"ids": [1]}).SerializeToString()
+    kinds = (pb.DeleteTasksRequest, pb.BuryTasksRequest, pb.KickTasksRequest, pb.CancelTasksRequest)
+    hashes = [
+        request_hash(kind.FromString(raw), raw, principal)
+        for kind in kinds
+        for principal in ("", "billing", "b" * 64)
+    ]
+    assert len(set(hashes)) == len(hashes)
+
+
 def test_another_request_has_another_hash():
     raws = [
         pb.PutTasksRequest(tube=tube, tasks=[task_pb2.TaskSpec(payload=payload)])
