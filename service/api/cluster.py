@@ -14,7 +14,7 @@ from replication.membership.roster import find
 from replication.node.status import NodeStatus
 from service import limits
 from service.api.endpoint import Call, Route, Servicer, Unary
-from service.api.membership import MembershipApi, Raft
+from service.api.membership import MembershipApi, Raft, check_request_id
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.cluster.members import Members
@@ -197,6 +197,7 @@ class ClusterApi:
         self, call: Call[pb.TransferLeadershipRequest]
     ) -> pb.TransferLeadershipResponse:
         """Hand leadership to a member by name, or to the one that has come farthest."""
+        check_request_id(call.request.request_id)
         target = self._target(call.request.name)
         if target == self._leadership.leader_id:
             return pb.TransferLeadershipResponse(leader=call.request.name)

@@ -12,6 +12,7 @@ from typing import Final
 
 from service import limits
 from service.access.caller import Caller
+from service.access.rights import Verb
 from service.api.endpoint import Call, Route, Servicer, ServicerContext, Unary, parse
 from service.api.feed_positions import FeedPositions, consumer_message
 from service.api.reading import Reading
@@ -91,6 +92,9 @@ class FeedApi:
 
     async def describe_feed(self, call: Call[pb.DescribeFeedRequest]) -> pb.DescribeFeedResponse:
         """Describe the partitions and who serves them."""
+        wrong = Violations()
+        wrong.consistency(call.request.consistency)
+        wrong.raise_any()
         queue = await self._reading.queue(call.request.consistency)
         leader = self._leader_name()
         return pb.DescribeFeedResponse(
@@ -102,7 +106,11 @@ class FeedApi:
                 for node in self._nodes()
             ],
             now_ms=queue.now_ms,
-            consumers=[consumer_message(queue, view) for view in queue.consumers()],
+            consumers=[
+                consumer_message(queue, view)
+                for view in queue.consumers()
+                if call.caller.may(Verb.READ, view.name)
+            ],
         )
 
     async def watch_feed(self, call: Call[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:

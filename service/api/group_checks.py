@@ -24,7 +24,15 @@ def check_create_group(request: pb.CreateGroupRequest) -> None:
     wrong.raise_any()
 
 
-def check_group_name(name: str, request_id: str = "") -> None:
+def check_get_group(request: pb.GetGroupRequest) -> None:
+    """Refuse a read that names no group, or that no node can promise."""
+    wrong = Violations()
+    wrong.name("name", request.name)
+    wrong.consistency(request.consistency)
+    wrong.raise_any()
+
+
+def check_group_name(name: str, request_id: str) -> None:
     """Refuse a malformed name or request_id."""
     wrong = Violations()
     wrong.request_id(request_id)

@@ -6,7 +6,7 @@ from typing import Final
 
 from service import forms
 from service.api.endpoint import Call, Route, Servicer, Unary
-from service.api.group_checks import check_create_group, check_group_name
+from service.api.group_checks import check_create_group, check_get_group, check_group_name
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
 from service.api.status import Refused, error_message
@@ -68,7 +68,7 @@ class GroupApi:
     async def get(self, call: Call[pb.GetGroupRequest]) -> pb.GetGroupResponse:
         """Show a group."""
         request = call.request
-        check_group_name(request.name)
+        check_get_group(request)
         queue = await self._reading.queue(request.consistency)
         view = queue.group(request.name)
         if view is None:

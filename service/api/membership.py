@@ -104,7 +104,7 @@ class MembershipApi:
 
     async def promote(self, request: pb.PromoteMemberRequest) -> MemberId:
         """Make a learner a voter, if it has joined and caught up."""
-        _check_request_id(request.request_id)
+        check_request_id(request.request_id)
         key = _key("promote", request.name, request.request_id)
         async with self._changing:
             made = made_before(self._roster, key)
@@ -124,7 +124,7 @@ class MembershipApi:
         Raises:
             NotLeader: the leader itself was to go, and has handed over: its successor removes it.
         """
-        _check_request_id(request.request_id)
+        check_request_id(request.request_id)
         key = _key("remove", request.name, request.request_id)
         async with self._changing:
             if made_before(self._roster, key) is not None:
@@ -205,7 +205,8 @@ def check_addition(request: pb.AddMemberRequest, cluster_id: str) -> None:
     violations.raise_any()
 
 
-def _check_request_id(request_id: str) -> None:
+def check_request_id(request_id: str) -> None:
+    """Refuse a request_id that is too long."""
     violations = Violations()
     violations.request_id(request_id)
     violations.raise_any()

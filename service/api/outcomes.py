@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import grpc.aio
 
 from service import wire
 from service.access.caller import Caller
+from service.access.rights import Verb
 from service.api.answers import encode_tasks
 from service.api.endpoint import Call, Route, Unary
 from service.api.failed import known_or_failed, with_key
@@ -22,13 +24,25 @@ from service.forms.selection import selector_of
 from service.leader.outcomes import Outcomes, Wait, Wish
 from service.leader.proposal import NotProposed
 from service.leader.rooms import Rooms
-from service.queue.commands import ByFilter, Refusal, TaskView
+from service.queue.commands import ByFilter, Extras, Refusal, TaskView
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
 _WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
 _WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER
 _OUTCOMES: Final = pb.PutTasksResponse.OUTCOMES_FIELD_NUMBER
+_TIMES_AND_COUNTS: Final = (
+    "token",
+    "lease_until_ms",
+    "attempt",
+    "created_ms",
+    "since_ms",
+    "visible_at_ms",
+    "expire_at_ms",
+    "priority",
+    "ttr_ms",
+    "ttl_ms",
+)
 
 
 class OutcomeApi:
@@ -76,7 +90,7 @@ class OutcomeApi:
         for item, one in enumerate(found):
             view = None if isinstance(one, Refusal) else next(ended)
             if view is not None:
-                known.append(with_key(view))
+                known.append(with_key(as_seen(view, request.tube, call.caller)))
             elif isinstance(one, Refusal):
                 answer.errors.add(item=item, error=error_message(one))
             else:
@@ -102,7 +116,7 @@ class OutcomeApi:
             ids = [task_id for task_id in answer.task_ids if task_id]
             wait = self._outcomes.begin(Wish(request.tube, ids), expectation)
         try:
-            encoded = await self._finish(wait, until)
+            encoded = await self._finish(wait, until, call.caller)
         except NotProposed:
             if request.request_id:
                 raise
@@ -112,12 +126,12 @@ class OutcomeApi:
         outcomes = [next(parts) if task_id else unknown for task_id in answer.task_ids]
         return answer.SerializeToString() + b"".join(outcomes)
 
-    async def _finish(self, wait: Wait, until: float) -> list[bytes]:
+    async def _finish(self, wait: Wait, until: float, caller: Caller) -> list[bytes]:
         """Wait here; return one outcome for each id."""
         left = max(until - asyncio.get_running_loop().time(), 0.0)
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)
         return [
-            encode_tasks([view], _OUTCOMES, secret=True)[0]
+            encode_tasks([as_seen(view, wait.wish.tube, caller)], _OUTCOMES, secret=True)[0]
             if view is not None
             else element(_OUTCOMES, task_pb2.Task(tube=wait.wish.tube, id=task_id))
             for task_id, view in zip(wait.wish.ids, views, strict=True)
@@ -170,6 +184,19 @@ class OutcomeApi:
                 except NotProposed:
                     continue
             return pb.WaitTasksResponse.FromString(found)
+
+
+def as_seen(view: TaskView, tube: str, caller: Caller) -> TaskView:
+    """Return a task of a tube that the caller may read, as far as the caller may see it by now.
+
+    It may have gone on to a tube that the caller may not read: of what happens there, where it is,
+    its state and how it ended are told.
+    """
+    if view.tube == tube or caller.may(Verb.READ, view.tube):
+        return view
+    nothing = dict.fromkeys(_TIMES_AND_COUNTS, 0)
+    outcome = Extras(outcome=view.extras.outcome)
+    return replace(view, body=b"", session_id="", extras=outcome, **nothing)
 
 
 def element(field: int, task: task_pb2.Task) -> bytes:

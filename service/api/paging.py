@@ -6,12 +6,14 @@ import base64
 import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from service.api.status import Refused
 from taskraft.v1 import error_pb2
 
 T = TypeVar("T")
+
+MALFORMED: Final = "not a token of an earlier answer"
 
 
 def token_after(key: str) -> str:
@@ -25,20 +27,31 @@ def key_of(token: str) -> str:
     Raises:
         Refused: the token was not made by this service.
     """
+    key = _key_or_none(token)
+    if key is None:
+        raise malformed_token()
+    return key
+
+
+def is_token(token: str) -> bool:
+    """Tell whether a text has the form of the tokens that are made here."""
+    return _key_or_none(token) is not None
+
+
+def _key_or_none(token: str) -> str | None:
     try:
         return base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError) as error:
-        raise malformed_token() from error
+    except (binascii.Error, ValueError):
+        return None
 
 
 def malformed_token() -> Refused:
     """Return the refusal of a page token that no answer ever held."""
-    text = "not a token of an earlier answer"
     return Refused(
         error_pb2.Error.INVALID_FIELD,
-        f"page_token: {text}",
+        f"page_token: {MALFORMED}",
         {"field": "page_token"},
-        (("page_token", text),),
+        (("page_token", MALFORMED),),
     )
 
 
@@ -47,10 +60,14 @@ def page_of(
 ) -> tuple[Sequence[T], str]:
     """Return a page of a list that is in order of its keys, and the token of the next page.
 
+    Elements with equal keys come on one page, which may be longer than ``size`` by that.
+
     Raises:
         Refused: the token is malformed.
     """
     start = bisect_right(ordered, key_of(token), key=key) if token else 0
-    page = ordered[start : start + size]
-    more = start + size < len(ordered)
-    return page, token_after(key(page[-1])) if more else ""
+    end = min(start + size, len(ordered))
+    while start < end < len(ordered) and key(ordered[end]) == key(ordered[end - 1]):
+        end += 1
+    page = ordered[start:end]
+    return page, token_after(key(page[-1])) if end < len(ordered) else ""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from service.api.freshness import Freshness
-from service.api.violations import Violations
 from service.languages.patterns import matcher
 from service.machine.contents import Contents
 from service.machine.state_machine import QueueMachine
 from service.queue.queue import Queue
 from taskraft.v1 import task_pb2
-
-_LEVELS: Final = frozenset(task_pb2.Consistency.Level.values())
 
 
 class Reading:
@@ -58,13 +54,12 @@ class Reading:
         return not any(pattern.fullmatch(name) for pattern in patterns for name in temporary)
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
-        """Return the queue for one read, without another wait in between.
+        """Return the queue for one read that was checked, without another wait in between.
 
         Raises:
-            Refused: INVALID_FIELD; or NODE_BEHIND: the queue may be older than the caller allows.
+            Refused: NODE_BEHIND: the queue may be older than the caller allows.
             ReadUnconfirmed: a linearizable read, and no majority confirms that it is one.
         """
-        _check(consistency)
         if not self.is_local(consistency):
             await self.barrier()
         elif consistency.staleness_ms_max:
@@ -79,13 +74,3 @@ class Reading:
     def applied(self) -> Queue:
         """The queue as it is applied here."""
         return self._machine.queue
-
-
-def _check(consistency: task_pb2.Consistency) -> None:
-    """Refuse what no node can promise."""
-    wrong = Violations()
-    wrong.choice("consistency.level", consistency.level, _LEVELS)
-    wrong.not_negative("consistency.staleness_ms_max", consistency.staleness_ms_max)
-    if consistency.staleness_ms_max > 0 and not Reading.is_local(consistency):
-        wrong.add("consistency.staleness_ms_max", "goes with the level LOCAL only")
-    wrong.raise_any()

@@ -106,7 +106,7 @@ class ScheduleApi:
     async def list_schedules(self, call: Call[pb.ListSchedulesRequest]) -> pb.ListSchedulesResponse:
         """List schedules by name."""
         request = call.request
-        check_page(request.page_size)
+        check_page(request)
         queue = await self._reading.queue(request.consistency)
         page, next_token = page_of(
             [view for view in queue.schedules() if call.caller.may(Verb.READ, view.name)],

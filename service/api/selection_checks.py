@@ -73,6 +73,7 @@ def check_get(request: pb.GetTasksRequest) -> None:
     wrong = Violations()
     wrong.tube("tube", request.tube)
     _check_named(wrong, request.selector)
+    wrong.consistency(request.consistency)
     wrong.raise_any()
 
 
@@ -80,7 +81,8 @@ def check_list(request: pb.ListTasksRequest) -> None:
     """Refuse a list that breaks a limit; its page token is read elsewhere."""
     wrong = Violations()
     wrong.tube("tube", request.tube)
-    wrong.in_range("page_size", request.page_size, 0, limits.PAGE_SIZE_MAX)
+    wrong.page(request.page_size, request.page_token)
+    wrong.consistency(request.consistency)
     check_filter(wrong, "filter", request.filter)
     if request.order_by not in ORDERS:
         wrong.add("order_by", 'not "id", "id desc" or "taking"')

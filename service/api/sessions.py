@@ -9,7 +9,7 @@ from service import forms
 from service.access.caller import Caller
 from service.access.leases import own_session, own_sessions
 from service.access.rights import EVERYWHERE, Verb
-from service.api.answers import session_message
+from service.api.answers import SECRET_PREFIX, session_message
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import page_of
@@ -98,7 +98,7 @@ class SessionApi:
 
     async def list_sessions(self, call: Call[pb.ListSessionsRequest]) -> pb.ListSessionsResponse:
         """List sessions by their ids."""
-        check_page(call.request.page_size)
+        check_page(call.request)
         await self._reading.queue(call.request.consistency)
         page, next_token = page_of(
             [
@@ -106,7 +106,8 @@ class SessionApi:
                 for view in self._reading.contents.sessions()
                 if self._may_see(view, call.caller)
             ],
-            lambda view: view.session_id,
+            # What a token holds can be read, and whole ids are secrets.
+            lambda view: view.session_id[:SECRET_PREFIX],
             call.request.page_size or PAGE_SIZE_MAX,
             call.request.page_token,
         )

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from service import limits
 from service.api.settings_checks import check_profile
 from service.api.update_checks import known_retry
 from service.api.violations import Violations
-from service.forms import OPTION_NAMES, tube_options
-from service.queue.commands import TubeKind
+from service.forms import OPTION_NAMES, tube_options, update_tube
+from service.queue.commands import TubeKind, UpdateTube
 from service.queue.tubes.option_checks import violations
 from service.queue.tubes.profiles import OWN, PROFILES
-from taskraft.v1 import session_service_pb2, tube_service_pb2
+from taskraft.v1 import schedule_service_pb2, session_service_pb2, tube_service_pb2
 
 _Options = tube_service_pb2.TubeOptions
+PageRequest: TypeAlias = (
+    tube_service_pb2.ListTubesRequest
+    | tube_service_pb2.GetStatisticsRequest
+    | session_service_pb2.ListSessionsRequest
+    | schedule_service_pb2.ListSchedulesRequest
+)
+"""A read of one page of a list."""
 
 _ENUMS: Final[Mapping[str, frozenset[int]]] = {
     "priority_order": frozenset(_Options.PriorityOrder.values()),
@@ -58,8 +65,17 @@ def _check_driver(wrong: Violations, tube: tube_service_pb2.Tube) -> None:
             wrong.add(f"tube.{field}", "given for a tube that is not of kind CUSTOM")
 
 
-def check_update_tube(request: tube_service_pb2.UpdateTubeRequest) -> None:
-    """Refuse an update that names no option, or one that does not exist."""
+def check_update_tube(
+    request: tube_service_pb2.UpdateTubeRequest,
+    faults_of: Callable[[UpdateTube], Iterable[tuple[str, str]]],
+) -> None:
+    """Refuse an update that names no option, or one that does not exist.
+
+    Args:
+        request: the update.
+        faults_of: returns what the tube itself finds wrong. It is asked when the update is
+            refused anyway, so that all is told at once; otherwise that is told when it is applied.
+    """
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.tube("name", request.name)
@@ -72,7 +88,12 @@ def check_update_tube(request: tube_service_pb2.UpdateTubeRequest) -> None:
     for field, _ in request.options.ListFields():
         if field.name not in paths:
             wrong.add(f"options.{field.name}", "has a value, but update_mask does not name it")
-    _known_choices(wrong, "options", request.options)
+    known = tube_service_pb2.UpdateTubeRequest(name=request.name)
+    known.options.CopyFrom(_known_choices(wrong, "options", request.options))
+    if wrong.is_any:
+        known.update_mask.paths.extend(path for path in paths if path in OPTION_NAMES)
+        for path, text in faults_of(update_tube(known, b"", 0)):
+            wrong.add(path, text)
     wrong.raise_any()
 
 
@@ -99,14 +120,21 @@ def check_tube_name(name: str, request_id: str = "") -> None:
     wrong.raise_any()
 
 
-def check_names(field: str, names: Sequence[str], page_size: int = 0) -> None:
-    """Refuse malformed patterns of names, or a page that is too large."""
+def check_page(request: PageRequest, field: str = "", names: Sequence[str] = ()) -> None:
+    """Refuse a read of a page that breaks a limit.
+
+    Args:
+        request: the read.
+        field: the field with names, or patterns of names, if it has one.
+        names: these.
+    """
     wrong = Violations()
     if len(names) > limits.NAMES_MAX:
         wrong.add(field, f"{len(names)} items, more than {limits.NAMES_MAX}")
     for place, name in enumerate(names):
         wrong.pattern(f"{field}[{place}]", name)
-    wrong.in_range("page_size", page_size, 0, limits.PAGE_SIZE_MAX)
+    wrong.page(request.page_size, request.page_token)
+    wrong.consistency(request.consistency)
     wrong.raise_any()
 
 
@@ -124,6 +152,7 @@ def check_open_session(request: session_service_pb2.OpenSessionRequest) -> None:
 def check_keep_sessions(request: session_service_pb2.KeepSessionsRequest) -> None:
     """Refuse malformed session ids."""
     wrong = Violations()
+    wrong.request_id(request.request_id)
     wrong.some("session_ids", request.session_ids, limits.SESSIONS_PER_KEEP_MAX)
     for place, session_id in enumerate(request.session_ids):
         wrong.session(f"session_ids[{place}]", session_id)
@@ -135,11 +164,4 @@ def check_close_session(request: session_service_pb2.CloseSessionRequest) -> Non
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.session("session_id", request.session_id)
-    wrong.raise_any()
-
-
-def check_page(page_size: int) -> None:
-    """Refuse a page that is too large."""
-    wrong = Violations()
-    wrong.in_range("page_size", page_size, 0, limits.PAGE_SIZE_MAX)
     wrong.raise_any()

@@ -17,7 +17,7 @@ from service.api.status import Refused
 from service.api.tube_answers import tube_message
 from service.api.tube_checks import (
     check_create_tube,
-    check_names,
+    check_page,
     check_tube_name,
     check_update_tube,
 )
@@ -123,7 +123,7 @@ class TubeApi:
 
     async def update_tube(self, call: Call[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
         """Change options of a tube."""
-        check_update_tube(call.request)
+        check_update_tube(call.request, self._reading.applied.faults_of_update)
         outcome = await self._mutations.apply(forms.UPDATE_TUBE, call)
         updated = result_of(outcome, TubeResult)
         return pb.UpdateTubeResponse(tube=tube_message(updated.tube), revision=outcome.index)
@@ -131,16 +131,19 @@ class TubeApi:
     async def drop_tube(self, call: Call[pb.DropTubeRequest]) -> pb.DropTubeResponse:
         """Remove a tube; the leader alone knows of consumers that wait on it."""
         check_tube_name(call.request.name, call.request.request_id)
-        waiting = self._waiters.waiting(call.request.name)
-        if waiting and not call.request.force and self._reading.applied.tube(call.request.name):
+        name, queue = call.request.name, self._reading.applied
+        waiting = self._waiters.waiting(name)
+        is_repeated = queue.remembers(call.request.request_id)
+        if waiting and not call.request.force and not is_repeated and queue.tube(name):
             raise Refused(
                 error_pb2.Error.TUBE_BUSY,
-                f"{waiting} consumers wait on the tube",
-                {"tube": call.request.name, "waiting": str(waiting)},
+                f"the tube has {waiting} waiting consumers",
+                {"tube": name, "waiting": str(waiting)},
             )
         outcome = await self._mutations.apply(forms.DROP_TUBE, call)
-        if not self._creates_tubes():
-            self._waiters.dropped(call.request.name)
+        # A repeated drop is about a tube of before; another may have its name now.
+        if self._reading.applied.tube(name) is None and not self._creates_tubes():
+            self._waiters.dropped(name)
         return pb.DropTubeResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
@@ -164,7 +167,7 @@ class TubeApi:
     async def list_tubes(self, call: Call[pb.ListTubesRequest]) -> pb.ListTubesResponse:
         """List tubes by name."""
         request = call.request
-        check_names("names", request.names, request.page_size)
+        check_page(request, "names", request.names)
         queue = await self._reading.queue(request.consistency)
         tubes = {tube.name: tube for tube in queue.tubes() if call.caller.may(Verb.READ, tube.name)}
         page, next_token = page_of(
@@ -180,7 +183,7 @@ class TubeApi:
     async def get_statistics(self, call: Call[pb.GetStatisticsRequest]) -> pb.GetStatisticsResponse:
         """Count tasks, calls and transitions: of a page of tubes, and of all together."""
         request = call.request
-        check_names("tubes", request.tubes, request.page_size)
+        check_page(request, "tubes", request.tubes)
         queue = await self._reading.queue(request.consistency)
         named = _chosen([tube.name for tube in queue.tubes()], request.tubes)
         names = [name for name in named if call.caller.may(Verb.READ, name)]

@@ -6,9 +6,16 @@ import re
 from collections.abc import Container, Mapping, Sequence, Sized
 from typing import Final
 
+from service.api.paging import MALFORMED, is_token
 from service.api.status import Refused
-from service.limits import KEY_BYTES_MAX, KEY_PARTS_MAX, NAME_BYTES_MAX, REQUEST_ID_BYTES_MAX
-from taskraft.v1 import error_pb2
+from service.limits import (
+    KEY_BYTES_MAX,
+    KEY_PARTS_MAX,
+    NAME_BYTES_MAX,
+    PAGE_SIZE_MAX,
+    REQUEST_ID_BYTES_MAX,
+)
+from taskraft.v1 import error_pb2, task_pb2
 
 TUBE_NAME: Final = re.compile(rf"[A-Za-z0-9_.:-]{{1,{NAME_BYTES_MAX}}}")
 TUBE_PATTERN: Final = re.compile(rf"[A-Za-z0-9_.:*-]{{1,{NAME_BYTES_MAX}}}")
@@ -108,6 +115,26 @@ class Violations:
     def request_id(self, request_id: str) -> None:
         """Check the length of a request_id."""
         self.text("request_id", request_id, REQUEST_ID_BYTES_MAX)
+
+    def page(self, size: int, token: str) -> None:
+        """Check which page of a list is wanted; a token may still belong to another list."""
+        self.in_range("page_size", size, 0, PAGE_SIZE_MAX)
+        if not is_token(token):
+            self.add("page_token", MALFORMED)
+
+    def consistency(self, consistency: task_pb2.Consistency) -> None:
+        """Check that what a read wants can be promised."""
+        levels = task_pb2.Consistency.Level.values()
+        staleness_ms_max = consistency.staleness_ms_max
+        self.choice("consistency.level", consistency.level, levels)
+        self.not_negative("consistency.staleness_ms_max", staleness_ms_max)
+        if staleness_ms_max > 0 and consistency.level != task_pb2.Consistency.LOCAL:
+            self.add("consistency.staleness_ms_max", "goes with the level LOCAL only")
+
+    @property
+    def is_any(self) -> bool:
+        """Tell whether something is wrong."""
+        return bool(self._fields or self._too_large)
 
     def raise_any(self) -> None:
         """Refuse the call if anything is wrong.

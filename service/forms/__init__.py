@@ -42,6 +42,7 @@ from service.forms.tubes import (
     TRUNCATE_TUBE,
     UPDATE_TUBE,
     tube_options,
+    update_tube,
 )
 from service.queue import commands as core
 
@@ -123,4 +124,5 @@ __all__ = [
     "payload_bytes",
     "specs_of",
     "tube_options",
+    "update_tube",
 ]

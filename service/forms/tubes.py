@@ -86,9 +86,10 @@ OPTION_NAMES: Final = {
 """What the contract's options are called in the core."""
 
 
-def _update_tube(
+def update_tube(
     request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, hash_: int
 ) -> core.UpdateTube:
+    """Return the command of an update whose options are all known."""
     given = {field.name for field, _ in request.options.ListFields()}
     paths = dict.fromkeys(request.update_mask.paths)
     return core.UpdateTube(
@@ -130,7 +131,7 @@ CREATE_TUBE: Final = Form(
     IN_LOG.CREATE_TUBE_FIELD_NUMBER, tube_service_pb2.CreateTubeRequest, _create_tube
 )
 UPDATE_TUBE: Final = Form(
-    IN_LOG.UPDATE_TUBE_FIELD_NUMBER, tube_service_pb2.UpdateTubeRequest, _update_tube
+    IN_LOG.UPDATE_TUBE_FIELD_NUMBER, tube_service_pb2.UpdateTubeRequest, update_tube
 )
 CONFIGURE: Final = Form(
     IN_LOG.CONFIGURE_FIELD_NUMBER, cluster_service_pb2.ConfigureRequest, _configure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from service.queue.commands import ByIds
+from service.queue.tubes.changes import faults_of_update
 from service.queue.tubes.operations import refusal_to_drop
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         Refusal,
         ScheduleView,
         TaskView,
+        UpdateTube,
     )
     from service.queue.driver import Driver
     from service.queue.ledger import Ledger
@@ -115,6 +117,10 @@ class ShellReaders:
         """Return why a tube may not be dropped unless that is forced, or None."""
         tube = self._ledger.tubes.get(name)
         return refusal_to_drop(tube) if tube is not None else None
+
+    def faults_of_update(self, command: UpdateTube) -> Sequence[tuple[str, str]]:
+        """Return the options that a tube cannot get, each with the reason."""
+        return faults_of_update(self._ledger, command)
 
     def remembers(self, request_id: str) -> bool:
         """Tell whether a request with this id has been answered."""

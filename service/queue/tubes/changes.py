@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from service.queue.commands import Reason, Refusal, TubeOptions, TubeResult, UpdateTube
 from service.queue.tasks.endings import note_surplus
 from service.queue.tubes.option_checks import violations
-from service.queue.tubes.profiles import defaults_of
+from service.queue.tubes.profiles import defaults_of, suitable
 from service.queue.tubes.temporary import across, is_temporary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from service.queue.ledger import Ledger
     from service.queue.tubes.tube import Tube
@@ -53,18 +53,23 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
 
 
 def _changed(tube: Tube, command: UpdateTube) -> TubeOptions:
-    """Return the tube's options with the changes."""
+    """Return the tube's options with the changes; a profile may ignore what means nothing."""
     defaults = defaults_of(tube.rules, tube.kind)
     set_ = {name: getattr(command.options, name) for name in command.names}
     reset = {name: getattr(defaults, name) for name in command.resets}
     options: TubeOptions = replace(tube.options, **set_, **reset)
     if tube.rules.ttr_is_ttl and "ttr_ms" in command.resets:
         options = replace(options, ttr_ms=options.ttl_ms)
-    return options
+    return suitable(tube.kind, options) if tube.rules.ignores_unsuitable else options
 
 
-def _refusal(ledger: Ledger, tube: Tube, options: TubeOptions) -> Refusal | None:
-    """Return why the tube cannot get these options, or None."""
+def faults_of_update(ledger: Ledger, command: UpdateTube) -> Sequence[tuple[str, str]]:
+    """Return the options that a tube cannot get, each with the reason; none of an unknown tube."""
+    tube = ledger.tubes.get(command.name)
+    return () if tube is None else _faults(ledger, tube, _changed(tube, command))
+
+
+def _faults(ledger: Ledger, tube: Tube, options: TubeOptions) -> Sequence[tuple[str, str]]:
     wrong = [
         (shown, "is fixed when the tube is created")
         for name, shown in FIXED.items()
@@ -79,11 +84,17 @@ def _refusal(ledger: Ledger, tube: Tube, options: TubeOptions) -> Refusal | None
         ]
     wrong += across(ledger, options)
     wrong += violations(tube.name, tube.kind, options, needs_capacity=tube.rules.needs_capacity)
+    return [(f"options.{path}", text) for path, text in wrong]
+
+
+def _refusal(ledger: Ledger, tube: Tube, options: TubeOptions) -> Refusal | None:
+    """Return why the tube cannot get these options, or None."""
+    wrong = _faults(ledger, tube, options)
     if wrong:
         field, text = wrong[0]
         return Refusal(
-            Reason.INVALID_FIELD, f"{field} {text}", {"field": field, "kind": tube.kind.name},
-            tuple((f"options.{path}", text) for path, text in wrong),
+            Reason.INVALID_FIELD, f"{field}: {text}", {"field": field, "kind": tube.kind.name},
+            tuple(wrong),
         )  # fmt: skip
     count = sum(tube.counters.states)
     for name, essence in WHILE_EMPTY.items():

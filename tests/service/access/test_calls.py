@@ -22,6 +22,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from tests.authority import DAY, Authority
 from tests.service.access.secured import (
+    GRANTS,
     INVOICES,
     MAIL,
     Bearing,
@@ -30,9 +31,10 @@ from tests.service.access.secured import (
     refusal,
     refused,
     token_of,
+    write_book,
 )
 from tests.service.access.test_rules import methods_of_the_contract
-from tests.service.conftest import ack, config_in, create, put, reason_of, take
+from tests.service.conftest import ack, config_in, create, put, reason_of, take, turns_until
 
 
 def path_of(method):
@@ -198,6 +200,59 @@ async def test_the_feed_is_read_by_tubes(node):
     assert await read(auditor, MAIL, "secret") is grpc.StatusCode.PERMISSION_DENIED
     assert await read(auditor) is grpc.StatusCode.PERMISSION_DENIED
     assert await read(root) is grpc.StatusCode.OK
+
+
+async def test_who_follows_the_feed_by_other_names_is_not_told(node):
+    async def commit(caller, consumer):
+        request = feed_service_pb2.CommitCursorRequest(
+            consumer=consumer, cursor=feed_service_pb2.FeedCursor(next_seq={0: 0})
+        )
+        await caller.feed.CommitCursor(request)
+
+    async def consumers(caller):
+        shown = await caller.feed.DescribeFeed(feed_service_pb2.DescribeFeedRequest())
+        return [one.name for one in shown.consumers]
+
+    auditor, root = await node.known("auditor"), await node.known("root")
+    await commit(auditor, "billing.lake")
+    await commit(root, "everything")
+    assert await consumers(auditor) == ["billing.lake"]
+    assert await consumers(root) == ["billing.lake", "everything"]
+
+
+@pytest.mark.parametrize("is_put", [False, True])
+async def test_of_a_task_that_has_gone_out_of_sight_only_the_outcome_is_told(
+    node, tmp_path, is_put
+):
+    """Its tube may be read; the one that it goes on to may not."""
+    root, mailer = await node.known("root"), await node.known("mailer")
+    (moved_id,) = (await put(root, b"elsewhere", tube="secret")).task_ids
+    await take(root, tube="secret")
+    if is_put:
+        grants = GRANTS | {"mailer": [*GRANTS["mailer"], ("producer", MAIL)]}
+        write_book(tmp_path / "access.toml", grants)
+        node.server.reload()
+        spec = task_pb2.TaskSpec(payload=b"x", headers={"a": b"b"})
+        request = pb.PutTasksRequest(tube=MAIL, tasks=[spec], outcome_wait_ms=10_000)
+        waiting = asyncio.ensure_future(mailer.tasks.PutTasks(request, timeout=20))
+    else:
+        (task_id,) = (await put(root, b"x", tube=MAIL, headers={"a": b"b"})).task_ids
+        chosen = task_pb2.TaskSelector(ids=[task_id])
+        request = pb.WaitTasksRequest(tube=MAIL, selector=chosen, wait_ms=10_000)
+        waiting = asyncio.ensure_future(mailer.tasks.WaitTasks(request, timeout=20))
+    await turns_until(lambda: len(node.server.parts.outcomes) == 1)
+    (task,) = (await take(root, tube=MAIL)).tasks
+    move = pb.Settlement.Release(
+        move_to="secret", update=task_pb2.TaskUpdate(payload=b"confidential")
+    )
+    settlement = pb.Settlement(tokens=[task.token], release=move)
+    await root.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[settlement]))
+    await ack(root, (await take(root, tube="secret")).tasks)
+    answer = await waiting
+    (seen,) = answer.outcomes if is_put else answer.tasks
+    assert seen == task_pb2.Task(
+        tube="secret", id=moved_id + 1, spec={}, outcome=task_pb2.Task.PROCESSED
+    )
 
 
 async def test_groups_belong_to_those_who_may_put_under_their_names(node):

@@ -1,19 +1,24 @@
 """A refused call tells everything that is wrong with it at once: field, value and limit."""
 
+import pytest
+from google.protobuf import field_mask_pb2
+from google.protobuf.message_factory import GetMessageClass
+
 from service.limits import MESSAGE_BYTES_MAX
 from service.queue.commands import FOREVER_MS
 from taskraft.v1 import schedule_service_pb2, session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.api.test_bad_input import bad_request, parts, refusal
+from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refusal
 from tests.service.conftest import create, put, reason_of, take
 
+Options = tube_service_pb2.TubeOptions
 Tube = tube_service_pb2.Tube
 Settlement = pb.Settlement
 LONG = "x" * 300
 
 
 def creation(kind, **options):
-    shown = Tube(name="t", kind=kind, options=tube_service_pb2.TubeOptions(**options))
+    shown = Tube(name="t", kind=kind, options=Options(**options))
     return tube_service_pb2.CreateTubeRequest(tube=shown)
 
 
@@ -146,6 +151,38 @@ CASES = {
         session_service_pb2.ListSessionsRequest(consistency=task_pb2.Consistency(level=9)),
         {"consistency.level": "9 is unknown"},
     ),
+    "a page of a list, by names": (
+        "GetStatistics",
+        tube_service_pb2.GetStatisticsRequest(
+            tubes=["a b"],
+            page_size=-1,
+            page_token="?",
+            consistency=task_pb2.Consistency(level=9),
+        ),
+        {
+            "tubes[0]": "not 1 to 128 characters",
+            "page_size": "-1 is not from 0 to 1000",
+            "page_token": "not a token of an earlier answer",
+            "consistency.level": "9 is unknown",
+        },
+    ),
+    "options of a tube, what the kind forbids beside what nobody knows": (
+        "UpdateTube",
+        tube_service_pb2.UpdateTubeRequest(
+            name="plain",
+            options=Options(ttr_ms=5, capacity_tasks=-1, on_ack=9, dead_letter_tube="a b"),
+            update_mask=field_mask_pb2.FieldMask(
+                paths=["ttr_ms", "capacity_tasks", "on_ack", "dead_letter_tube", "colour"]
+            ),
+        ),
+        {
+            "update_mask.paths[4]": "there is no option 'colour'",
+            "options.on_ack": "9 is unknown",
+            "options.dead_letter_tube": "not 1 to 128 characters",
+            "options.ttr_ms": "5 means nothing in a tube of kind FIFO",
+            "options.capacity_tasks": "-1 is less than 0",
+        },
+    ),
     "a schedule": (
         "CreateSchedule",
         schedule_service_pb2.CreateScheduleRequest(
@@ -183,6 +220,28 @@ async def test_all_that_is_wrong_is_told_at_once_and_nothing_has_changed(node):
         for field, words in expected.items():
             assert words in told[field], (name, field, told[field])
         assert parts(node) == before, name
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("consistency", {"consistency": task_pb2.Consistency(level=9)}),
+        ("request_id", {"request_id": "x" * 65}),
+    ],
+)
+async def test_what_many_methods_have_is_looked_at_beside_all_else(node, field, wrong):
+    having = [
+        method
+        for service in SERVICES
+        for method in service.methods
+        if field in method.input_type.fields_by_name and not method.client_streaming
+    ]
+    assert len(having) >= 8
+    for method in having:
+        request = GetMessageClass(method.input_type)(**wrong)
+        error = await refusal(node, method.name, request.SerializeToString())
+        told = {one.field.partition(".")[0] for one in bad_request(error).field_violations}
+        assert field in told, method.name
 
 
 async def test_an_item_that_is_refused_tells_all_that_is_wrong_with_it(node):

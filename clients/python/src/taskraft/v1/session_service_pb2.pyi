@@ -290,7 +290,9 @@ class ListSessionsResponse(_message.Message):
     """For the next page. Empty: this was the last."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
-        """In order of their ids. The ids are shortened to 8 characters: they are secrets."""
+        """In order of their ids. The ids are shortened to 8 characters: they are secrets. Those that look
+        alike by that are on one page.
+        """
 
     def __init__(
         self,

@@ -596,7 +596,7 @@ class DropTubeRequest(_message.Message):
     """Name of the tube."""
     force: _builtins.bool
     """Also when tasks are taken or consumers wait: the leases become stale, waiting takes end with
-    TUBE_NOT_FOUND.
+    TUBE_NOT_FOUND, unless the next put makes the tube anew (auto_create_tubes).
     """
     def __init__(
         self,
