@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 import grpc.aio
@@ -31,18 +30,6 @@ from taskraft.v1 import task_service_pb2 as pb
 _WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
 _WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER
 _OUTCOMES: Final = pb.PutTasksResponse.OUTCOMES_FIELD_NUMBER
-_TIMES_AND_COUNTS: Final = (
-    "token",
-    "lease_until_ms",
-    "attempt",
-    "created_ms",
-    "since_ms",
-    "visible_at_ms",
-    "expire_at_ms",
-    "priority",
-    "ttr_ms",
-    "ttl_ms",
-)
 
 
 class OutcomeApi:
@@ -194,9 +181,24 @@ def as_seen(view: TaskView, tube: str, caller: Caller) -> TaskView:
     """
     if view.tube == tube or caller.may(Verb.READ, view.tube):
         return view
-    nothing = dict.fromkeys(_TIMES_AND_COUNTS, 0)
-    outcome = Extras(outcome=view.extras.outcome)
-    return replace(view, body=b"", session_id="", extras=outcome, **nothing)
+    return TaskView(
+        tube=view.tube,
+        id=view.id,
+        body=b"",
+        state=view.state,
+        token=0,
+        lease_until_ms=0,
+        attempt=0,
+        created_ms=0,
+        since_ms=0,
+        visible_at_ms=0,
+        expire_at_ms=0,
+        session_id="",
+        priority=0,
+        ttr_ms=0,
+        ttl_ms=0,
+        extras=Extras(outcome=view.extras.outcome),
+    )
 
 
 def element(field: int, task: task_pb2.Task) -> bytes:
