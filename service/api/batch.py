@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from service import forms, limits
 from service.access.leases import own_batch
 from service.api import selection_checks as checks
-from service.api.disk_room import check_disk
+from service.api.disk_room import DiskRoom
 from service.api.endpoint import Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
 from service.api.settle_checks import check_settle
 from service.api.status import Refused, item_errors
 from service.api.task_checks import check_put
+from service.api.update_checks import brings_content
 from service.api.violations import Violations
 from service.queue.commands import BatchOutcome, BatchResult, PutResult, SettleResult
-from service.storage.disk_watch import DiskWatch
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
@@ -30,12 +30,12 @@ class BatchApi:
     Args:
         mutations: proposes.
         reading: has the queue.
-        disk: tells whether there is room for puts.
+        disk: tells whether there is room for new content.
         payload_bytes_max: the configured limit.
     """
 
     def __init__(
-        self, mutations: Mutations, reading: Reading, disk: DiskWatch, payload_bytes_max: int
+        self, mutations: Mutations, reading: Reading, disk: DiskRoom, payload_bytes_max: int
     ) -> None:
         self._mutations = mutations
         self._reading = reading
@@ -49,8 +49,7 @@ class BatchApi:
     async def execute(self, call: Call[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
         """Do all operations or none."""
         check_batch(call.request, self._payload_bytes_max)
-        puts = [each.put for each in call.request.operations if each.HasField("put")]
-        check_disk(self._disk, self._reading.contents, [put.tube for put in puts])
+        self._disk.check_tubes(_enlarged_tubes(call.request))
         own = own_batch(self._reading.contents, call.request, call.caller)
         outcome = await self._mutations.apply_as(forms.BATCH, call, own)
         results = result_of(outcome, BatchResult).results
@@ -59,6 +58,15 @@ class BatchApi:
         for kind, result in zip(kinds, results, strict=True):
             answer.results.append(_result(kind or "", result, outcome.index))
         return answer
+
+
+def _enlarged_tubes(request: pb.ExecuteBatchRequest) -> Iterator[str]:
+    """Yield the tubes for which a batch has new content."""
+    for operation in request.operations:
+        if operation.HasField("put"):
+            yield operation.put.tube
+        elif operation.HasField("update") and brings_content(operation.update.update):
+            yield operation.update.tube
 
 
 def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:

@@ -13,9 +13,11 @@ from google.protobuf.message import Message
 
 from service import forms
 from service.api import selection_checks as checks
+from service.api.disk_room import DiskRoom
 from service.api.endpoint import AnyUnary, Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.status import item_errors
+from service.api.update_checks import brings_content
 from service.forms import Form
 from service.leader.proposal import Outcome
 from service.queue.commands import CancelResult, CountResult
@@ -35,14 +37,18 @@ Counting: TypeAlias = (
 """Responses that differ in name only."""
 
 
-def chosen_tasks(mutations: Mutations, payload_bytes_max: int) -> Sequence[AnyUnary]:
-    """Return the methods; ``payload_bytes_max`` is for what an update may bring."""
+def chosen_tasks(
+    mutations: Mutations, disk: DiskRoom, payload_bytes_max: int
+) -> Sequence[AnyUnary]:
+    """Return the methods; ``disk`` and ``payload_bytes_max`` bound what an update may bring."""
 
     def check_kick(request: pb.KickTasksRequest) -> None:
         checks.check_kick(request, payload_bytes_max)
 
     def check_update(request: pb.UpdateTasksRequest) -> None:
         checks.check_update(request, payload_bytes_max)
+        if brings_content(request.update):
+            disk.check_tubes((request.tube,))
 
     def method(name: str, form: Form[M], check: Callable[[M], None], answer: Answer) -> AnyUnary:
         async def handle(call: Call[M]) -> Message:

@@ -10,17 +10,39 @@ from service.storage.disk_watch import DiskWatch
 from taskraft.v1 import error_pb2
 
 
-def check_disk(disk: DiskWatch, contents: Contents, tubes: Iterable[str]) -> None:
-    """Make sure that there is room for puts into ``tubes``.
+class DiskRoom:
+    """Tells whether the disk has room for what a call brings.
 
-    Tubes that are in memory only need none.
-
-    Raises:
-        Refused: DISK_LOW.
+    Args:
+        disk: knows how much is free.
+        contents: knows which tubes are in memory only, and need none.
     """
-    if disk.is_low and any(contents.is_logged(tube) for tube in tubes):
-        raise Refused(
+
+    def __init__(self, disk: DiskWatch, contents: Contents) -> None:
+        self._disk = disk
+        self._contents = contents
+
+    def check_tubes(self, tubes: Iterable[str]) -> None:
+        """Make sure that there is room for new content of ``tubes``.
+
+        Raises:
+            Refused: DISK_LOW.
+        """
+        if self._disk.is_low and any(self._contents.is_logged(tube) for tube in tubes):
+            raise self._low()
+
+    def check(self) -> None:
+        """Make sure that there is room for something that the cluster keeps.
+
+        Raises:
+            Refused: DISK_LOW.
+        """
+        if self._disk.is_low:
+            raise self._low()
+
+    def _low(self) -> Refused:
+        return Refused(
             error_pb2.Error.DISK_LOW,
-            "the disk is nearly full: puts are refused, takes and settles still work",
-            {"free_bytes": str(disk.free_bytes), "low": str(disk.low_bytes)},
+            "the disk is nearly full: new content is refused, takes and settles still work",
+            {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},
         )

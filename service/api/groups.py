@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from service import forms
+from service.api.disk_room import DiskRoom
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.group_checks import check_create_group, check_get_group, check_group_name
 from service.api.mutations import Mutations, result_of
@@ -20,9 +21,10 @@ SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]
 class GroupApi:
     """The handlers of GroupService."""
 
-    def __init__(self, mutations: Mutations, reading: Reading) -> None:
+    def __init__(self, mutations: Mutations, reading: Reading, disk: DiskRoom) -> None:
         self._mutations = mutations
         self._reading = reading
+        self._disk = disk
 
     def servicer(self) -> Servicer:
         """Return the methods of the service."""
@@ -47,6 +49,7 @@ class GroupApi:
     async def create(self, call: Call[pb.CreateGroupRequest]) -> pb.CreateGroupResponse:
         """Create a group."""
         check_create_group(call.request)
+        self._disk.check()
         outcome = await self._mutations.apply(forms.CREATE_GROUP, call)
         group = group_message(result_of(outcome, GroupResult).group)
         return pb.CreateGroupResponse(group=group, revision=outcome.index)

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from service import forms
 from service.access.rights import Verb
+from service.api.disk_room import DiskRoom
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import page_of
@@ -35,6 +36,7 @@ class ScheduleApi:
     Args:
         mutations: proposes.
         reading: has the queue.
+        disk: tells whether there is room for another schedule.
         now_ms: the cluster's clock.
     """
 
@@ -42,10 +44,12 @@ class ScheduleApi:
         self,
         mutations: Mutations,
         reading: Reading,
+        disk: DiskRoom,
         now_ms: Callable[[], int],
     ) -> None:
         self._mutations = mutations
         self._reading = reading
+        self._disk = disk
         self._now_ms = now_ms
 
     def servicer(self) -> Servicer:
@@ -72,6 +76,7 @@ class ScheduleApi:
         """Create a schedule; its first time stands in the log."""
         request = call.request
         check_schedule(request.schedule, request.request_id)
+        self._disk.check()
         message = log_pb2.CreateSchedule(request=request, next_ms=self._first_ms(request))
         schedule, revision = await self._store(forms.CREATE_SCHEDULE, message, call)
         return pb.CreateScheduleResponse(schedule=schedule, revision=revision)
@@ -80,6 +85,9 @@ class ScheduleApi:
         """Replace a schedule."""
         request = call.request
         check_schedule(request.schedule, request.request_id)
+        if not request.schedule.paused:
+            # Who sees the disk fill up may still stop a schedule.
+            self._disk.check()
         message = log_pb2.UpdateSchedule(request=request, next_ms=self._first_ms(request))
         schedule, revision = await self._store(forms.UPDATE_SCHEDULE, message, call)
         return pb.UpdateScheduleResponse(schedule=schedule, revision=revision)

@@ -14,7 +14,7 @@ from service.api import task_checks
 from service.api.answers import encode_tasks
 from service.api.batch import BatchApi
 from service.api.chosen import chosen_tasks
-from service.api.disk_room import check_disk
+from service.api.disk_room import DiskRoom
 from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
 from service.api.failed import with_key
 from service.api.giving_back import GivingBack
@@ -42,7 +42,6 @@ from service.queue.commands import (
     TakeResult,
     TaskView,
 )
-from service.storage.disk_watch import DiskWatch
 from taskraft.v1 import error_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
@@ -118,7 +117,7 @@ class TaskApi:
         known: Known,
         waiters: Waiters,
         notes: CallNotes,
-        disk: DiskWatch,
+        disk: DiskRoom,
         outcomes: OutcomeApi,
         settings: TaskSettings,
     ) -> None:
@@ -144,7 +143,7 @@ class TaskApi:
                 self._batches.method(),
                 Unary("TakeTasks", pb.TakeTasksRequest, Route.LEADER, self.take_tasks),
                 Unary("SettleTasks", pb.SettleTasksRequest, Route.LEADER, self.settle_tasks),
-                *chosen_tasks(self._mutations, self._settings.payload_bytes_max),
+                *chosen_tasks(self._mutations, self._disk, self._settings.payload_bytes_max),
                 Unary(
                     "GetTasks",
                     pb.GetTasksRequest,
@@ -175,7 +174,7 @@ class TaskApi:
 
     async def _put(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse:
         """Put tasks; with automatic creation, make their tube first, in the same entry."""
-        check_disk(self._disk, self._reading.contents, [call.request.tube])
+        self._disk.check_tubes((call.request.tube,))
         if call.request.room_wait_ms:
             outcome = await put_when_room(self._outcomes.rooms, call, self._propose_put)
         else:
@@ -189,7 +188,11 @@ class TaskApi:
         )
 
     async def _propose_put(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> Outcome:
-        """Put all or nothing, or (``whole`` False) what there is room for."""
+        """Put all or nothing, or (``whole`` False) what there is room for.
+
+        A call may have waited for a minute: the disk is looked at again.
+        """
+        self._disk.check_tubes((call.request.tube,))
         if whole:
             return await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
         request = pb.PutTasksRequest()

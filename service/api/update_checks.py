@@ -28,6 +28,11 @@ def check_update(
         wrong.add(f"{path}.headers_remove", f"{name[:32]} is set as well")
 
 
+def brings_content(update: task_pb2.TaskUpdate) -> bool:
+    """Tell whether an update may make tasks larger."""
+    return bool(update.payload or update.headers_set)
+
+
 def check_transition_update(
     wrong: Violations, path: str, update: task_pb2.TaskUpdate, payload_bytes_max: int
 ) -> None:

@@ -45,14 +45,22 @@ class Scheduler:
         queue: returns the queue; it is replaced when a snapshot is installed.
         submitter: the proposer.
         now_ms: the cluster's clock.
+        has_room: tells whether the disk has room for what schedules put. While it has none they
+            wait; what is late by then is up to their catch-up, as after any other outage.
     """
 
     def __init__(
-        self, queue: Callable[[], Queue], submitter: Submitter, now_ms: Callable[[], int]
+        self,
+        queue: Callable[[], Queue],
+        submitter: Submitter,
+        now_ms: Callable[[], int],
+        *,
+        has_room: Callable[[], bool],
     ) -> None:
         self._queue = queue
         self._submitter = submitter
         self._now_ms = now_ms
+        self._has_room = has_room
         self._heap: list[tuple[int, str]] = []
         self._due: dict[str, int] = {}
         """When each schedule is to be looked at; other entries of the heap are out of date."""
@@ -138,6 +146,9 @@ class Scheduler:
             if plan.due_ms is not None:
                 self._enlist(name, plan.due_ms)
             return
+        if plan.slots_ms and not self._has_room():
+            self._later(name, "the disk is nearly full")
+            return
         message = log_pb2.RunSchedule(
             name=name,
             version=view.version,
@@ -148,7 +159,7 @@ class Scheduler:
         try:
             proposed = self._submitter.submit(record_own(forms.RUN_SCHEDULE, message))
         except (Overloaded, NotProposed) as error:
-            self._later(name, error)
+            self._later(name, str(error))
             return
         self._running.add(name)
         proposed.add_done_callback(partial(self._done, name))
@@ -160,13 +171,13 @@ class Scheduler:
         self._running.discard(name)
         error = None if proposed.cancelled() else proposed.exception()
         if isinstance(error, (NotProposed, OutcomeUnknown, Overloaded)):
-            self._later(name, error)
+            self._later(name, str(error))
         elif error is not None:
             raise error
         elif name not in self._due:
             self._enlist(name, 0)
         self._set_timer()
 
-    def _later(self, name: str, error: Exception) -> None:
-        log.info("a schedule is run later", schedule=name, reason=str(error))
+    def _later(self, name: str, reason: str) -> None:
+        log.info("a schedule is run later", schedule=name, reason=reason)
         self._enlist(name, self._now_ms() + RETRY_MS)

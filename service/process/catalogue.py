@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc.aio
 
 from service.api.cluster import ClusterApi
+from service.api.disk_room import DiskRoom
 from service.api.endpoint import Servicer
 from service.api.feed import FeedApi
 from service.api.feed_positions import FeedPositions
@@ -47,8 +48,9 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
     mutations = Mutations(parts.router)
     freshness = Freshness(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
     reading = Reading(parts.machine, freshness, parts.contents, parts.clock.now_ms)
+    disk = DiskRoom(parts.disk, parts.contents)
     return (
-        _tasks(parts, mutations, reading),
+        _tasks(parts, mutations, reading, disk),
         TubeApi(
             mutations,
             reading,
@@ -57,8 +59,8 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
             creates_tubes=lambda: parts.settings.creates_tubes,
         ).servicer(),
         SessionApi(mutations, reading).servicer(),
-        GroupApi(mutations, reading).servicer(),
-        ScheduleApi(mutations, reading, parts.clock.now_ms).servicer(),
+        GroupApi(mutations, reading, disk).servicer(),
+        ScheduleApi(mutations, reading, disk, parts.clock.now_ms).servicer(),
         _feed(parts, mutations, reading),
         ClusterApi(
             parts.config,
@@ -72,7 +74,7 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
     )
 
 
-def _tasks(parts: Parts, mutations: Mutations, reading: Reading) -> Servicer:
+def _tasks(parts: Parts, mutations: Mutations, reading: Reading, disk: DiskRoom) -> Servicer:
     known = KnownOnLeader(reading, lenient=lambda: parts.settings.creates_tubes)
     subscribe = SubscribeApi(
         mutations, reading, known, parts.waiters, parts.streams, parts.forwarder
@@ -83,7 +85,7 @@ def _tasks(parts: Parts, mutations: Mutations, reading: Reading) -> Servicer:
         known,
         parts.waiters,
         parts.notes,
-        parts.disk,
+        disk,
         OutcomeApi(reading, parts.outcomes, parts.rooms, parts.forwarder),
         TaskSettings(parts.config.payload_bytes_max, parts.settings),
     ).servicer(subscribe.subscribe)

@@ -112,7 +112,12 @@ class Parts:
         )
         self.router = Router(self.proposer, self.temporary)
         self.waiters.listen(self.router.wake)
-        self.scheduler = Scheduler(lambda: machine.queue, self.proposer, self.clock.now_ms)
+        self.scheduler = Scheduler(
+            lambda: machine.queue,
+            self.proposer,
+            self.clock.now_ms,
+            has_room=lambda: not self.disk.is_low,
+        )
         self.outcomes = Outcomes(self.contents)
         self.rooms = Rooms(self.contents)
 

@@ -115,6 +115,26 @@ async def test_a_refused_time_is_shown_with_its_reason(tmp_path, clock):
         assert now.last_error.reason == error_pb2.Error.TUBE_NOT_FOUND
 
 
+async def test_schedules_wait_while_the_disk_is_low(tmp_path, clock):
+    async with running(config_in(tmp_path)) as node:
+        await create(node)
+        made = await make(node)
+        node.server.parts.disk.low_bytes = 2**62
+        clock.to_next_minute([node])
+        await turns_until(lambda: node.server.parts.scheduler._due.get("s", 0) > parts.wall_ms())
+        assert await slots(node) == []
+        for call in (make(node, name="another"), change(node)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert reason_of(caught.value) == "DISK_LOW"
+        assert (await change(node, paused=True)).paused
+        node.server.parts.disk.low_bytes = 0
+        await change(node, catch_up=schedule_service_pb2.Schedule.ONE)
+        await turns_until(lambda: node.queue.schedule("s").done_ms >= made.next_ms)
+        # The pause made it miss its time; what is missed is up to the catch-up.
+        assert await slots(node) == [made.next_ms]
+
+
 async def test_a_removed_schedule_puts_nothing_more(tmp_path, clock):
     async with running(config_in(tmp_path)) as node:
         await create(node)
@@ -185,6 +205,6 @@ async def test_a_follower_forwards_what_is_said_about_schedules(tmp_path):
 
 def test_a_scheduler_that_does_not_lead_forgets_what_changed():
     queue = type("Queue", (), {"changed_schedules": lambda _self: {"a": None}})()
-    scheduler = Scheduler(lambda: queue, None, lambda: 0)
+    scheduler = Scheduler(lambda: queue, None, lambda: 0, has_room=lambda: True)
     scheduler.applied(0)
     assert not scheduler._heap

@@ -5,9 +5,25 @@ import asyncio
 import grpc
 import pytest
 
-from taskraft.v1 import feed_service_pb2, session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import (
+    feed_service_pb2,
+    group_service_pb2,
+    group_service_pb2_grpc,
+    session_service_pb2,
+    task_pb2,
+    tube_service_pb2,
+)
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
+from tests.service.conftest import (
+    ack,
+    config_in,
+    create,
+    put,
+    reason_of,
+    running,
+    take,
+    turns_until,
+)
 
 GRPC_BYTES_MAX = 4 * 1024 * 1024
 
@@ -310,8 +326,43 @@ async def test_puts_are_refused_while_the_disk_is_low_and_acks_are_not(node):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await node.tasks.ExecuteBatch(batch)
     assert reason_of(caught.value) == "DISK_LOW"
+    selector = task_pb2.TaskSelector(ids=[1])
+    larger = task_pb2.TaskUpdate(payload=b"larger")
+    update = pb.UpdateTasksRequest(tube="emails", selector=selector, update=larger)
+    batch = pb.ExecuteBatchRequest(operations=[pb.BatchOperation(update=update)])
+    group = group_service_pb2.CreateGroupRequest(group=group_service_pb2.Group(name="g"))
+    for call in (
+        node.tasks.UpdateTasks(update),
+        node.tasks.ExecuteBatch(batch),
+        group_service_pb2_grpc.GroupServiceStub(node.channel).CreateGroup(group),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert reason_of(caught.value) == "DISK_LOW"
+    sooner = task_pb2.TaskUpdate(priority=-1)
+    update = pb.UpdateTasksRequest(tube="emails", selector=selector, update=sooner)
+    assert (await node.tasks.UpdateTasks(update)).count == 1
     taken = await take(node)
     assert not (await ack(node, taken.tasks)).errors
+
+
+async def test_a_put_that_waits_for_room_finds_the_disk_low(node):
+    options = tube_service_pb2.TubeOptions(capacity_tasks=1)
+    tube = tube_service_pb2.Tube(
+        name="emails", kind=tube_service_pb2.Tube.LIMFIFOTTL, options=options
+    )
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    await put(node, b"1")
+    request = pb.PutTasksRequest(
+        tube="emails", tasks=[task_pb2.TaskSpec(payload=b"2")], room_wait_ms=60_000
+    )
+    waiting = asyncio.ensure_future(node.tasks.PutTasks(request))
+    await turns_until(lambda: node.server.parts.rooms.has_line("emails"))
+    node.server.parts.disk.low_bytes = 2**62
+    await ack(node, (await take(node)).tasks)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await waiting
+    assert reason_of(caught.value) == "DISK_LOW"
 
 
 async def test_too_many_waiting_commands_are_refused(tmp_path):

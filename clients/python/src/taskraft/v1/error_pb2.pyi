@@ -89,7 +89,8 @@ class Error(_message.Message):
         OVERLOADED: Error._Reason.ValueType  # 33
         """The node has more requests in hand than it may. RESOURCE_EXHAUSTED, with RetryInfo."""
         DISK_LOW: Error._Reason.ValueType  # 34
-        """The disk is below its low-water mark: puts are refused, acks and deletes still work.
+        """The disk is below its low-water mark: puts, new groups and schedules, and updates of content
+        are refused; acks and deletes still work.
         RESOURCE_EXHAUSTED.
         """
         PAYLOAD_TOO_LARGE: Error._Reason.ValueType  # 40
@@ -189,7 +190,8 @@ class Error(_message.Message):
     OVERLOADED: Error.Reason.ValueType  # 33
     """The node has more requests in hand than it may. RESOURCE_EXHAUSTED, with RetryInfo."""
     DISK_LOW: Error.Reason.ValueType  # 34
-    """The disk is below its low-water mark: puts are refused, acks and deletes still work.
+    """The disk is below its low-water mark: puts, new groups and schedules, and updates of content
+    are refused; acks and deletes still work.
     RESOURCE_EXHAUSTED.
     """
     PAYLOAD_TOO_LARGE: Error.Reason.ValueType  # 40
