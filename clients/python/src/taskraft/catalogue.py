@@ -186,7 +186,7 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
         ),
         Refusal(
             DiskLow,
-            "The disk is below its low-water mark: new content is refused, acks and deletes still work.",
+            "The disk is nearly full: new content is refused, acks and deletes still work.",
             "Finish or delete tasks, or give the nodes more disk.",
         ),
         Refusal(
