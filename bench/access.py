@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.codec import BATCH, measure, put_request
-from service.access.book import digest_of
-from service.access.caller import ANYBODY, Caller, KnownCaller
-from service.access.current import CurrentBook
+from service.access.caller import ANYBODY, AuthenticatedCaller, Caller
+from service.access.current_principals import CurrentPrincipals
 from service.access.leases import own_settlements
+from service.access.principals import digest_of
 from service.machine.contents import Contents
 from service.queue import commands as core
 from service.queue.limits import Limits
@@ -28,8 +28,8 @@ TOKEN: Final = "0123456789abcdef0123456789abcdef"  # noqa: S105 - of nobody
 PRINCIPALS: Final = 100
 
 
-def book() -> CurrentBook:
-    """Return a book with many principals, of which the last is ours."""
+def principals() -> CurrentPrincipals:
+    """Return many principals, of which the last is ours."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "access.toml"
         lines = []
@@ -46,7 +46,7 @@ def book() -> CurrentBook:
                 'tubes = ["emails"]',
             ]
         path.write_text("\n".join(lines))
-        return CurrentBook(path)
+        return CurrentPrincipals(path)
 
 
 def taken() -> tuple[Contents, pb.SettleTasksRequest]:
@@ -74,8 +74,8 @@ def taken() -> tuple[Contents, pb.SettleTasksRequest]:
 
 def main() -> None:
     """Print the table."""
-    current = book()
-    known = KnownCaller(f"p{PRINCIPALS - 1}", "", current)
+    current = principals()
+    known = AuthenticatedCaller(f"p{PRINCIPALS - 1}", "", current)
     put = pb.PutTasksRequest.FromString(put_request(with_headers=False))
     contents, settle = taken()
     take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")], tasks_max=BATCH)
@@ -91,7 +91,7 @@ def main() -> None:
         measure(f"settle of {BATCH}, {name}", settle_own)
     measure(
         f"a token among {PRINCIPALS} (per call: times {BATCH})",
-        lambda: current.book.of_token(TOKEN),
+        lambda: current.principals.of_token(TOKEN),
     )
 
 

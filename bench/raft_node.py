@@ -108,7 +108,7 @@ class DirectTransport:
         """See ``Peers``; not needed here."""
         content.close()
 
-    def set_vanguard(self, chosen: Chosen) -> None:
+    def set_fastest(self, chosen: Chosen) -> None:
         """See ``Peers``; a call costs nothing."""
 
     def set_roster(self, roster: Roster) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from replication.core.confchange import ConfChange
 from replication.core.types import ConfState, LogIndex, MemberId, Roster
 from replication.driver.driver import build_driver
-from replication.driver.vanguard import Vanguard
+from replication.driver.fastest_followers import FastestFollowers
 from replication.errors import (
     DirectoryRefused,
     DirectoryUnwritable,
@@ -21,9 +21,9 @@ from replication.errors import (
 )
 from replication.machine import StateMachine
 from replication.membership.roster import strangers, was_removed, with_configured
-from replication.node.audience import Audience
 from replication.node.config import NodeConfig
 from replication.node.founding import Founding
+from replication.node.observers import Observers
 from replication.node.opening import open_storage
 from replication.node.performer import PeerReceiver, Performer
 from replication.node.requests import Requests
@@ -63,25 +63,25 @@ class Node:
         self._transport = transport
         self._storage = storage
         self._directory = directory
-        self._audience = Audience(config.group_id, config.member_id, self._heed_membership)
+        self._observers = Observers(config.group_id, config.member_id, self._heed_membership)
         self._random = random.Random()  # noqa: S311 - spreads election timeouts; no secret
         name = f"raft-{config.group_id}-{config.member_id}"
         self._worker = StorageWorker(self._loop, name, storage.sync_mark, self.fail)
         self._performer = Performer(self, self._worker)
-        self._vanguard = Vanguard(config.member_id, self._performer.set_vanguard)
+        self._fastest = FastestFollowers(config.member_id, self._performer.set_fastest)
         self._driver = build_driver(
             config.core,
             self._random.randrange,
             storage,
             machine,
             self._performer,
-            self._audience,
+            self._observers,
             config.trim_policy,
         )
         self._performer.driver = self._driver
         self._ticker = Ticker(config.tick_ms, self._tick)
         self._requests = Requests(
-            self._driver, self._audience.turns, (config.election_ticks + 1) * config.tick_ms
+            self._driver, self._observers.turns, (config.election_ticks + 1) * config.tick_ms
         )
         self._succession = Succession(
             self._driver, config.tick_ms, self._random.random, lambda: self.is_running
@@ -138,12 +138,12 @@ class Node:
             self._storage.directory_id,
             config.members[config.member_id].peer_address,
         )
-        receiver = PeerReceiver(self._driver, self._performer, self._vanguard, self)
+        receiver = PeerReceiver(self._driver, self._performer, self._fastest, self)
         roster = self._driver.membership.roster
         self._performer.peers = self._transport.join(
             membership, with_configured(roster, config.members), receiver
         )
-        self._vanguard.membership_changed(self._driver.membership)
+        self._fastest.membership_changed(self._driver.membership)
         if not strangers(roster) or not self._storage.is_at_its_beginning:
             self._begin()
         elif self._founding.is_complete:
@@ -202,7 +202,7 @@ class Node:
 
     def observe(self, observer: Observer) -> None:
         """Tell ``observer`` from now on what happens."""
-        self._audience.join(observer)
+        self._observers.join(observer)
 
     # What is wanted
 
@@ -306,7 +306,7 @@ class Node:
         self._requests.are_taken = False
         self._ticker.stop()
         self._driver.fail_all(error)
-        self._audience.turns.take()
+        self._observers.turns.take()
 
     def _tick(self) -> None:
         try:
@@ -318,7 +318,7 @@ class Node:
         """Talk to the members from now on; end if removed, once others had time to hear of it."""
         assert self._performer.peers is not None
         self._performer.peers.set_roster(with_configured(conf_state.roster, self.config.members))
-        self._vanguard.membership_changed(conf_state)
+        self._fastest.membership_changed(conf_state)
         if was_removed(conf_state.roster, self.config.member_id):
             removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")
             delay_ms = self.config.heartbeat_ticks * self.config.tick_ms

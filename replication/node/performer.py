@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
 from replication.driver.driver import Driver
-from replication.driver.vanguard import Vanguard
+from replication.driver.fastest_followers import FastestFollowers
 from replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
 from replication.machine import SnapshotReader
 from replication.node.storage_worker import StorageWorker
@@ -64,10 +64,10 @@ class Performer:
         if self.peers is not None:
             self.peers.send(messages)
 
-    def set_vanguard(self, chosen: Chosen) -> None:
+    def set_fastest(self, chosen: Chosen) -> None:
         """Let the chosen followers get entries at once."""
         if self.peers is not None:
-            self.peers.set_vanguard(chosen)
+            self.peers.set_fastest(chosen)
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """See ``Effects``."""
@@ -131,18 +131,18 @@ class PeerReceiver:
     """The ``Receiver`` of a node."""
 
     def __init__(
-        self, driver: Driver, performer: Performer, vanguard: Vanguard, host: Host
+        self, driver: Driver, performer: Performer, fastest: FastestFollowers, host: Host
     ) -> None:
         self._driver = driver
         self._performer = performer
-        self._vanguard = vanguard
+        self._fastest = fastest
         self._host = host
 
     def receive(self, messages: Sequence[Message]) -> None:
         """See ``Receiver``."""
         if not self._host.is_running:
             return
-        self._vanguard.received(messages, self._driver.core.commit_index)
+        self._fastest.received(messages, self._driver.core.commit_index)
         try:
             self._driver.receive(messages)
         except Exception as error:  # noqa: BLE001 - a broken invariant: stop, never go on

@@ -88,7 +88,7 @@ class Peers(Protocol):
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """Stream a snapshot to a member; reports by ``snapshot_sent``."""
 
-    def set_vanguard(self, chosen: Chosen) -> None:
+    def set_fastest(self, chosen: Chosen) -> None:
         """Learn who gets entries at once; the others may get them a little later."""
 
     def set_roster(self, roster: Roster) -> None:

@@ -118,7 +118,7 @@ class GrpcPeers:
                 await pause(NO_USE_PAUSE_SECONDS)
         self.receiver.snapshot_sent(message.to, ok=ok)
 
-    def set_vanguard(self, chosen: Chosen) -> None:
+    def set_fastest(self, chosen: Chosen) -> None:
         """See ``Peers``."""
         self._chosen = chosen
         for member, link in self._links.items():
@@ -160,8 +160,8 @@ class GrpcPeers:
         node = self._nodes.get(member, "") if known is None else known.name
 
         def open_lane(ticket: bytes, stirred: Callable[[], None]) -> Awaitable[LaneSender]:
-            disguise = None if security is None else security.disguise(node)
-            return dial(address, ticket, disguise, stirred)
+            tls = None if security is None else security.lane_tls(node)
+            return dial(address, ticket, tls, stirred)
 
         channel = (
             aio.insecure_channel(address, options=_CHANNEL_OPTIONS)

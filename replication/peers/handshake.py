@@ -81,7 +81,7 @@ def sentence(kind: str, text: str) -> DirectoryRefused | None:
             return None
 
 
-class Lives:
+class PeerIncarnations:
     """Knows which life of each peer speaks now."""
 
     def __init__(self) -> None:

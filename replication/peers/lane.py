@@ -43,7 +43,7 @@ class LaneBroken(ReplicationError):
 
 
 @dataclass(slots=True, frozen=True)
-class Disguise:
+class LaneTls:
     """How a lane is encrypted on the side that opens it: whom to trust, and who must answer."""
 
     context: ssl.SSLContext
@@ -115,7 +115,7 @@ class LaneSender(asyncio.Protocol):
 
 
 async def dial(
-    address: str, ticket: bytes, disguise: Disguise | None, stirred: Callable[[], None]
+    address: str, ticket: bytes, tls: LaneTls | None, stirred: Callable[[], None]
 ) -> LaneSender:
     """Open a lane to the peer at ``host:port`` with the ticket that it gave.
 
@@ -129,13 +129,13 @@ async def dial(
         transport: asyncio.Transport
         transport, _ = await loop.create_connection(lambda: lane, host.strip("[]"), int(port))
         try:
-            if disguise is None:
+            if tls is None:
                 transport.write(MAGIC + PLAIN + ticket)
             else:
                 transport.write(MAGIC + ENCRYPTED)
                 await lane.ready()
                 encrypted = await loop.start_tls(
-                    transport, lane, disguise.context, server_hostname=disguise.server_name
+                    transport, lane, tls.context, server_hostname=tls.server_name
                 )
                 assert encrypted is not None, "start_tls fails by an exception"
                 transport = encrypted

@@ -18,7 +18,7 @@ from grpc import aio
 from replication.core.types import MemberId, Roster
 from replication.errors import PeerRefused
 from replication.membership.roster import find
-from replication.peers.lane import Disguise
+from replication.peers.lane import LaneTls
 from replication.tls.files import CurrentTls, Tls, TlsFiles, TlsUnusable
 
 DOMAIN: Final = "taskraft"
@@ -77,9 +77,9 @@ class PeerSecurity:
         """Return how a lane is encrypted that a peer opens: its ticket says who the peer is."""
         return self.current.server_context()
 
-    def disguise(self, node: str) -> Disguise:
+    def lane_tls(self, node: str) -> LaneTls:
         """Return how a lane to a node is encrypted, whose certificate must name it."""
-        return Disguise(self.current.client_context(), self._expected(node))
+        return LaneTls(self.current.client_context(), self._expected(node))
 
     def _expected(self, node: str) -> str:
         """Return the name that the certificate of a node has; that all have, for an empty one."""

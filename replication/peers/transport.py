@@ -31,8 +31,8 @@ from replication.peers.grpc_peers import CONNECTION_OPTIONS, FRAME_BYTES_LIMIT, 
 from replication.peers.handshake import (
     EXPELLED_KEY,
     Expulsion,
-    Lives,
     PeerExpelled,
+    PeerIncarnations,
     check_directory,
 )
 from replication.peers.lane import LaneBroken, Tickets
@@ -71,7 +71,7 @@ class GrpcTransport(PeerServiceServicer):
         self._security = security
         self._beside = beside
         self._groups: dict[int, GrpcPeers] = {}
-        self._lives = Lives()
+        self._lives = PeerIncarnations()
         self._tickets = Tickets()
         context = None if security is None else security.server_context
         self._port = PeerPort(self._tickets, FRAME_BYTES_LIMIT, context)

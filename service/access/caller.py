@@ -1,4 +1,4 @@
-"""Stand for who makes a call, and answer what they may do: by the book in force, not of then."""
+"""Stand for who makes a call, and answer what they may do: by the principals now in force."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from google.protobuf.message import Message
 
 from service.access import audit
-from service.access.current import CurrentBook
+from service.access.current_principals import CurrentPrincipals
 from service.access.denial import NotAllowed, NotKnown
 from service.access.rights import EVERYWHERE, Verb
 from service.access.rules import needs_of
@@ -54,7 +54,7 @@ class Caller(Protocol):
         """Note that a request was done which needed the right to manage."""
 
 
-class Anybody:
+class AnonymousCaller:
     """Every caller of a node without rights: all may do everything."""
 
     name = ""
@@ -83,21 +83,21 @@ class Anybody:
         """See ``Caller``."""
 
 
-ANYBODY: Final = Anybody()
+ANYBODY: Final = AnonymousCaller()
 
 
-class KnownCaller:
-    """A principal of the book.
+class AuthenticatedCaller:
+    """One of the principals.
 
     Args:
         name: of the principal.
         credential: with which it came; empty where another node has seen to that.
-        current: the book in force.
+        current: the principals in force.
     """
 
     is_limited = True
 
-    def __init__(self, name: str, credential: str, current: CurrentBook) -> None:
+    def __init__(self, name: str, credential: str, current: CurrentPrincipals) -> None:
         self.name = name
         self._credential = credential
         self._current = current
@@ -109,7 +109,7 @@ class KnownCaller:
 
     def confirm(self) -> None:
         """See ``Caller``."""
-        principal = self._current.book.principal(self.name)
+        principal = self._current.principals.principal(self.name)
         if principal is None or (
             self._credential and self._credential not in principal.credentials
         ):
@@ -117,7 +117,7 @@ class KnownCaller:
 
     def may(self, verb: Verb, name: str) -> bool:
         """See ``Caller``."""
-        principal = self._current.book.principal(self.name)
+        principal = self._current.principals.principal(self.name)
         return principal is not None and principal.rights.allow(verb, name)
 
     def owns(self, owner: str) -> bool:

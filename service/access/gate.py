@@ -7,8 +7,8 @@ from typing import Final, Protocol, TypeAlias
 
 import grpc.aio
 
-from service.access.caller import ANYBODY, Caller, KnownCaller, NodeCaller
-from service.access.current import CurrentBook
+from service.access.caller import ANYBODY, AuthenticatedCaller, Caller, NodeCaller
+from service.access.current_principals import CurrentPrincipals
 from service.access.denial import NotKnown
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
@@ -46,37 +46,37 @@ OPEN_GATE: Final = OpenGate()
 class ClientGate:
     """The port for clients: a token decides, else the certificate of the connection."""
 
-    def __init__(self, current: CurrentBook) -> None:
+    def __init__(self, current: CurrentPrincipals) -> None:
         self._current = current
 
     def admit(self, context: Context) -> Caller:
         """See ``Gate``."""
-        book = self._current.book
+        principals = self._current.principals
         text = metadata_of(context, AUTHORIZATION_KEY)
         if text:
             if text[: len(_SCHEME)].lower() != _SCHEME:
                 raise NotKnown("the authorization is not a bearer token")
-            found = book.of_token(text[len(_SCHEME) :].strip())
+            found = principals.of_token(text[len(_SCHEME) :].strip())
         else:
-            found = book.of_certificate(certificate_names(context))
+            found = principals.of_certificate(certificate_names(context))
         if found is None:
             raise NotKnown(_CREDENTIALS_NEEDED)
         principal, credential = found
-        return KnownCaller(principal.name, credential, self._current)
+        return AuthenticatedCaller(principal.name, credential, self._current)
 
 
 class PeerGate:
     """The port of the peers: a node says for whom it passes a call on, or speaks for itself.
 
     Args:
-        current: the book in force; None: this node tells nobody apart.
+        current: the principals in force; None: this node tells nobody apart.
         node_of: returns which node of the cluster has made a connection.
         is_member: tells whether a node is a member; others may only ask to become one.
     """
 
     def __init__(
         self,
-        current: CurrentBook | None,
+        current: CurrentPrincipals | None,
         node_of: Callable[[Context], str],
         is_member: Callable[[str], bool],
     ) -> None:
@@ -96,9 +96,9 @@ class PeerGate:
             return ANYBODY
         if not name:
             return NodeCaller(node)
-        if self._current.book.principal(name) is None:
+        if self._current.principals.principal(name) is None:
             raise NotKnown(f'the leader knows no principal "{name}"')
-        return KnownCaller(name, "", self._current)
+        return AuthenticatedCaller(name, "", self._current)
 
 
 def metadata_of(context: Context, key: str) -> str:

@@ -11,7 +11,7 @@ import grpc
 from replication.errors import PeerRefused
 from replication.peers.security import PeerSecurity
 from replication.tls.files import CurrentTls
-from service.access.current import CurrentBook
+from service.access.current_principals import CurrentPrincipals
 from service.access.denial import NotKnown
 from service.access.gate import OPEN_GATE, ClientGate, Context, Gate, PeerGate
 from service.config.node import Config
@@ -53,7 +53,7 @@ class Security:
         self.peer = (
             None if peer is None else PeerSecurity(peer, config.cluster_id, config.node_name)
         )
-        self.rights = None if config.access_file is None else CurrentBook(config.access_file)
+        self.rights = None if config.access_file is None else CurrentPrincipals(config.access_file)
         self.reflects = config.reflects
         self.door = PeerDoor()
 

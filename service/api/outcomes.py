@@ -20,7 +20,7 @@ from service.api.selection_checks import check_wait
 from service.api.status import Refused, error_message, task_not_found, tube_not_found
 from service.api.waiting import wait_seconds
 from service.forms.selection import selector_of
-from service.leader.outcomes import Outcomes, Wait, Wish
+from service.leader.outcomes import OutcomeQuery, Outcomes, Wait
 from service.leader.proposal import NotProposed
 from service.leader.rooms import Rooms
 from service.queue.commands import ByFilter, Extras, Refusal, TaskView
@@ -67,7 +67,9 @@ class OutcomeApi:
         found = known_or_failed(queue, request.tube, selector)
         ids = [one.id for one in found if not isinstance(one, Refusal)]
         self._outcomes.check_room(len(ids))
-        wish = Wish(request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS)
+        wish = OutcomeQuery(
+            request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS
+        )
         wait = self._outcomes.begin(wish)
         wait_ms = request.wait_ms if request.HasField("wait_ms") else None
         views = await self._outcomes.finish(wait, wait_seconds(wait_ms, call))
@@ -101,7 +103,7 @@ class OutcomeApi:
         with self._outcomes.expecting(request.tube) as expectation:
             answer = await put(call)
             ids = [task_id for task_id in answer.task_ids if task_id]
-            wait = self._outcomes.begin(Wish(request.tube, ids), expectation)
+            wait = self._outcomes.begin(OutcomeQuery(request.tube, ids), expectation)
         try:
             encoded = await self._finish(wait, until, call.caller)
         except NotProposed:

@@ -22,7 +22,7 @@ from service.api.endpoint import (
     read_message,
 )
 from service.api.forward import Forwarder, ServeHere, hops_of, trace_of
-from service.api.giving_back import GivingBack
+from service.api.lease_returns import LeaseReturns
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
 from service.api.status import RETRY_MS, Refused, refused
@@ -96,7 +96,7 @@ class SubscribeApi:
         self._streams = streams
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
-        self._give_back = GivingBack(mutations.submitter)
+        self._give_back = LeaseReturns(mutations.submitter)
 
     async def subscribe(self, context: ServicerContext, caller: Caller) -> None:
         """Serve one stream here, or let the leader serve it."""

@@ -17,7 +17,7 @@ from service.api.chosen import chosen_tasks
 from service.api.disk_room import DiskRoom
 from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
 from service.api.failed import with_key
-from service.api.giving_back import GivingBack
+from service.api.lease_returns import LeaseReturns
 from service.api.listing import page_of_tasks
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.outcomes import OutcomeApi
@@ -130,7 +130,7 @@ class TaskApi:
         self._disk = disk
         self._outcomes = outcomes
         self._settings = settings
-        self._give_back = GivingBack(mutations.submitter)
+        self._give_back = LeaseReturns(mutations.submitter)
         self._batches = BatchApi(mutations, reading, disk, settings.payload_bytes_max)
 
     def servicer(self, subscribe: StreamMethod) -> Servicer:

@@ -32,7 +32,7 @@ class SecuritySettings(BaseSettings):
     peer_tls_ca: Path | None = None
     """Authority of the cluster's nodes, and of nobody else."""
     access_file: Path | None = None
-    """Principals and their grants, see ``service.access.book``. None: anybody may do anything."""
+    """Principals and grants, see ``service.access.principals``. None: anybody may do anything."""
     reflection: bool | None = None
     """Tell callers the contract. None: unless there are rights."""
 

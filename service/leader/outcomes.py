@@ -28,7 +28,7 @@ _FINISHED: Final = (State.DONE, State.ZOMBIE)
 
 
 @dataclass(slots=True, frozen=True)
-class Wish:
+class OutcomeQuery:
     """What a caller waits for: the tasks of a tube; one of them or all; also their progress."""
 
     tube: str
@@ -44,7 +44,7 @@ class Wait:
     ``open`` has, by place of the task as it is now, the id that the caller asked for.
     """
 
-    wish: Wish
+    wish: OutcomeQuery
     future: asyncio.Future[None]
     known: dict[int, TaskView] = field(default_factory=dict)
     open: dict[Place, int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Outcomes:
         if self._count + tasks > WAITED_TASKS_MAX:
             raise Overloaded(f"{self._count} tasks are waited for already")
 
-    def begin(self, wish: Wish, expectation: Expectation | None = None) -> Wait:
+    def begin(self, wish: OutcomeQuery, expectation: Expectation | None = None) -> Wait:
         """Look at tasks as they are, and wait for those that have not ended; then ``finish``."""
         wait = Wait(wish, asyncio.get_running_loop().create_future())
         queue = self._contents.of(wish.tube)

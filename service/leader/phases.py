@@ -16,7 +16,7 @@ from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Ter
 from service.cluster.members import Addresses
 from service.config.addresses import PeerAddress
 from service.leader.proposal import NotProposed, OutcomeUnknown
-from service.leader.roles import Happening, Phase, Roles
+from service.leader.roles import Phase, PhaseEvent, Roles
 
 log: Final = structlog.get_logger(__name__)
 
@@ -128,12 +128,12 @@ class Leadership:
     def caught_up(self) -> None:
         """Take note that everything that was committed when the node started is applied."""
         if self._roles.phase is Phase.INIT:
-            self._roles.happen(Happening.CAUGHT_UP)
+            self._roles.happen(PhaseEvent.CAUGHT_UP)
             self.notify()
 
     def _elect(self) -> None:
         log.info("elected", term=self._term)
-        self._roles.happen(Happening.ELECTED)
+        self._roles.happen(PhaseEvent.ELECTED)
         self._startup = asyncio.get_running_loop().create_task(self._start(self._term))
 
     async def _start(self, term: Term) -> None:
@@ -144,7 +144,7 @@ class Leadership:
             log.info("leadership ended before it began", term=term, reason=str(error))
             return
         if self._term == term and self._roles.phase is Phase.STARTUP:
-            self._roles.happen(Happening.STARTED)
+            self._roles.happen(PhaseEvent.STARTED)
             log.info("leads", term=term)
             self.notify()
 
@@ -153,9 +153,9 @@ class Leadership:
         if self._startup is not None:
             self._startup.cancel()
             self._startup = None
-        self._roles.happen(Happening.DEPOSED)
+        self._roles.happen(PhaseEvent.DEPOSED)
         self._lead.end()
-        self._roles.happen(Happening.SETTLED)
+        self._roles.happen(PhaseEvent.SETTLED)
 
     # ------------------------------------------------------------------------- hand-over
 
@@ -169,14 +169,14 @@ class Leadership:
             await transfer()
             return
         term = self._term
-        self._roles.happen(Happening.HAND_OVER)
+        self._roles.happen(PhaseEvent.HAND_OVER)
         self.notify()
         try:
             await self._lead.part()
             await transfer()
         except BaseException:
             if self._is_in(Phase.ENDING) and self._term == term and self.leads_here:
-                self._roles.happen(Happening.KEPT)
+                self._roles.happen(PhaseEvent.KEPT)
                 self.notify()
             raise
         # Raft knows already; the news reaches this module a turn of the loop later.

@@ -26,7 +26,7 @@ class Phase(IntEnum):
     """Follows: forwards, and reads locally on request."""
 
 
-class Happening(Enum):
+class PhaseEvent(Enum):
     """What moves a node from phase to phase."""
 
     CAUGHT_UP = "caught up"
@@ -43,17 +43,17 @@ class Happening(Enum):
     """Everything that only a leader does has been ended."""
 
 
-PHASES: Final[Mapping[tuple[Phase, Happening], Phase]] = {
-    (Phase.INIT, Happening.CAUGHT_UP): Phase.WAITING,
-    (Phase.INIT, Happening.ELECTED): Phase.STARTUP,
-    (Phase.WAITING, Happening.ELECTED): Phase.STARTUP,
-    (Phase.STARTUP, Happening.STARTED): Phase.RUNNING,
-    (Phase.STARTUP, Happening.DEPOSED): Phase.ENDING,
-    (Phase.RUNNING, Happening.HAND_OVER): Phase.ENDING,
-    (Phase.RUNNING, Happening.DEPOSED): Phase.ENDING,
-    (Phase.ENDING, Happening.KEPT): Phase.RUNNING,
-    (Phase.ENDING, Happening.DEPOSED): Phase.ENDING,
-    (Phase.ENDING, Happening.SETTLED): Phase.WAITING,
+PHASES: Final[Mapping[tuple[Phase, PhaseEvent], Phase]] = {
+    (Phase.INIT, PhaseEvent.CAUGHT_UP): Phase.WAITING,
+    (Phase.INIT, PhaseEvent.ELECTED): Phase.STARTUP,
+    (Phase.WAITING, PhaseEvent.ELECTED): Phase.STARTUP,
+    (Phase.STARTUP, PhaseEvent.STARTED): Phase.RUNNING,
+    (Phase.STARTUP, PhaseEvent.DEPOSED): Phase.ENDING,
+    (Phase.RUNNING, PhaseEvent.HAND_OVER): Phase.ENDING,
+    (Phase.RUNNING, PhaseEvent.DEPOSED): Phase.ENDING,
+    (Phase.ENDING, PhaseEvent.KEPT): Phase.RUNNING,
+    (Phase.ENDING, PhaseEvent.DEPOSED): Phase.ENDING,
+    (Phase.ENDING, PhaseEvent.SETTLED): Phase.WAITING,
 }
 """Every allowed move. Another one is a defect and stops the node."""
 
@@ -83,7 +83,7 @@ class Roles:
         """Call ``listener`` with the new phase after each change, in order of registration."""
         self._listeners.append(listener)
 
-    def happen(self, happening: Happening) -> Phase:
+    def happen(self, happening: PhaseEvent) -> Phase:
         """Move to the next phase and return it.
 
         Raises:

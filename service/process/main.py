@@ -16,7 +16,7 @@ import structlog
 
 from replication.errors import DirectoryRefused, ReplicationError
 from replication.node.node import Node
-from service.access.book import AccessInvalid
+from service.access.principals import AccessInvalid
 from service.api.server import PortTaken
 from service.cluster.joining import JoinRefused
 from service.config.addresses import ConfigInvalid

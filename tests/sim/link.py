@@ -1,4 +1,4 @@
-"""The lanes from a member to its peers: real vanguard, outboxes and pacers, in virtual time."""
+"""The lanes from a member to its peers: fastest first, real outboxes and pacers, virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 from typing import Protocol
 
 from replication.core.types import ConfState, LogIndex, MemberId, Message
-from replication.driver.vanguard import Vanguard
+from replication.driver.fastest_followers import FastestFollowers
 from replication.peers.contract import Chosen
 from replication.peers.outbox import Outbox
 from replication.peers.pacer import Pacer
@@ -70,7 +70,7 @@ class Links:
         self._leaving: list[Link] = []
         """Those with frames that leave at the end of this event."""
         self._chosen: Chosen = None
-        self._vanguard = Vanguard(process.id, self._choose)
+        self._fastest = FastestFollowers(process.id, self._choose)
         self.membership_changed(conf_state)
 
     def send(self, messages: Sequence[Message]) -> list[MemberId]:
@@ -98,11 +98,11 @@ class Links:
 
     def received(self, frame: Sequence[Message], commit: LogIndex) -> None:
         """Take note of who has answered."""
-        self._vanguard.received(frame, commit)
+        self._fastest.received(frame, commit)
 
     def membership_changed(self, conf_state: ConfState) -> None:
         """Count by another membership from now on."""
-        self._vanguard.membership_changed(conf_state)
+        self._fastest.membership_changed(conf_state)
 
     def broke(self, to: MemberId) -> None:
         """Forget what waits for a lane that has broken."""

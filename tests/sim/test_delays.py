@@ -32,7 +32,7 @@ def settled(seed: int, members: int = 3) -> tuple[World, Member, list[Member]]:
     return world, leader, followers
 
 
-def vanguard(leader: Member, followers: list[Member]) -> list[Member]:
+def fastest(leader: Member, followers: list[Member]) -> list[Member]:
     """Return who gets entries at once."""
     return [each for each in followers if not leader.links.is_patient(each.id)]
 
@@ -41,7 +41,7 @@ def vanguard(leader: Member, followers: list[Member]) -> list[Member]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_commit_waits_for_nobody_who_is_patient(seed, members):
     world, leader, followers = settled(seed, members)
-    assert len(vanguard(leader, followers)) == members // 2
+    assert len(fastest(leader, followers)) == members // 2
     for _ in range(20):
         assert commit_ms(world, leader) < COMMIT_MS
         world.elapse(1)
@@ -71,10 +71,10 @@ def test_the_other_gets_several_entries_in_a_frame_but_soon(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_when_the_first_is_silent_the_other_takes_its_place_after_one_delay(seed):
     world, leader, followers = settled(seed)
-    (first,) = vanguard(leader, followers)
+    (first,) = fastest(leader, followers)
     cut(world, first, leader)
     assert commit_ms(world, leader) < DELAY_MS + COMMIT_MS
-    assert first not in vanguard(leader, followers)
+    assert first not in fastest(leader, followers)
     for _ in range(5):
         assert commit_ms(world, leader) < COMMIT_MS
 

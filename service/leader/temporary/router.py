@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from service.entries.codec import Recorded
 from service.leader.proposal import Outcome, Submitter
-from service.leader.temporary.parting import PartedSettle, parted_take
 from service.leader.temporary.sides import Side, refusal_across, side_of
+from service.leader.temporary.splitting import SplitSettle, split_take
 from service.leader.temporary.tubes import TemporaryTubes
 from service.queue.commands import (
     CloseSession,
@@ -85,7 +85,7 @@ class Router:
         With a request_id the log is asked first, unless the temporary tubes know the request: so a
         repetition finds what it was answered, wherever that was.
         """
-        logged, temporary = parted_take(recorded, self._temporary.side_of)
+        logged, temporary = split_take(recorded, self._temporary.side_of)
         if command.request_id:
             memory_first = self._temporary.remembers(command.request_id)
         else:
@@ -103,7 +103,7 @@ class Router:
 
     def _settle_both(self, recorded: Recorded, deadline: float | None) -> Submitted:
         """Settle on both sides; what the log does not take is not done in memory either."""
-        parted = PartedSettle(recorded)
+        parted = SplitSettle(recorded)
         proposed = self._log.submit(parted.logged, deadline)
         here = self._temporary.submit(parted.temporary).result
 

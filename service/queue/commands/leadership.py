@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from service.queue.commands.repetition import Harmless
+from service.queue.commands.repetition import Idempotent
 from service.queue.values import value
 
 
 @value
-class Startup(Harmless):
+class Startup(Idempotent):
     """Begin a leadership: detach all sessions and give each a full grace.
 
     Sessionless leases live on. ``feed_id`` and ``feed_partitions`` are used by the first one of a
@@ -23,7 +23,7 @@ class Startup(Harmless):
 
 
 @value
-class TrimFeed(Harmless):
+class TrimFeed(Idempotent):
     """Remove the events below the given sequence numbers, by partition. Answer: ``CountResult``."""
 
     low_seq: Mapping[int, int]
@@ -43,7 +43,7 @@ class NotedCalls:
 
 
 @value
-class NoteCalls(Harmless):
+class NoteCalls(Idempotent):
     """Count what the leader has seen since it last told. Answer: ``CountResult``."""
 
     tubes: Sequence[NotedCalls]

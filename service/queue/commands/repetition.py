@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class Harmless:
+class Idempotent:
     """Marks a command whose repetition does no harm, or that only the leader proposes."""
 
     __slots__ = ()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from service.queue.commands.refusal import Refusal
-from service.queue.commands.repetition import Harmless
+from service.queue.commands.repetition import Idempotent
 from service.queue.values import value
 
 
@@ -82,7 +82,7 @@ class Slot:
 
 
 @value
-class RunSchedule(Harmless):
+class RunSchedule(Idempotent):
     """Put one task for each slot that no run before has dealt with. Answer: ``CountResult``.
 
     Args:

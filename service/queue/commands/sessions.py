@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.queue.commands.refusal import ItemRefusal
-from service.queue.commands.repetition import Harmless
+from service.queue.commands.repetition import Idempotent
 from service.queue.values import value
 
 
@@ -25,14 +25,14 @@ class OpenSession:
 
 
 @value
-class KeepSessions(Harmless):
+class KeepSessions(Idempotent):
     """Prolong sessions by their ttr from now. Answer: ``KeepResult``."""
 
     session_ids: Sequence[str]
 
 
 @value
-class AttachSession(Harmless):
+class AttachSession(Idempotent):
     """Say whether a session has streams; its ttr starts when it has none any more.
 
     Answer: ``KeepResult``, without the session where that ended it at once (no ttr).

@@ -399,7 +399,7 @@ class Eager:
     def set_roster(self, roster):
         """Nobody is called."""
 
-    def set_vanguard(self, members):
+    def set_fastest(self, members):
         """Nobody is preferred."""
 
     async def close(self):

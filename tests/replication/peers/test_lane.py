@@ -222,8 +222,8 @@ async def test_with_certificates_a_lane_is_encrypted_and_the_peer_must_be_the_ri
     await listener.start()
     with listener.tickets.issue(listener.take) as ticket:
         with pytest.raises(OSError, match=r"n3\.test\.taskraft"):
-            await dial(listener.address, ticket.token, one.disguise("n3"), lambda: None)
-        lane = await dial(listener.address, ticket.token, one.disguise("n2"), lambda: None)
+            await dial(listener.address, ticket.token, one.lane_tls("n3"), lambda: None)
+        lane = await dial(listener.address, ticket.token, one.lane_tls("n2"), lambda: None)
         lane.write(b"secret")
         await listener.until(1)
         lane.close()

@@ -101,7 +101,7 @@ async def test_the_news_of_a_commit_is_sent_though_nothing_follows(pair):
 
 async def test_a_member_that_no_commit_waits_for_gets_its_entries_all_the_same(pair):
     one, two = pair
-    one.peers.set_vanguard(frozenset())
+    one.peers.set_fastest(frozenset())
     entries = (Entry(Term(1), LogIndex(1), b"data"),)
     append = Message(MessageKind.APPEND, MemberId(2), MemberId(1), Term(1), entries=entries)
     one.peers.send([append])

@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from service.access.book import digest_of
+from service.access.principals import digest_of
 from service.api.status import STATUS_KEY
 from service.leader.roles import Phase
 from service.process.assembly import Server
@@ -36,7 +36,7 @@ def token_of(principal):
     return f"{principal}-{principal}"
 
 
-def write_book(path, grants=GRANTS, **certificates):
+def write_principals(path, grants=GRANTS, **certificates):
     lines = []
     for name, roles in grants.items():
         lines += [f"[principals.{name}]", f'tokens = ["{digest_of(token_of(name))}"]']
@@ -108,7 +108,7 @@ async def secured(tmp_path, **settings):
     authority = Authority(tmp_path, "clients")
     files = authority.server()
     if "access_file" not in settings:
-        settings["access_file"] = write_book(tmp_path / "access.toml")
+        settings["access_file"] = write_principals(tmp_path / "access.toml")
     config = config_in(tmp_path, tls_cert=files.certificate, tls_key=files.key, **settings)
     server = await Server.open(config)
     await server.start()

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from click.testing import CliRunner
 
-from service.access.book import digest_of
+from service.access.principals import digest_of
 from taskraft import AsyncClient, errors
 from taskraft.cli import main
 from tests.authority import Authority
-from tests.service.access.secured import GRANTS, secured, token_of, write_book
+from tests.service.access.secured import GRANTS, secured, token_of, write_principals
 from tests.service.conftest import create
 
 
@@ -93,7 +93,7 @@ def test_a_token_is_drawn_into_a_file_of_its_owner_and_named_by_its_digest(tmp_p
 @pytest.mark.parametrize("principal", ["mailer", "other"])
 async def test_a_certificate_tells_who_calls_where_all_clients_have_one(tmp_path, principal):
     clients = Authority(tmp_path, "users")
-    book = write_book(tmp_path / "access.toml", GRANTS, mailer=["mailer.example"])
+    book = write_principals(tmp_path / "access.toml", GRANTS, mailer=["mailer.example"])
     async with secured(tmp_path, tls_client_ca=clients.path, access_file=book) as node:
         own = clients.sign("own", f"{principal}.example")
         credentials = {"ca": node.authority.path, "cert": own.certificate, "key": own.key}

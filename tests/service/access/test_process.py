@@ -7,7 +7,7 @@ import pytest
 
 from taskraft import Client, errors
 from tests.authority import Authority
-from tests.service.access.secured import GRANTS, token_of, write_book
+from tests.service.access.secured import GRANTS, token_of, write_principals
 from tests.service.process.test_main import refused
 from tools.local_cluster import LocalCluster
 
@@ -40,7 +40,7 @@ def test_rights_that_cannot_be_read_are_refused_in_one_line(tmp_path, authority)
 
 
 def test_sighup_brings_new_rights_into_force(tmp_path, authority):
-    book = write_book(tmp_path / "access.toml", {"root": GRANTS["root"]})
+    book = write_principals(tmp_path / "access.toml", {"root": GRANTS["root"]})
     settings = variables(authority.server(), TASKRAFT_ACCESS_FILE=str(book))
     cluster = LocalCluster(1, tmp_path / "c1", settings)
     (node,) = cluster.nodes
@@ -49,7 +49,7 @@ def test_sighup_brings_new_rights_into_force(tmp_path, authority):
     try:
         with Client(target, ca=authority.path, token=token_of("root"), timeout="20s") as root:
             root.create_tube("mail", "fifo")
-            write_book(book, {"other": []})
+            write_principals(book, {"other": []})
             os.kill(node.pid, signal.SIGHUP)
             with pytest.raises(errors.NoCredentials):
                 ask_on(root)

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from service.access.book import digest_of
+from service.access.principals import digest_of
 from taskraft.v1 import feed_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.access.secured import (
@@ -18,7 +18,7 @@ from tests.service.access.secured import (
     subscribed,
     tasks_of,
     token_of,
-    write_book,
+    write_principals,
 )
 from tests.service.conftest import ack, put, take
 
@@ -61,7 +61,7 @@ async def test_a_stream_ends_when_its_credentials_are_withdrawn(node, tmp_path, 
     assert (await stream.read()).opened.session_id
     path = tmp_path / "access.toml"
     if is_gone:
-        write_book(path, {name: GRANTS[name] for name in ("root", "rival")})
+        write_principals(path, {name: GRANTS[name] for name in ("root", "rival")})
     else:
         path.write_text(path.read_text().replace(digest_of(token_of("mailer")), digest_of("new")))
     node.server.reload()
@@ -73,7 +73,7 @@ async def test_rights_that_were_withdrawn_hold_at_once(node, tmp_path):
     root, mailer = await node.known("root"), await node.known("mailer")
     waiting = asyncio.ensure_future(take(mailer, tube="*", wait_ms=1_000))
     await mailer.waiting(1, tube=MAIL)
-    write_book(tmp_path / "access.toml", GRANTS | {"mailer": [("consumer", "other")]})
+    write_principals(tmp_path / "access.toml", GRANTS | {"mailer": [("consumer", "other")]})
     node.server.reload()
     await put(root, b"x", tube=MAIL)
     assert len((await waiting).tasks) == 0
@@ -87,10 +87,10 @@ async def test_a_new_token_is_good_without_a_restart_and_the_old_one_no_more(nod
     path.write_text(content)
     node.server.reload()
     await put(old, b"x", tube=MAIL)
-    write_book(path, GRANTS | {"billing": []})
+    write_principals(path, GRANTS | {"billing": []})
     node.server.reload()
     assert await refused(put(old, b"x", tube=MAIL)) == "NOT_ALLOWED"
-    write_book(path, {"root": GRANTS["root"]})
+    write_principals(path, {"root": GRANTS["root"]})
     node.server.reload()
     assert await refused(put(old, b"x", tube=MAIL)) == "NO_CREDENTIALS"
 
@@ -106,7 +106,7 @@ async def test_who_follows_the_feed_is_looked_at_with_each_piece(node, tmp_path)
         for partition in range(node.server.config.feed_partitions)
     ]
     assert all([(await stream.read()).rows for stream in streams])
-    write_book(tmp_path / "access.toml", GRANTS | {"auditor": [("reader", "other")]})
+    write_principals(tmp_path / "access.toml", GRANTS | {"auditor": [("reader", "other")]})
     node.server.reload()
     await put(root, *[b"x"] * 200, tube=MAIL)
     codes = {await ended(stream) for stream in streams}

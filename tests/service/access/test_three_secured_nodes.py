@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from replication.peers.security import PeerSecurity
-from service.access.book import Book
+from service.access.principals import Principals
 from service.cluster.joining import JoinRefused, find_place
 from service.leader.roles import Phase
 from service.process.assembly import Server
@@ -22,7 +22,7 @@ from tests.service.access.secured import (
     refused,
     subscribed,
     tasks_of,
-    write_book,
+    write_principals,
 )
 from tests.service.conftest import ack, config_in, create, put, take, turns_until, until_phase
 from tools.local_cluster import free_addresses
@@ -75,7 +75,7 @@ async def three_nodes(tmp_path):
         f"n{place}={peer}/{client}"
         for place, (peer, client) in enumerate(zip(peers, clients, strict=True))
     )
-    write_book(tmp_path / "access.toml")
+    write_principals(tmp_path / "access.toml")
     async with AsyncExitStack() as stack:
         three = Three(tmp_path, stack)
         for place in range(3):
@@ -154,7 +154,7 @@ async def test_a_follower_ends_a_stream_whose_credentials_were_withdrawn(three):
     await create(root, MAIL)
     stream = await subscribed(mailer, MAIL)
     assert (await stream.read()).opened.session_id
-    three.follower.server.security.rights.book = Book({})
+    three.follower.server.security.rights.principals = Principals({})
     await stream.write(pb.SubscribeRequest(heartbeat=True))
     assert await ended(stream) is grpc.StatusCode.UNAUTHENTICATED
 

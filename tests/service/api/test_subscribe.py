@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from service.api import stream_link
-from service.leader.roles import Happening
+from service.leader.roles import PhaseEvent
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import create, put, reason_of, take, turns_until
@@ -203,14 +203,14 @@ async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
 
 async def test_a_leader_that_ends_sends_its_streams_away(node, stream):
     await stream.open(tasks=1)
-    node.server.parts.roles.happen(Happening.HAND_OVER)
+    node.server.parts.roles.happen(PhaseEvent.HAND_OVER)
     message = await stream.read()
     assert message.go_away.error.reason in (
         error_pb2.Error.NO_LEADER,
         error_pb2.Error.NOT_LEADER,
     )
     assert await stream.call.read() is grpc.aio.EOF
-    node.server.parts.roles.happen(Happening.KEPT)
+    node.server.parts.roles.happen(PhaseEvent.KEPT)
 
 
 async def test_a_stopping_node_says_so_on_its_streams(node, stream):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.access.caller import Anybody
+from service.access.caller import AnonymousCaller
 from service.access.rights import Verb
 from service.api.subscription import Subscription
 from service.queue.commands import Take
@@ -47,7 +47,7 @@ def test_every_take_carries_what_was_asked_for_at_the_beginning(subscription):
         assert (take.session_id, take.types) == ("session", ("urgent",))
 
 
-class Limited(Anybody):
+class Limited(AnonymousCaller):
     """A caller who may do everything but what was withdrawn."""
 
     is_limited = True

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.leader.outcomes import WAITED_TASKS_MAX, Outcomes, Wish
+from service.leader.outcomes import WAITED_TASKS_MAX, OutcomeQuery, Outcomes
 from service.leader.proposal import NotProposed, Overloaded
 from service.machine.contents import Contents
 from service.queue.commands import (
@@ -58,7 +58,7 @@ async def test_what_ends_before_the_put_is_answered_is_remembered(stage):
         ids = stage.put(b"1", b"2", ttl_ms=5)
         stage.do()
         assert stage.queue.get_tasks("t", ids) == [None, None]
-        wait = stage.outcomes.begin(Wish("t", ids), expectation)
+        wait = stage.outcomes.begin(OutcomeQuery("t", ids), expectation)
     assert await stage.finish(wait) == [Outcome.EXPIRED] * 2
     assert not stage.queue.watch.tubes
 
@@ -77,7 +77,7 @@ async def test_only_new_tasks_of_the_tube_are_remembered(stage):
 async def test_tubes_nobody_waits_on_are_not_watched(stage):
     stage.put(b"1", b"2")
     stage.put(b"1", tube="other")
-    wait = stage.outcomes.begin(Wish("t", [1]))
+    wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
     assert set(stage.queue.watch.tubes) == {stage.queue.tube_number("t")}
     stage.do(Delete("other", ByIds([1])), Delete("t", ByIds([2])))
     assert not wait.known
@@ -88,7 +88,7 @@ async def test_tubes_nobody_waits_on_are_not_watched(stage):
 
 async def test_two_who_wait_for_one_task_both_hear_of_it(stage):
     stage.put(b"1")
-    waits = [stage.outcomes.begin(Wish("t", [1])) for _ in range(2)]
+    waits = [stage.outcomes.begin(OutcomeQuery("t", [1])) for _ in range(2)]
     assert len(stage.outcomes) == 2
     stage.do(Bury("t", ByIds([1])))
     assert [await stage.finish(wait) for wait in waits] == [[Outcome.BURIED_OUT]] * 2
@@ -97,7 +97,7 @@ async def test_two_who_wait_for_one_task_both_hear_of_it(stage):
 
 async def test_a_tube_made_again_is_another_one(stage):
     stage.put(b"1")
-    wait = stage.outcomes.begin(Wish("t", [1]))
+    wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
     stage.do(DropTube("t"), CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
     stage.put(b"another task 1")
     assert await stage.finish(wait) == [Outcome.DELETED]
@@ -105,7 +105,7 @@ async def test_a_tube_made_again_is_another_one(stage):
 
 async def test_loss_of_leadership_sends_everybody_away(stage):
     stage.put(b"1")
-    wait = stage.outcomes.begin(Wish("t", [1]))
+    wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
     finishing = asyncio.ensure_future(stage.outcomes.finish(wait, 5.0))
     await asyncio.sleep(0)
     stage.outcomes.end()

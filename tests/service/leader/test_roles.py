@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from service.leader.roles import PHASES, Happening, Phase, RoleChangeImpossible, Roles
+from service.leader.roles import PHASES, Phase, PhaseEvent, RoleChangeImpossible, Roles
 
 
 def roles_in(phase):
     """Return roles in a phase, by the shortest way."""
     for length in range(6):
-        for way in itertools.product(Happening, repeat=length):
+        for way in itertools.product(PhaseEvent, repeat=length):
             roles = Roles()
             try:
                 for happening in way:
@@ -23,7 +23,7 @@ def roles_in(phase):
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("happening", Happening)
+@pytest.mark.parametrize("happening", PhaseEvent)
 def test_a_phase_knows_the_moves_of_the_table_and_no_others(phase, happening):
     roles = roles_in(phase)
     if (phase, happening) in PHASES:
@@ -43,6 +43,6 @@ def test_listeners_hear_of_changes_only():
     roles = roles_in(Phase.ENDING)
     heard = []
     roles.listen(heard.append)
-    roles.happen(Happening.DEPOSED)
-    roles.happen(Happening.SETTLED)
+    roles.happen(PhaseEvent.DEPOSED)
+    roles.happen(PhaseEvent.SETTLED)
     assert heard == [Phase.WAITING]

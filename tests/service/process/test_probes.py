@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 import service.process.metrics.tubes
-from service.leader.roles import Happening
+from service.leader.roles import PhaseEvent
 from taskraft.v1 import feed_service_pb2
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
@@ -99,10 +99,10 @@ async def test_health_follows_the_phase(node):
     assert await says("taskraft.leader") == "SERVING"
     watch = stub.Watch(health_pb2.HealthCheckRequest(service="taskraft.leader"))
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-    node.server.parts.roles.happen(Happening.HAND_OVER)
+    node.server.parts.roles.happen(PhaseEvent.HAND_OVER)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert await says("taskraft.v1.TaskService") == "SERVING"
-    node.server.parts.roles.happen(Happening.KEPT)
+    node.server.parts.roles.happen(PhaseEvent.KEPT)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
     watch.cancel()
 

@@ -49,7 +49,7 @@ from service.queue.commands import (
     UpdateTasks,
     UpdateTube,
 )
-from service.queue.commands.repetition import Harmless
+from service.queue.commands.repetition import Idempotent
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.drawn_commands import (
@@ -207,7 +207,7 @@ def any_of_all(draw):
     """Draw a command, now and then one that repeats or contradicts another's request_id."""
     command = draw(st.one_of(any_command(), any_command(), OTHERS))
     request_id = draw(st.sampled_from(("", "", "", "one", "two")))
-    if not request_id or isinstance(command, Harmless):
+    if not request_id or isinstance(command, Idempotent):
         return command
     return replace(command, request_id=request_id, request_hash=draw(st.sampled_from((1, 1, 2))))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS: Final = "taskraft.commands"
 
 
-class Lazy(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command that is not imported yet."""
 
     module: str
@@ -32,36 +32,36 @@ class Lazy(NamedTuple):
     """One line for the list of commands."""
 
 
-class Foreign(NamedTuple):
+class PluginCommand(NamedTuple):
     """A command that another distribution brings."""
 
     distribution: str
     help: str
 
 
-COMMANDS: Final[Mapping[str, Lazy]] = {
-    "put": Lazy("putting", "put", "Put a task, or one task for each line of the input."),
-    "take": Lazy("taking", "take", "Take tasks and settle them."),
-    "ack": Lazy("settling", "ack", "Finish taken tasks."),
-    "release": Lazy("settling", "release", "Give taken tasks back."),
-    "bury": Lazy("settling", "bury", "Take taken tasks out of circulation."),
-    "kick": Lazy("tasks", "kick", "Make buried tasks ready again."),
-    "delete": Lazy("tasks", "delete", "Remove tasks."),
-    "peek": Lazy("tasks", "peek", "Show tasks without changing them."),
-    "task": Lazy("tasks", "task", "List tasks, wait for them, restart and cancel them."),
-    "tube": Lazy("tubes", "tube", "Create, change, list, empty and drop tubes."),
-    "stats": Lazy("tubes", "stats", "Count tasks by state."),
-    "group": Lazy("groups", "group", "Create, show, start and cancel groups of tasks."),
-    "schedule": Lazy("schedules", "schedule", "Create, list, pause and remove schedules."),
-    "cluster": Lazy("cluster", "cluster", "Show the cluster, and change its members."),
-    "feed": Lazy("feed", "feed", "Follow the change feed."),
-    "token": Lazy("token", "token", "Draw a token for a principal."),
-    "explain": Lazy("explain", "explain", "Explain an error."),
+COMMANDS: Final[Mapping[str, LazyCommand]] = {
+    "put": LazyCommand("putting", "put", "Put a task, or one task for each line of the input."),
+    "take": LazyCommand("taking", "take", "Take tasks and settle them."),
+    "ack": LazyCommand("settling", "ack", "Finish taken tasks."),
+    "release": LazyCommand("settling", "release", "Give taken tasks back."),
+    "bury": LazyCommand("settling", "bury", "Take taken tasks out of circulation."),
+    "kick": LazyCommand("tasks", "kick", "Make buried tasks ready again."),
+    "delete": LazyCommand("tasks", "delete", "Remove tasks."),
+    "peek": LazyCommand("tasks", "peek", "Show tasks without changing them."),
+    "task": LazyCommand("tasks", "task", "List tasks, wait for them, restart and cancel them."),
+    "tube": LazyCommand("tubes", "tube", "Create, change, list, empty and drop tubes."),
+    "stats": LazyCommand("tubes", "stats", "Count tasks by state."),
+    "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
+    "schedule": LazyCommand("schedules", "schedule", "Create, list, pause and remove schedules."),
+    "cluster": LazyCommand("cluster", "cluster", "Show the cluster, and change its members."),
+    "feed": LazyCommand("feed", "feed", "Follow the change feed."),
+    "token": LazyCommand("token", "token", "Draw a token for a principal."),
+    "explain": LazyCommand("explain", "explain", "Explain an error."),
 }
-FOREIGN: Final[Mapping[str, Foreign]] = {
-    "serve": Foreign("taskraft-server", "Run a node."),
-    "dev": Foreign("taskraft-server", "Run a cluster for development."),
-    "pipeline": Foreign("taskraft-pipeline", "Export and report with Spark."),
+FOREIGN: Final[Mapping[str, PluginCommand]] = {
+    "serve": PluginCommand("taskraft-server", "Run a node."),
+    "dev": PluginCommand("taskraft-server", "Run a cluster for development."),
+    "pipeline": PluginCommand("taskraft-pipeline", "Export and report with Spark."),
 }
 
 

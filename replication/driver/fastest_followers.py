@@ -14,7 +14,7 @@ from replication.core.types import ConfState, LogIndex, MemberId, Message, Messa
 from replication.peers.contract import Chosen
 
 
-class Vanguard:
+class FastestFollowers:
     """The followers that were first to acknowledge, of late.
 
     Args:

@@ -75,7 +75,7 @@ class Principal:
     credentials: frozenset[str]
 
 
-class Book:
+class Principals:
     """The principals of one version of the file. Unchangeable."""
 
     def __init__(self, principals: Mapping[str, Principal]) -> None:
@@ -120,7 +120,7 @@ def _lookup(digest: str) -> str:
     return digest[len(DIGEST_PREFIX) :][:_LOOKUP_CHARACTERS]
 
 
-def read_book(path: Path) -> Book:
+def read_principals(path: Path) -> Principals:
     """Read the file.
 
     Raises:
@@ -140,7 +140,7 @@ def read_book(path: Path) -> Book:
     except ValueError as error:
         raise AccessInvalid(f"{path}: {error}") from error
     try:
-        return Book(_principals(shape))
+        return Principals(_principals(shape))
     except AccessInvalid as error:
         raise AccessInvalid(f"{path}: {error}") from error
 

@@ -4,10 +4,16 @@ import json
 
 import pytest
 
-from service.access.book import AccessInvalid, Book, Principal, digest_of, read_book
-from service.access.current import CurrentBook
+from service.access.current_principals import CurrentPrincipals
+from service.access.principals import (
+    AccessInvalid,
+    Principal,
+    Principals,
+    digest_of,
+    read_principals,
+)
 from service.access.rights import Rights
-from tests.service.access.secured import token_of, write_book
+from tests.service.access.secured import token_of, write_principals
 
 A, B = digest_of("a"), digest_of("b")
 
@@ -19,30 +25,32 @@ def written(tmp_path, content, name="access.toml"):
 
 
 def test_a_token_and_a_certificate_tell_of_their_principal(tmp_path):
-    book = read_book(write_book(tmp_path / "a.toml", {"x": [], "y": []}, y=["y.example"]))
-    principal, credential = book.of_token(token_of("x"))
+    principals = read_principals(
+        write_principals(tmp_path / "a.toml", {"x": [], "y": []}, y=["y.example"])
+    )
+    principal, credential = principals.of_token(token_of("x"))
     assert (principal.name, credential) == ("x", digest_of(token_of("x")))
-    assert book.of_certificate(["z", "y.example"])[0].name == "y"
-    assert book.of_token("z") is None
-    assert book.of_token(digest_of(token_of("x"))) is None
-    assert book.of_certificate([]) is None
+    assert principals.of_certificate(["z", "y.example"])[0].name == "y"
+    assert principals.of_token("z") is None
+    assert principals.of_token(digest_of(token_of("x"))) is None
+    assert principals.of_certificate([]) is None
 
 
 def test_a_digest_that_only_begins_alike_is_another():
     alike = A[:40] + "0" * (len(A) - 40)
-    assert Book({"x": Principal("x", Rights([]), frozenset({alike}))}).of_token("a") is None
-    assert Book({"x": Principal("x", Rights([]), frozenset({A}))}).of_token("a") is not None
+    assert Principals({"x": Principal("x", Rights([]), frozenset({alike}))}).of_token("a") is None
+    assert Principals({"x": Principal("x", Rights([]), frozenset({A}))}).of_token("a") is not None
 
 
 def test_a_certificate_with_names_of_two_tells_of_nobody(tmp_path):
-    path = write_book(tmp_path / "a.toml", {"x": [], "y": []}, x=["x"], y=["y"])
-    assert read_book(path).of_certificate(["x", "y"]) is None
+    path = write_principals(tmp_path / "a.toml", {"x": [], "y": []}, x=["x"], y=["y"])
+    assert read_principals(path).of_certificate(["x", "y"]) is None
 
 
 def test_json_of_the_same_shape_is_read_as_well(tmp_path):
     grants = [{"role": "reader", "tubes": ["*"]}]
     content = json.dumps({"principals": {"x": {"tokens": [A], "grants": grants}}})
-    assert read_book(written(tmp_path, content, "a.json")).of_token("a")[0].name == "x"
+    assert read_principals(written(tmp_path, content, "a.json")).of_token("a")[0].name == "x"
 
 
 @pytest.mark.parametrize(
@@ -72,40 +80,40 @@ def test_json_of_the_same_shape_is_read_as_well(tmp_path):
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, content, part):
     with pytest.raises(AccessInvalid) as caught:
-        read_book(written(tmp_path, content, "a.toml"))
+        read_principals(written(tmp_path, content, "a.toml"))
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_token_in_place_of_its_digest_is_not_repeated_in_the_error(tmp_path):
     with pytest.raises(AccessInvalid) as caught:
-        read_book(written(tmp_path, "[principals.x]\ntokens = ['hunter2']"))
+        read_principals(written(tmp_path, "[principals.x]\ntokens = ['hunter2']"))
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(AccessInvalid, match=r"none.toml: No such file"):
-        read_book(tmp_path / "none.toml")
+        read_principals(tmp_path / "none.toml")
 
 
 def test_a_changed_file_is_in_force_after_the_next_look(tmp_path):
-    path = write_book(tmp_path / "a.toml", {"x": []})
-    current = CurrentBook(path)
-    write_book(path, {"y": []})
-    assert current.book.principal("y") is None
+    path = write_principals(tmp_path / "a.toml", {"x": []})
+    current = CurrentPrincipals(path)
+    write_principals(path, {"y": []})
+    assert current.principals.principal("y") is None
     current.refresh()
-    assert (current.book.principal("x"), current.version) == (None, 2)
-    assert current.book.principal("y") is not None
+    assert (current.principals.principal("x"), current.version) == (None, 2)
+    assert current.principals.principal("y") is not None
     current.refresh()
     assert current.version == 2
 
 
 def test_a_file_that_was_broken_leaves_the_rights_as_they_were(tmp_path):
-    path = write_book(tmp_path / "a.toml", {"x": []})
-    current = CurrentBook(path)
+    path = write_principals(tmp_path / "a.toml", {"x": []})
+    current = CurrentPrincipals(path)
     path.write_text("nonsense")
     current.refresh()
-    assert (current.book.principal("x").name, current.version) == ("x", 1)
+    assert (current.principals.principal("x").name, current.version) == ("x", 1)
     path.unlink()
     current.refresh()
-    assert current.book.principal("x").name == "x"
+    assert current.principals.principal("x").name == "x"

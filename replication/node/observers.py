@@ -12,7 +12,7 @@ from replication.observer import Observer
 _log = logging.getLogger(__name__)
 
 
-class Audience:
+class Observers:
     """Everybody who wants to know of one member; satisfies ``Observer`` towards its driver."""
 
     def __init__(

@@ -12,7 +12,7 @@ from service.queue.commands import TaskView
 from taskraft.v1 import task_service_pb2 as pb
 
 
-class GivingBack:
+class LeaseReturns:
     """Releases leases whose tasks were never delivered; their attempts do not count."""
 
     def __init__(self, submitter: Submitter) -> None:

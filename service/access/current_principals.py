@@ -1,4 +1,4 @@
-"""Hold the book of principals that is in force, and take the next one when its file changes."""
+"""Hold the principals in force, and take the next ones when their file changes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 import structlog
 
 from replication.tls.watched_files import WatchedFiles
-from service.access.book import AccessInvalid, Book, read_book
+from service.access.principals import AccessInvalid, Principals, read_principals
 
 log: Final = structlog.get_logger(__name__)
 
 
-class CurrentBook:
-    """The book in force.
+class CurrentPrincipals:
+    """The principals in force.
 
     Args:
         path: the file; must be readable and well-formed now.
@@ -26,22 +26,22 @@ class CurrentBook:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files = WatchedFiles((path,))
-        self.book: Book = read_book(path)
+        self.principals: Principals = read_principals(path)
         self.version = 1
-        """Grows with every new book, so that streams know when to look again."""
+        """Grows with every reading of the file, so that streams know when to look again."""
 
     def refresh(self, *, always: bool = False) -> None:
         """Take over the file if it has changed; one that cannot be used changes nothing.
 
-        Rights that stay although they should go are told of as an error, not repaired: without any
-        book nobody could be let in.
+        Rights that stay although they should go are told of as an error, not repaired: without
+        any principals nobody could be let in.
         """
         if not self._files.changed() and not always:
             return
         try:
-            self.book = read_book(self._path)
+            self.principals = read_principals(self._path)
         except AccessInvalid as error:
             log.error("the rights in force stay: the file cannot be used", reason=str(error))  # noqa: TRY400 - one line, no traceback
             return
         self.version += 1
-        log.info("new rights are in force", principals=len(self.book))
+        log.info("new rights are in force", principals=len(self.principals))

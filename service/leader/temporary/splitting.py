@@ -10,7 +10,7 @@ from service.queue.commands import ItemRefusal, SettleResult, TouchedLease
 from taskraft.v1 import task_service_pb2 as pb
 
 
-def parted_take(recorded: Recorded, where: Where) -> tuple[Recorded, Recorded]:
+def split_take(recorded: Recorded, where: Where) -> tuple[Recorded, Recorded]:
     """Return the same take from the tubes of the log, and from the temporary ones."""
     logged, temporary = pb.TakeTasksRequest(), pb.TakeTasksRequest()
     logged.ParseFromString(recorded.raw)
@@ -23,7 +23,7 @@ def parted_take(recorded: Recorded, where: Where) -> tuple[Recorded, Recorded]:
     return record_own(forms.TAKE, logged, hash_), record_own(forms.TAKE, temporary, hash_)
 
 
-class PartedSettle:
+class SplitSettle:
     """A settle in two parts; items of the whole are counted over all its tokens."""
 
     def __init__(self, recorded: Recorded) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from replication.core.types import ConfState, LogIndex, MemberId, Message, MessageKind
-from replication.driver.vanguard import Vanguard
+from replication.driver.fastest_followers import FastestFollowers
 from replication.peers.contract import Chosen
 
 ONE, TWO, THREE, FOUR, FIVE = map(MemberId, range(1, 6))
 
 
 class Choices:
-    """The vanguard of member 1 among ``voters``, and what it has told."""
+    """The fastest of member 1 among ``voters``, and what it has told."""
 
     def __init__(self, *voters: MemberId, learners: tuple[MemberId, ...] = ()) -> None:
         self.told: list[Chosen] = []
-        self.vanguard = Vanguard(ONE, self.told.append)
-        self.vanguard.membership_changed(ConfState(voters=voters, learners=learners))
+        self.fastest = FastestFollowers(ONE, self.told.append)
+        self.fastest.membership_changed(ConfState(voters=voters, learners=learners))
 
     def receive(self, *messages: Message) -> None:
         """Let messages come in while entries up to 7 are committed."""
-        self.vanguard.received(messages, LogIndex(7))
+        self.fastest.received(messages, LogIndex(7))
 
     def acknowledge(self, *members: MemberId) -> Chosen:
         for member in members:
@@ -55,14 +55,14 @@ def test_everybody_is_asked_while_the_membership_changes():
     choices = Choices(ONE, TWO, THREE)
     assert choices.acknowledge(TWO) == {TWO}
     joint = ConfState(voters=(ONE, TWO, THREE), voters_outgoing=(ONE, TWO))
-    choices.vanguard.membership_changed(joint)
+    choices.fastest.membership_changed(joint)
     assert choices.told[-1] is None
 
 
 def test_one_that_votes_no_more_is_not_counted_on():
     choices = Choices(ONE, TWO, THREE)
     assert choices.acknowledge(TWO) == {TWO}
-    choices.vanguard.membership_changed(ConfState(voters=(ONE, THREE, FOUR)))
+    choices.fastest.membership_changed(ConfState(voters=(ONE, THREE, FOUR)))
     assert choices.told[-1] is None
 
 
