@@ -54,6 +54,12 @@ def _settle(settlements: Iterable[task.Settlement]) -> Iterator[Need]:
             yield PUT, settlement.release.move_to
 
 
+def _move(request: task.MoveTasksRequest) -> Iterator[Need]:
+    """What goes back may go back to any tube: what it says does not tell."""
+    yield MANAGE, request.tube
+    yield PUT, request.move_to or EVERYWHERE
+
+
 def _subscribe(message: task.SubscribeRequest) -> Iterator[Need]:
     yield from _take(message.open.sources)
     yield from _settle(message.settlements)
@@ -140,6 +146,7 @@ RULES: Final[Mapping[type[Message], Rule]] = dict(
         _for(task.SnatchTasksRequest, lambda request: [(MANAGE, request.tube)]),
         _for(task.RestartTasksRequest, lambda request: [(MANAGE, request.tube)]),
         _for(task.SwitchTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.MoveTasksRequest, _move),
         _for(task.CancelTasksRequest, lambda request: [(MANAGE, request.tube)]),
         _for(task.ExecuteBatchRequest, _batch),
         _for(tube.CreateTubeRequest, _create_tube),

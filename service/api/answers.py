@@ -65,6 +65,11 @@ def _show_extras(message: task_pb2.Task, extras: Extras) -> None:
     message.result = extras.result or b""
     message.result_content_type = extras.result_content_type
     message.cancel_requested = extras.cancel_requested
+    if extras.origin is not None:
+        message.origin.tube = extras.origin.tube
+        message.origin.task_id = extras.origin.task_id
+        if extras.origin.unique_key:
+            message.origin.key.parts[:] = extras.origin.unique_key
     if extras.failure is not None:
         failure = extras.failure
         message.failure.type = failure.type

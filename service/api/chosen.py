@@ -33,6 +33,7 @@ Counting: TypeAlias = (
     | type[pb.SnatchTasksResponse]
     | type[pb.RestartTasksResponse]
     | type[pb.SwitchTasksResponse]
+    | type[pb.MoveTasksResponse]
 )
 """Responses that differ in name only."""
 
@@ -50,6 +51,9 @@ def chosen_tasks(
         if brings_content(request.update):
             disk.check_tubes((request.tube,))
 
+    def check_move(request: pb.MoveTasksRequest) -> None:
+        checks.check_move(request, payload_bytes_max)
+
     def method(name: str, form: Form[M], check: Callable[[M], None], answer: Answer) -> AnyUnary:
         async def handle(call: Call[M]) -> Message:
             check(call.request)
@@ -65,6 +69,7 @@ def chosen_tasks(
         method("SnatchTasks", forms.SNATCH, checks.check_snatch, _count(pb.SnatchTasksResponse)),
         method("RestartTasks", forms.RESTART, checks.check_snatch, _count(pb.RestartTasksResponse)),
         method("SwitchTasks", forms.SWITCH, checks.check_switch, _count(pb.SwitchTasksResponse)),
+        method("MoveTasks", forms.MOVE, check_move, _count(pb.MoveTasksResponse)),
         method("CancelTasks", forms.CANCEL, checks.check_delete, _cancelled),
     )
 

@@ -166,6 +166,26 @@ def check_switch(request: pb.SwitchTasksRequest) -> None:
     wrong.raise_any()
 
 
+def check_move(request: pb.MoveTasksRequest, payload_bytes_max: int) -> None:
+    """Refuse a move that breaks a limit: it goes to one other tube, or back to the origins."""
+    wrong = _begun(request)
+    if request.move_to:
+        wrong.tube("move_to", request.move_to)
+        if request.move_to == request.tube:
+            wrong.add("move_to", "names the tube where the tasks are")
+        if request.to_origin:
+            wrong.add("to_origin", "given together with move_to")
+    elif not request.to_origin:
+        wrong.add("move_to", "needed, or to_origin")
+    if request.HasField("delay_ms"):
+        wrong.not_negative("delay_ms", request.delay_ms)
+    wrong.choice("position", request.position, task_pb2.TaskSpec.Position.values())
+    if request.HasField("update"):
+        check_transition_update(wrong, "update", request.update, payload_bytes_max)
+    check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
+    wrong.raise_any()
+
+
 def _begun(
     request: (
         pb.KickTasksRequest
@@ -175,6 +195,7 @@ def _begun(
         | pb.SnatchTasksRequest
         | pb.RestartTasksRequest
         | pb.SwitchTasksRequest
+        | pb.MoveTasksRequest
         | pb.CancelTasksRequest
     ),
 ) -> Violations:

@@ -40,6 +40,7 @@ _MAPPED: Final = (
     group_service_pb2.CreateGroupRequest,
     task_service_pb2.ExecuteBatchRequest,
     task_service_pb2.KickTasksRequest,
+    task_service_pb2.MoveTasksRequest,
     task_service_pb2.UpdateTasksRequest,
 )
 """Requests that hold a map; puts and settlements may hold some too."""

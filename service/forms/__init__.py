@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from service.forms.batch import BATCH
-from service.forms.circulation import BURY, DELETE, KICK
+from service.forms.circulation import BURY, DELETE, KICK, MOVE
 from service.forms.consumers import COMMIT_CURSOR
 from service.forms.form import Form
 from service.forms.groups import CANCEL_GROUP, CREATE_GROUP, START_GROUP
@@ -57,6 +57,7 @@ COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     SNATCH.number: SNATCH.decode,
     RESTART.number: RESTART.decode,
     SWITCH.number: SWITCH.decode,
+    MOVE.number: MOVE.decode,
     CANCEL.number: CANCEL.decode,
     CREATE_TUBE.number: CREATE_TUBE.decode,
     DROP_TUBE.number: DROP_TUBE.decode,
@@ -101,6 +102,7 @@ __all__ = [
     "DROP_TUBE",
     "KEEP_SESSIONS",
     "KICK",
+    "MOVE",
     "NOTE_CALLS",
     "OPEN_SESSION",
     "OPTION_NAMES",

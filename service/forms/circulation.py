@@ -38,6 +38,22 @@ def _delete(request: task_service_pb2.DeleteTasksRequest, _raw: bytes, hash_: in
     return core.Delete(request.tube, selector_of(request.selector), request.request_id, hash_)
 
 
+def _move(request: task_service_pb2.MoveTasksRequest, _raw: bytes, hash_: int) -> core.Move:
+    """A request that goes back names no tube."""
+    return core.Move(
+        tube=request.tube,
+        selector=selector_of(request.selector),
+        move_to=request.move_to,
+        delay_ms=request.delay_ms if request.HasField("delay_ms") else None,
+        position=core.Position(request.position),
+        renew_times=request.renew_times,
+        request_id=request.request_id,
+        request_hash=hash_,
+        update=update_of(request),
+    )
+
+
 KICK: Final = Form(IN_LOG.KICK_FIELD_NUMBER, task_service_pb2.KickTasksRequest, _kick)
 BURY: Final = Form(IN_LOG.BURY_FIELD_NUMBER, task_service_pb2.BuryTasksRequest, _bury)
 DELETE: Final = Form(IN_LOG.DELETE_FIELD_NUMBER, task_service_pb2.DeleteTasksRequest, _delete)
+MOVE: Final = Form(IN_LOG.MOVE_FIELD_NUMBER, task_service_pb2.MoveTasksRequest, _move)

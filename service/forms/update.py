@@ -30,6 +30,7 @@ def update_of(
         task_service_pb2.Settlement.Release
         | task_service_pb2.Settlement.Bury
         | task_service_pb2.KickTasksRequest
+        | task_service_pb2.MoveTasksRequest
         | task_service_pb2.UpdateTasksRequest
     ),
 ) -> core.TaskUpdate | None:

@@ -58,6 +58,7 @@ _ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "result": Attribute.RESULT,
     "progress": Attribute.PROGRESS,
     "cancel_requested": Attribute.CANCEL,
+    "origin": Attribute.ORIGIN,
 }
 _STATES: Final = {state.name: state for state in State if state is not State.GONE}
 _OUTCOMES: Final = {end.name: end for end in Outcome if end is not Outcome.NONE}

@@ -15,6 +15,7 @@ from service.queue.commands import (
     ByIds,
     Command,
     Kick,
+    Move,
     Put,
     Restart,
     Selector,
@@ -62,7 +63,7 @@ class QueueBoard:
                 put[command.tube] = put.get(command.tube, 0) + len(command.tasks)
             elif isinstance(command, Kick):
                 others += max(command.count, at_most(command.selector))
-            elif isinstance(command, Snatch | Restart | Switch | UpdateTasks):
+            elif isinstance(command, Move | Snatch | Restart | Switch | UpdateTasks):
                 others += at_most(command.selector)
             elif isinstance(command, Settle):
                 others += sum(

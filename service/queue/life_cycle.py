@@ -45,8 +45,9 @@ class EventKind(IntEnum):
 class Operation(IntEnum):
     """What can be done to a task; those that name a delay have one above 0.
 
-    EXHAUST stands for a counted hand-back that uses the attempts up, MOVE for what brings a task
-    to another tube: a release, or giving up where there is a dead-letter tube. TTL_END is limited
+    EXHAUST stands for a counted hand-back that uses the attempts up, MOVE for what brings a taken
+    task to another tube: a release, or giving up where there is a dead-letter tube; MOVE_CHOSEN
+    for what brings one there that nobody holds. TTL_END is limited
     to the states of the tube's ``ttl_scope``. REPLACE stands for a put with the task's unique key.
     """
 
@@ -76,6 +77,7 @@ class Operation(IntEnum):
     EXHAUST = 23
     EXHAUST_REMOVE = 24
     MOVE = 25
+    MOVE_CHOSEN = 26
     PUT_HELD = 40
     GROUP_START = 41
     GROUP_START_DELAYED = 42
@@ -147,6 +149,9 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (TAKEN, Operation.EXHAUST): BURIED,
     (TAKEN, Operation.EXHAUST_REMOVE): GONE,
     (TAKEN, Operation.MOVE): GONE,
+    (READY, Operation.MOVE_CHOSEN): GONE,
+    (DELAYED, Operation.MOVE_CHOSEN): GONE,
+    (BURIED, Operation.MOVE_CHOSEN): GONE,
     (TAKEN, Operation.TOUCH): TAKEN,
     (TAKEN, Operation.DELETE): GONE,
     (TAKEN, Operation.LEASE_END): READY,

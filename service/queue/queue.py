@@ -40,6 +40,7 @@ from service.queue.commands import (
     GroupResult,
     KeepSessions,
     Kick,
+    Move,
     NoteCalls,
     OpenSession,
     Put,
@@ -82,6 +83,7 @@ from service.queue.opening import bare_task, open_ledger
 from service.queue.operations.batch import execute_batch
 from service.queue.operations.circulation import bury, delete, kick, release_all
 from service.queue.operations.intervention import cancel, restart, snatch, switch
+from service.queue.operations.moves import move_tasks
 from service.queue.operations.put import put
 from service.queue.operations.runs import answer_together, remember, runs
 from service.queue.operations.settle import settle
@@ -244,6 +246,8 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return bury(ledger, command)
         case Delete():
             return delete(ledger, command)
+        case Move():
+            return move_tasks(ledger, command)
         case UpdateTasks():
             return update_tasks(ledger, command)
         case Snatch():

@@ -14,6 +14,7 @@ from service.queue.commands import (
     CloseSession,
     Delete,
     Kick,
+    Move,
     Put,
     Refusal,
     Reject,
@@ -282,6 +283,8 @@ class Readers(ShellReaders):
                     found = self._ledger.tubes.get(tube)
                     if found is not None and _makes_way(found):
                         names.add(tube)
+                case Move(tube, move_to=move_to):
+                    names.update(self._tubes_moved(tube, move_to))
                 case Settle(settlements):
                     names.update(self._tubes_settled(settlements))
                 case RunSchedule(name):
@@ -295,6 +298,17 @@ class Readers(ShellReaders):
                     pass
         names.update(self._tubes_due(now_ms))
         return names
+
+    def _tubes_moved(self, tube: str, move_to: str) -> Iterator[str]:
+        """Yield where a move may make tasks ready: what goes may have stood before others.
+
+        Dead letters that go back wake their tubes themselves.
+        """
+        found = self._ledger.tubes.get(tube)
+        if found is not None and _makes_way(found):
+            yield tube
+        if move_to:
+            yield move_to
 
     def _tubes_due(self, now_ms: int) -> Iterator[str]:
         """Yield the names of the tubes that due deadlines are about, as far as memory knows."""

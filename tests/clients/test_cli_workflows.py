@@ -52,6 +52,25 @@ def test_tasks_are_waited_for_restarted_and_cancelled(run, client, tube):
     assert "Name ids, or a filter" in run(f"task cancel {tube.name}", exit_code=2)
 
 
+def test_tasks_are_moved_and_dead_letters_go_back(run, client, tube):
+    dead = f"dead-{uuid.uuid4()}"
+    run(f"tube create {dead}")
+    run(f"tube update {tube.name} --dead-letter-tube {dead}")
+    tube.put_many(["a", "b"])
+    for task in tube.take_many(2, wait=0):
+        task.reject()
+    assert "1 moved back" in run(f"task redrive {dead} 1 --delay 1h")
+    assert "1 moved back" in run(f"task redrive {dead}")
+    assert [task.state for task in tube.list()] == ["DELAYED", "READY"]
+    line = (
+        f"task move {tube.name} --where 'state = DELAYED' --to {dead} --delay 0s --position front"
+    )
+    (answer,) = json.loads(run(f"{line} --renew-times -o json"))
+    assert answer["count"] == 1
+    assert client.tube(dead).take(wait=0).text() == "a"
+    assert "Name ids, or a filter" in run(f"task move {tube.name} --to {dead}", exit_code=2)
+
+
 def test_a_put_with_a_key_says_what_a_conflict_does(run, tube):
     assert f"{tube.name}/1" in run(f"put {tube.name} x --key k")
     run(f"put {tube.name} x --key k", exit_code=4)

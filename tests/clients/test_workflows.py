@@ -160,6 +160,27 @@ def test_an_administrator_moves_tasks_from_state_to_state(tube):
     assert tube.cancel(second) == (0, 1)
 
 
+def test_tasks_are_moved_and_dead_letters_go_back(client):
+    dead = created(client)
+    source = created(client, dead_letter_tube=dead.name)
+    other = created(client)
+    source.put_many([str(n) for n in range(3)])
+    for task in source.take_many(2, wait=0):
+        task.reject(reason="broken")
+    own = dead.put("own")
+    assert dead.redrive(Where("priority > 9")) == 0
+    assert dead.redrive(delay="1h", changes={"priority": 7}) == 2
+    assert [task.id for task in dead.list()] == [own]
+    assert [task.priority for task in source.list("state = DELAYED")] == [7, 7]
+    assert source.move(Where("priority = 7"), other.name, delay=0) == 2
+    assert other.move(1, source.name, position="front", renew_times=True) == 1
+    assert [task.text() for task in source.take_many(9, wait=0)] == ["0", "2"]
+    with pytest.raises(errors.TubeNotFound):
+        other.move(2, "nowhere")
+    with pytest.raises(errors.ItemsRefused):
+        source.move(Keys("a", "b"), other.name)
+
+
 # ----------------------------------------------------------------------------------------- batches
 
 

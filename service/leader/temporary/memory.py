@@ -17,6 +17,7 @@ from service.queue.commands import (
     BuryTaken,
     Command,
     Kick,
+    Move,
     Put,
     Reason,
     Refusal,
@@ -117,6 +118,8 @@ def growth_bytes(command: Command) -> int:
         case Settle(settlements):
             return sum(_kept_bytes(one) * len(one.tokens) for one in settlements)
         case UpdateTasks(_, selector, update):
+            return len(update.content) * at_most(selector)
+        case Move(selector=selector, update=update) if update is not None:
             return len(update.content) * at_most(selector)
         case Kick(update=update) if update is not None:
             return len(update.content) * max(command.count, at_most(command.selector))

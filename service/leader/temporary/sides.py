@@ -21,6 +21,7 @@ from service.queue.commands import (
     Command,
     Delete,
     Kick,
+    Move,
     Put,
     Reason,
     Refusal,
@@ -45,6 +46,7 @@ class Side(Flag):
 
 
 NOWHERE: Final = Side(0)
+ACROSS: Final = "is temporary and the tasks are not, or the other way round"
 Where: TypeAlias = Callable[[str], Side]
 """Tells where the contents of a tube are; ``NOWHERE``: there is no such tube."""
 _BRANCHES: Final[Mapping[type[BatchOperation], str]] = {
@@ -70,6 +72,7 @@ def side_of(command: Command, where: Where) -> Side:
             | Snatch(name)
             | Restart(name)
             | Switch(name)
+            | Move(name)
             | Cancel(name)
             | TruncateTube(name)
             | ReleaseAll(name)
@@ -113,6 +116,8 @@ def _across(command: Command, side: Side, where: Where, path: str) -> Iterator[t
             for place, task in enumerate(tasks):
                 if task.group:
                     yield f"{path}tasks[{place}].group", "means nothing in a temporary tube"
+        case Move(name, move_to=move_to) if move_to and where(name) | where(move_to) is Side.BOTH:
+            yield f"{path}move_to", ACROSS
         case Settle():
             yield from _across_settle(command, side, where, path)
         case Batch():
@@ -131,7 +136,7 @@ def _across_settle(
             continue
         if where(one.move_to) | _side_of_tokens(one.tokens) is Side.BOTH:
             field = f"{path}settlements[{place}].release.move_to"
-            yield field, "is temporary and the tasks are not, or the other way round"
+            yield field, ACROSS
 
 
 def _across_batch(command: Batch, side: Side, where: Where) -> Iterator[tuple[str, str]]:

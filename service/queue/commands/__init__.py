@@ -15,6 +15,7 @@ from service.queue.commands.circulation import (
     CountResult,
     Delete,
     Kick,
+    Move,
 )
 from service.queue.commands.consumers import CommitCursor, ConsumerView
 from service.queue.commands.filter import (
@@ -130,6 +131,7 @@ from service.queue.commands.task import (
     Outcome,
     Progress,
     State,
+    TaskOrigin,
     TaskView,
 )
 from service.queue.commands.times import (
@@ -153,6 +155,7 @@ Command: TypeAlias = (
     | Kick
     | Bury
     | Delete
+    | Move
     | UpdateTasks
     | Snatch
     | Restart
@@ -248,6 +251,7 @@ __all__ = [
     "KeepResult",
     "KeepSessions",
     "Kick",
+    "Move",
     "NewTask",
     "NoteCalls",
     "NotedCalls",
@@ -288,6 +292,7 @@ __all__ = [
     "Switch",
     "Take",
     "TakeResult",
+    "TaskOrigin",
     "TaskUpdate",
     "TaskView",
     "Touch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from service.queue.commands.position import Position
 from service.queue.commands.refusal import ItemRefusal
 from service.queue.commands.selection import Selector
 from service.queue.commands.task import Failure
@@ -43,6 +44,32 @@ class Delete:
     selector: Selector
     request_id: str = ""
     request_hash: int = 0
+
+
+@value
+class Move:
+    """Move ready, delayed and buried tasks to another tube. Answer: ``CountResult``.
+
+    Args:
+        tube: where they are.
+        selector: which.
+        move_to: where they go; empty: dead letters go back to where they come from, others stay.
+        delay_ms: None: a delayed task stays so until its time, the others become ready.
+        position: of those that become ready.
+        renew_times: they live and run as long as the other tube says, from now on. Dead letters
+            that go back do so anyway.
+        update: changes together with the move, judged by the other tube.
+    """
+
+    tube: str
+    selector: Selector
+    move_to: str = ""
+    delay_ms: int | None = None
+    position: Position = Position.IN_ORDER
+    renew_times: bool = False
+    request_id: str = ""
+    request_hash: int = 0
+    update: TaskUpdate | None = None
 
 
 @value

@@ -54,6 +54,7 @@ class TextField(Enum):
     SESSION = "session"
     GROUP = "group"
     FAILURE_TYPE = "failure.type"
+    ORIGIN = "origin"
 
 
 class Attribute(Enum):
@@ -65,6 +66,7 @@ class Attribute(Enum):
     RESULT = "result"
     PROGRESS = "progress"
     CANCEL = "cancel_requested"
+    ORIGIN = "origin"
 
 
 @value

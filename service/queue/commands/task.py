@@ -53,6 +53,15 @@ class Progress:
 
 
 @value
+class TaskOrigin:
+    """Where a dead letter comes from: the tube that gave it up, its id and its unique key there."""
+
+    tube: str
+    task_id: int
+    unique_key: tuple[str, ...] = ()
+
+
+@value
 class Extras:
     """The attributes of a task that most tasks do not have.
 
@@ -72,6 +81,7 @@ class Extras:
         group_number: tells that group from others that have had its name.
         retry: overrides the tube's policy.
         cancel_requested: somebody asked the holder to stop.
+        origin: where it was given up, as long as it has not gone back.
     """
 
     failure: Failure | None = None
@@ -86,6 +96,7 @@ class Extras:
     group_number: int = 0
     retry: RetryPolicy | None = None
     cancel_requested: bool = False
+    origin: TaskOrigin | None = None
 
 
 NO_EXTRAS: Final = Extras()

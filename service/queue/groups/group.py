@@ -287,7 +287,7 @@ class Groups:
             return
         outcome = task.extras.outcome
         if state is GONE and kind is EventKind.MOVE and outcome is Outcome.NONE:
-            group.open -= 1
+            group.count(before, Outcome.FAILED, -1)
         else:
             known = Outcome.PROCESSED if before in FINISHED else Outcome.FAILED
             group.count(before, known, -1)

@@ -13,13 +13,15 @@ from service.queue.commands import (
     Position,
     Progress,
     RetryPolicy,
+    TaskOrigin,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_head = Struct(">BBIqHHQ")
-"""Flags, outcome, times buried, end of the retention, progress, parts of the key, group."""
+_head = Struct(">BBIqHHQQH")
+"""Flags, outcome, times buried, end of the retention, progress, parts of the key, group; of the
+origin: id, parts of the key."""
 _retry = Struct(">IqIqBBB")
 _text = Struct(">I")
 
@@ -30,6 +32,10 @@ _PROGRESS: Final = 4
 _RESULT: Final = 8
 _RETRY: Final = 16
 _CANCEL: Final = 32
+_ORIGIN: Final = 64
+
+_TEXTS: Final = 7
+"""Texts before the parts of the keys."""
 
 
 def write_retry(policy: RetryPolicy) -> bytes:
@@ -80,6 +86,8 @@ def read_texts(record: bytes, at: int, count: int) -> tuple[list[bytes], int]:
 def write_extras(extras: Extras) -> bytes:
     """Return the rare attributes as they are written; the same bytes on all replicas."""
     failure, progress, result = extras.failure, extras.progress, extras.result
+    origin = extras.origin
+    origin_key = origin.unique_key if origin is not None else ()
     flags = (
         (_FAILED if failure is not None else 0)
         | (_FATAL if failure is not None and failure.fatal else 0)
@@ -87,6 +95,7 @@ def write_extras(extras: Extras) -> bytes:
         | (_RESULT if result is not None else 0)
         | (_RETRY if extras.retry is not None else 0)
         | (_CANCEL if extras.cancel_requested else 0)
+        | (_ORIGIN if origin is not None else 0)
     )
     head = _head.pack(
         flags,
@@ -96,6 +105,8 @@ def write_extras(extras: Extras) -> bytes:
         progress.basis_points if progress is not None else 0,
         len(extras.unique_key),
         extras.group_number,
+        origin.task_id if origin is not None else 0,
+        len(origin_key),
     )
     texts = write_texts(
         (
@@ -105,7 +116,8 @@ def write_extras(extras: Extras) -> bytes:
             result or b"",
             extras.result_content_type.encode(),
             extras.group.encode(),
-            *(part.encode() for part in extras.unique_key),
+            origin.tube.encode() if origin is not None else b"",
+            *(part.encode() for part in (*extras.unique_key, *origin_key)),
         )
     )
     return head + texts + (write_retry(extras.retry) if extras.retry is not None else b"")
@@ -113,15 +125,26 @@ def write_extras(extras: Extras) -> bytes:
 
 def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
     """Return the rare attributes that stand at a place of a record, and where they end."""
-    head = _head.unpack_from(record, at)
-    flags, outcome, times_buried, retain_until_ms, points, parts, group_number = head
-    texts, at = read_texts(record, at + _head.size, 6 + parts)
-    kind, message, note, result, result_type, group = texts[:6]
+    (
+        flags,
+        outcome,
+        times_buried,
+        retain_until_ms,
+        points,
+        parts,
+        group_number,
+        origin_id,
+        origin_parts,
+    ) = _head.unpack_from(record, at)
+    texts, at = read_texts(record, at + _head.size, _TEXTS + parts + origin_parts)
+    kind, message, note, result, result_type, group, origin_tube = texts[:_TEXTS]
+    keys = tuple(part.decode() for part in texts[_TEXTS:])
     retry = None
     if flags & _RETRY:
         retry = read_retry(record, at)
         at += RETRY_BYTES
     failure = Failure(kind.decode(), message.decode(), bool(flags & _FATAL))
+    origin = TaskOrigin(origin_tube.decode(), origin_id, keys[parts:])
     return (
         Extras(
             failure=failure if flags & _FAILED else None,
@@ -131,11 +154,12 @@ def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
             result_content_type=result_type.decode(),
             outcome=Outcome(outcome),
             retain_until_ms=retain_until_ms,
-            unique_key=tuple(part.decode() for part in texts[6:]),
+            unique_key=keys[:parts],
             group=group.decode(),
             group_number=group_number,
             retry=retry,
             cancel_requested=bool(flags & _CANCEL),
+            origin=origin if flags & _ORIGIN else None,
         ),
         at,
     )

@@ -47,6 +47,7 @@ _TEXTS: Final[Mapping[TextField, Callable[[Task], str]]] = {
     TextField.SESSION: lambda task: task.session.label if task.session is not None else "",
     TextField.GROUP: attrgetter("extras.group"),
     TextField.FAILURE_TYPE: lambda task: failure.type if (failure := task.extras.failure) else "",
+    TextField.ORIGIN: lambda task: origin.tube if (origin := task.extras.origin) else "",
 }
 
 _PRESENT: Final[Mapping[Attribute, Callable[[Extras], bool]]] = {
@@ -56,6 +57,7 @@ _PRESENT: Final[Mapping[Attribute, Callable[[Extras], bool]]] = {
     Attribute.RESULT: lambda extras: extras.result is not None,
     Attribute.PROGRESS: lambda extras: extras.progress is not None,
     Attribute.CANCEL: lambda extras: extras.cancel_requested,
+    Attribute.ORIGIN: lambda extras: extras.origin is not None,
 }
 
 

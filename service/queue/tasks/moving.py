@@ -1,17 +1,30 @@
-"""Move tasks to another tube: they go there as new ones, with a sequence number of that tube."""
+"""Move tasks to another tube: they go there as new ones, with a sequence number of that tube.
+
+A holder may do so, giving up may, and whoever chooses tasks that nobody holds. A dead letter knows
+the tube that gave it up until it is there again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from service.queue.commands import FOREVER_MS, Outcome, Position, Reason, Refusal
+from service.queue.commands import (
+    FOREVER_MS,
+    NO_EXTRAS,
+    Outcome,
+    Position,
+    Reason,
+    Refusal,
+    TaskOrigin,
+)
 from service.queue.driver import Arrival
 from service.queue.instants import NEVER_MS, after, shown
 from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
 from service.queue.refusals import refused_by_driver
 from service.queue.tasks.endings import leave_failure
 from service.queue.tasks.task import Task, Terms
+from service.queue.tasks.uniqueness import claim
 from service.queue.tubes.temporary import is_temporary, out_of_reach
 
 if TYPE_CHECKING:
@@ -19,15 +32,21 @@ if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
 
 
-def refusal_to_receive(ledger: Ledger, target: Tube, task: Task) -> Refusal | None:
-    """Return why a task cannot go to a tube now, its capacity aside, or None."""
+def refusal_of_all(target: Tube) -> Refusal | None:
+    """Return why no task can go to a tube now, its capacity aside, or None."""
     if is_temporary(target):
         return out_of_reach(target)
     if target.options.put_paused:
         return Refusal(
             Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": target.name}
         )
-    if target.custom is not None:
+    return None
+
+
+def refusal_to_receive(ledger: Ledger, target: Tube, task: Task) -> Refusal | None:
+    """Return why a task cannot go to a tube now, its capacity aside, or None."""
+    refusal = refusal_of_all(target)
+    if refusal is None and target.custom is not None:
         arrival = Arrival(
             0,
             _priority_in(target, task.priority),
@@ -39,7 +58,7 @@ def refusal_to_receive(ledger: Ledger, target: Tube, task: Task) -> Refusal | No
             ledger.now_ms,
         )
         return refused_by_driver(target, arrival)
-    return None
+    return refusal
 
 
 def dead_letters_of(ledger: Ledger, task: Task) -> Tube | None:
@@ -56,12 +75,17 @@ def move_to(
     target: Tube,
     delay_ms: int = 0,
     position: Position = Position.IN_ORDER,
+    key: tuple[str, ...] = (),
 ) -> None:
-    """Move a taken task to another tube, where it goes on living with the times that it has.
+    """Move a task to another tube, where it goes on living with the times that it has.
 
-    One event and one count in each tube; the events name the other place. Attempts begin anew.
+    It is taken, or out of its order. One event and one count in each tube; the events name the
+    other place. Attempts begin anew. Its unique key stays behind; ``key``, if any, is for it there.
     """
     moved = _arrived(ledger, task, target, delay_ms, position, is_new=False)
+    if key:
+        moved.extras = replace(moved.extras, unique_key=key)
+        claim(ledger, target, key, moved.id)
     if ledger.watcher is not None:
         ledger.watch.tell_moved(task, target.name, moved.id)
     _go(ledger, task, EventKind.MOVE, moved)
@@ -71,9 +95,11 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
     """End a taken task as failed, and put its content into the tube for dead letters.
 
     ``kind`` is what used it up: so counts and feed tell how it ended. In the other tube a new task
-    begins with that one's times, and with the failure.
+    begins with that one's times, with the failure, and with the origin.
     """
     moved = _arrived(ledger, task, target, 0, Position.IN_ORDER, is_new=True)
+    origin = TaskOrigin(task.tube.name, task.id, task.extras.unique_key)
+    moved.extras = replace(moved.extras, origin=origin)
     if ledger.watcher is not None:
         ledger.watcher(task, Outcome.FAILED)
     task.extras = replace(task.extras, outcome=Outcome.FAILED)
@@ -139,8 +165,12 @@ def _arrived(
     )
     moved.since_ms = ledger.now_ms
     extras = task.extras
+    if extras is NO_EXTRAS:
+        return moved
+    is_home = extras.origin is not None and extras.origin.tube == target.name
     moved.extras = replace(
         extras,
+        origin=None if is_home else extras.origin,
         progress=None,
         unique_key=(),
         cancel_requested=False,

@@ -59,6 +59,8 @@ DEAD = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
             {(TAKE, "a"), (TAKE, "")},
         ),
         (pb.SettleTasksRequest(settlements=[release("b")]), {(TAKE, ""), (PUT, "b")}),
+        (pb.MoveTasksRequest(tube="a", move_to="b"), {(MANAGE, "a"), (PUT, "b")}),
+        (pb.MoveTasksRequest(tube="a", to_origin=True), {(MANAGE, "a"), (PUT, "*")}),
         (
             pb.SubscribeRequest(
                 open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="a")]),

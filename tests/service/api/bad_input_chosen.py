@@ -13,6 +13,7 @@ CHANGES = {
     "SnatchTasks": pb.SnatchTasksRequest,
     "RestartTasks": pb.RestartTasksRequest,
     "SwitchTasks": pb.SwitchTasksRequest,
+    "MoveTasks": pb.MoveTasksRequest,
     "CancelTasks": pb.CancelTasksRequest,
 }
 IMPLEMENTED = {*CHANGES, "GetTasks", "ListTasks"}
@@ -45,6 +46,8 @@ SELECTORS = [
 def request(method, tube="emails", selector=None, **fields):
     if method == "SwitchTasks":
         fields = {"state": task_pb2.Task.READY, **fields}
+    if method == "MoveTasks":
+        fields = fields if "move_to" in fields else {"to_origin": True, **fields}
     if method == "UpdateTasks":
         fields = {"update": task_pb2.TaskUpdate(priority=1), **fields}
     chosen = task_pb2.TaskSelector(**(selector if selector is not None else {"ids": [1]}))
@@ -86,6 +89,10 @@ CASES = [
     ("SwitchTasks", request("SwitchTasks", state=task_pb2.Task.ZOMBIE), INVALID),
     ("SwitchTasks", request("SwitchTasks", duration_ms=1), INVALID),
     ("SwitchTasks", request("SwitchTasks", duration_ms=-1), INVALID),
+    ("MoveTasks", request("MoveTasks", to_origin=False), INVALID),
+    ("MoveTasks", request("MoveTasks", move_to="emails"), INVALID),
+    ("MoveTasks", request("MoveTasks", move_to="nowhere"), "TUBE_NOT_FOUND"),
+    ("MoveTasks", request("MoveTasks", position=9), INVALID),
     ("GetTasks", pb.GetTasksRequest(tube="emails", selector=SELECTORS[9]), INVALID),
     ("GetTasks", pb.GetTasksRequest(tube="emails", selector={"keys": [key("")]}), INVALID),
     ("ListTasks", pb.ListTasksRequest(tube="emails", filter="attempt > x"), INVALID),

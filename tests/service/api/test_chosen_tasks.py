@@ -1,5 +1,7 @@
 """Operations on chosen tasks through the API: answers, pages, and how holders hear of them."""
 
+import asyncio
+
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
@@ -216,3 +218,48 @@ async def test_a_request_id_belongs_to_one_method_though_another_says_the_same(n
     assert reason_of(caught.value) == "REQUEST_ID_REUSED"
     found = await node.tasks.GetTasks(pb.GetTasksRequest(tube="emails", selector=ids(task_id)))
     assert found.tasks[0].state == Task.BURIED
+
+
+async def test_moved_tasks_go_to_who_waits_for_them(node):
+    """Also dead letters, whose tube the request does not name; a repetition moves nothing more."""
+    await create(node)
+    await create(node, "other")
+    await put(node, b"a", b"b")
+    waiting = asyncio.create_task(take(node, "other", wait_ms=10_000))
+    await node.waiting(1, "other")
+    request = pb.MoveTasksRequest(
+        request_id="once",
+        tube="emails",
+        selector=matching("id > 0", tasks_max=1),
+        move_to="other",
+        update=task_pb2.TaskUpdate(headers_set={"moved": b"yes", "by": b"me"}),
+    )
+    moved = await node.tasks.MoveTasks(request)
+    assert (moved.count, moved.continue_after_id) == (1, 1)
+    (task,) = (await waiting).tasks
+    assert (task.tube, task.spec.payload, task.spec.headers["moved"]) == ("other", b"a", b"yes")
+    again = await node.tasks.MoveTasks(request)
+    assert (again.count, again.continue_after_id) == (1, 1)
+    assert await pages(node) == [[2]]
+
+
+async def test_dead_letters_show_where_they_come_from_and_go_back_to_who_waits(node):
+    await create(node, "dead")
+    options = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
+    mail = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.FIFOTTL, options=options)
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=mail))
+    await put(node, b"a", unique_key=["k", "1"])
+    (lease,) = (await take(node)).tasks
+    reject = pb.Settlement(tokens=[lease.token], reject=pb.Settlement.Reject())
+    await node.tasks.SettleTasks(pb.SettleTasksRequest(settlements=[reject]))
+    listed = pb.ListTasksRequest(tube="dead", filter="origin = emails AND origin:*")
+    (letter,) = (await node.tasks.ListTasks(listed)).tasks
+    assert (letter.origin.tube, letter.origin.task_id) == ("emails", 1)
+    assert list(letter.origin.key.parts) == ["k", "1"]
+    waiting = asyncio.create_task(take(node, wait_ms=10_000))
+    await node.waiting(1, "emails")
+    back = pb.MoveTasksRequest(tube="dead", selector=ids(letter.id), to_origin=True)
+    assert (await node.tasks.MoveTasks(back)).count == 1
+    (task,) = (await waiting).tasks
+    assert (task.id, task.attempt, task.HasField("origin")) == (2, 1, False)
+    assert list(task.spec.unique_key) == ["k", "1"]

@@ -126,6 +126,31 @@ CASES = {
         ),
         {"types": "task_id", "priority_bound": "task_id"},
     ),
+    "a move to everywhere and nowhere": (
+        "MoveTasks",
+        pb.MoveTasksRequest(
+            tube="plain",
+            selector=task_pb2.TaskSelector(ids=[0]),
+            move_to="plain",
+            to_origin=True,
+            delay_ms=-1,
+            position=9,
+            update=task_pb2.TaskUpdate(delay_ms=1),
+        ),
+        {
+            "move_to": "names the tube where the tasks are",
+            "to_origin": "given together with move_to",
+            "delay_ms": "-1 is less than 0",
+            "position": "9 is unknown",
+            "update.delay_ms": "the transition says it",
+            "selector.ids[0]": "0 is not positive",
+        },
+    ),
+    "a move that names no tube": (
+        "MoveTasks",
+        pb.MoveTasksRequest(tube="plain", selector=task_pb2.TaskSelector(ids=[1])),
+        {"move_to": "needed, or to_origin"},
+    ),
     "a period without end": (
         "SwitchTasks",
         pb.SwitchTasksRequest(

@@ -28,6 +28,7 @@ from service.queue.commands import (
     Keep,
     KeepSessions,
     Kick,
+    Move,
     NewTask,
     NoteCalls,
     NotedCalls,
@@ -244,6 +245,16 @@ SELECTORS = st.one_of(
         st.just(2),
     ),
 )
+MOVES = st.builds(
+    Move,
+    TUBES,
+    SELECTORS,
+    TUBES | st.just(""),
+    st.none() | DELAYS,
+    st.sampled_from(Position),
+    st.booleans(),
+    update=UPDATES,
+)
 COMMANDS = st.one_of(
     st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=4), st.booleans()),
     st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=9)),
@@ -257,6 +268,8 @@ COMMANDS = st.one_of(
     st.builds(Settle, st.lists(SETTLEMENTS, max_size=3)),
     st.builds(Kick, TUBES, st.integers(0, 4), st.none() | SELECTORS, DELAYS, update=UPDATES),
     st.builds(Bury, TUBES, SELECTORS, FAILURES),
+    MOVES,
+    MOVES,
     st.builds(Delete, TUBES, SELECTORS),
     st.builds(Snatch, TUBES, SELECTORS, DELAYS),
     st.builds(Restart, TUBES, SELECTORS, DELAYS),

@@ -29,6 +29,7 @@ from tests.service.queue.naive_circulation import NaiveCirculation
 from tests.service.queue.naive_counting import FINISHED, NaiveCounting
 from tests.service.queue.naive_intervention import NaiveIntervention
 from tests.service.queue.naive_keys import NaiveKeys
+from tests.service.queue.naive_moving import NaiveMoving
 from tests.service.queue.naive_rates import NaiveRates
 from tests.service.queue.naive_retrying import NaiveRetrying
 from tests.service.queue.naive_sessions import NEVER, NaiveSessions, later, longer
@@ -45,6 +46,7 @@ class NaiveQueue(
     NaiveSessions,
     NaiveSettling,
     NaiveRetrying,
+    NaiveMoving,
     NaiveRates,
     NaiveCirculation,
     NaiveSubqueues,
@@ -111,6 +113,7 @@ class NaiveQueue(
                 retry=task["retry"],
                 cancel_requested=task["cancelled"],
                 unique_key=task["key"],
+                origin=task["origin"],
             ),
         )
 
@@ -324,6 +327,7 @@ class NaiveQueue(
             "tube": tube,
             "id": tube["next"],
             "key": new.unique_key,
+            "origin": None,
             "state": State.GONE,
             "created": self.now,
             "since": self.now,

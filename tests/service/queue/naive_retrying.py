@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from service.queue.commands import (
-    FOREVER_MS,
     NO_RETRY,
     Exhausted,
     Failure,
@@ -21,7 +20,7 @@ from tests.service.queue.naive_subqueues import PLAIN_KINDS
 
 
 class NaiveRetrying:
-    """Hands back, tries again, gives up, moves away."""
+    """Hands back, tries again, gives up."""
 
     def give_back(self, task, release):
         reason = release.failure.type if release.failure else ""
@@ -145,43 +144,6 @@ class NaiveRetrying:
         size = sum(len(task["body"]) for task in (*held, *tasks)) + more
         full = 0 < options.capacity_tasks < count or 0 < options.capacity_bytes < size
         return Reason.TUBE_FULL if full else None
-
-    def move_away(self, task, target, delay, position, cause=None):
-        options = target["view"].options
-        plain = target["view"].kind in PLAIN_KINDS
-        priority = task["priority"]
-        if plain or not options.priority_min <= priority <= options.priority_max:
-            priority = options.priority
-        delay = 0 if plain else delay
-        copy = {
-            **task,
-            "tube": target,
-            "id": target["next"],
-            "lane": self.lane(target, position) if delay == 0 and position.value else 0,
-            "priority": priority,
-            "rank": ~priority if options.higher_first else priority,
-            "state": State.GONE,
-            "attempt": 0,
-            "since": self.now,
-            "token": 0,
-            "lease_until": NEVER,
-            "session": None,
-            "progress": None,
-            "crosses": True,
-        }
-        if cause:
-            copy.update(ttl=options.ttl_ms, ttr=options.ttr_ms, retry=None)
-            copy["expire_at"] = later(self.now, options.ttl_ms)
-        elif plain:
-            copy.update(ttl=FOREVER_MS, ttr=FOREVER_MS, expire_at=NEVER)
-        target["next"] += 1
-        task["crosses"] = True
-        old = f"{task['tube']['name']}/{task['id']}"
-        self.move(task, cause or EventKind.MOVE, State.GONE, f"{target['name']}/{copy['id']}")
-        self.tasks.append(copy)
-        self.move(copy, EventKind.MOVE, State.DELAYED if delay > 0 else State.READY, old)
-        copy["crosses"] = False
-        copy["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
 
     def update(self, task, update):
         if not update:

@@ -5,6 +5,7 @@
     kick mail count=2            the first ones; kick, snatch and restart may have a delay
     switch mail ids=1 to=zombie for=50
     cancel mail ids=1
+    move mail ids=1 to=news delay=5 front renew    without ``to``: dead letters go back
     update mail ids=1 new=body new_pri=3 new_delay=10 new_ttl=20 new_ttr=5
 
 A put may have ``key=a/b conflict=return_existing among=ready,delayed within=10``.
@@ -28,7 +29,9 @@ from service.queue.commands import (
     Delete,
     Failure,
     Kick,
+    Move,
     OnConflict,
+    Position,
     Restart,
     Snatch,
     State,
@@ -39,9 +42,9 @@ from service.queue.commands import (
 from service.queue.tasks.listing import Listing, Passed, Window
 from tests.service.queue.scenario_policies import update
 
-WORDS = ("kick", "bury", "delete", "snatch", "restart", "switch", "cancel", "update")
+WORDS = ("kick", "bury", "delete", "snatch", "restart", "switch", "cancel", "update", "move")
 QUESTIONS = ("list", "failed")
-FLAGS = ("desc", "fatal", "taking")
+FLAGS = ("desc", "fatal", "taking", "renew")
 
 
 def cut(line):
@@ -95,10 +98,27 @@ def command(word, tube, found, where):
             return Switch(tube, chosen, State[found["to"].upper()], int(found.get("for", 0)))
         case "cancel":
             return Cancel(tube, chosen)
+        case "move":
+            return move(tube, found, chosen)
         case "update":
             return UpdateTasks(tube, chosen, update(found))
         case _:
             raise AssertionError(word)
+
+
+def move(tube, found, chosen):
+    """Read a move."""
+    position = next((place for place in Position if place.name.lower() in found), Position(0))
+    delay_ms = int(found["delay"]) if "delay" in found else None
+    return Move(
+        tube,
+        chosen,
+        found.get("to", ""),
+        delay_ms,
+        position,
+        "renew" in found,
+        update=update(found),
+    )
 
 
 def failed(queue, tube, found):

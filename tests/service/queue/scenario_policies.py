@@ -126,6 +126,8 @@ def shown(extras, instant):
     """Yield what is to say of a task's extras."""
     if extras.failure:
         yield f"failure {extras.failure.type}"
+    if extras.origin:
+        yield f"from {extras.origin.tube}/{extras.origin.task_id}"
     if extras.cancel_requested:
         yield "asked to stop"
     if extras.times_buried:

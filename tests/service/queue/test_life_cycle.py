@@ -20,6 +20,7 @@ from service.queue.commands import (
     Failure,
     Keep,
     Kick,
+    Move,
     NewTask,
     OnConflict,
     OpenSession,
@@ -65,6 +66,7 @@ COMMANDS = {
     Operation.EXHAUST: Settle([Release([TOKEN], failure=Failure("broken", fatal=True))]),
     Operation.EXHAUST_REMOVE: Settle([Release([TOKEN])]),
     Operation.MOVE: Settle([Release([TOKEN], move_to="other")]),
+    Operation.MOVE_CHOSEN: Move("tube", ByIds([1]), "other"),
     Operation.RELEASE: Settle([Release([TOKEN])]),
     Operation.RELEASE_DELAYED: Settle([Release([TOKEN], delay_ms=10)]),
     Operation.BURY_TAKEN: Settle([BuryTaken([TOKEN])]),
@@ -95,7 +97,7 @@ ONE_ATTEMPT = RetryPolicy(attempts_max=1, exhausted=Exhausted.REMOVE)
 WISHES = {
     Operation.EXHAUST_REMOVE: {"retry": ONE_ATTEMPT},
 }
-EVENTS = {Operation.MOVE: 2}
+EVENTS = {Operation.MOVE: 2, Operation.MOVE_CHOSEN: 2}
 """Operations with more than one event: a move has one in each tube."""
 REPLACEMENTS = {Operation.REPLACE: 0, Operation.REPLACE_DELAYED: 10}
 CLOCK = {

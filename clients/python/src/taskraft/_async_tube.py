@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, Unpack
 
 from taskraft import errors
-from taskraft._async_chosen import WAIT_SECONDS_MAX, AsyncChosenTasks
+from taskraft._async_chosen import WAIT_SECONDS_MAX
+from taskraft._async_moves import AsyncMoves
 from taskraft._calls import new_request_id
 from taskraft._connection import put_outcomes
 from taskraft._durations import Duration, milliseconds, seconds
@@ -33,7 +34,7 @@ PUTS_IN_HAND: Final = 4
 """Messages of one put_many that are built ahead of the one on its way."""
 
 
-class AsyncTube(AsyncChosenTasks):
+class AsyncTube(AsyncMoves):
     """A handle of one tube; making one does not ask the server."""
 
     def __repr__(self) -> str:

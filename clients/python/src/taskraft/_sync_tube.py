@@ -76,6 +76,8 @@ class Tube:
     snatch = blocking(AsyncTube.snatch)
     restart = blocking(AsyncTube.restart)
     switch = blocking(AsyncTube.switch)
+    move = blocking(AsyncTube.move)
+    redrive = blocking(AsyncTube.redrive)
     cancel = blocking(AsyncTube.cancel)
     release_all = blocking(AsyncTube.release_all)
     stats = blocking(AsyncTube.stats)

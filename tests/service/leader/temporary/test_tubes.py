@@ -270,9 +270,16 @@ async def test_nothing_moves_over_the_border(scratch):
     for token, target in ((kept.token, "scratch"), (fleeting.token, "emails")):
         error = await refused(settle(scratch, release(token, move_to=target)))
         assert violations(error) == ["settlements[0].release.move_to"]
+    for source, target in (("emails", "scratch"), ("scratch", "emails")):
+        request = pb.MoveTasksRequest(tube=source, move_to=target, selector={"filter": "id > 0"})
+        error = await refused(scratch.tasks.MoveTasks(request))
+        assert (reason_of(error), violations(error)) == ("INVALID_FIELD", ["move_to"])
     await temporary(scratch, "other")
     assert not (await settle(scratch, release(fleeting.token, move_to="other"))).errors
     assert payloads(await listed(scratch, "other")) == [b"b"]
+    request = pb.MoveTasksRequest(tube="other", move_to="scratch", selector={"filter": "id > 0"})
+    assert (await scratch.tasks.MoveTasks(request)).count == 1
+    assert payloads(await listed(scratch, "scratch")) == [b"b"]
 
 
 async def test_a_batch_is_about_one_side(scratch):

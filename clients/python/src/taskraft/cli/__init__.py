@@ -48,7 +48,9 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "kick": LazyCommand("tasks", "kick", "Make buried tasks ready again."),
     "delete": LazyCommand("tasks", "delete", "Remove tasks."),
     "peek": LazyCommand("tasks", "peek", "Show tasks without changing them."),
-    "task": LazyCommand("tasks", "task", "List tasks, wait for them, restart and cancel them."),
+    "task": LazyCommand(
+        "moves", "task", "List tasks, wait for them, restart, move and cancel them."
+    ),
     "tube": LazyCommand("tubes", "tube", "Create, change, list, empty and drop tubes."),
     "stats": LazyCommand("tubes", "stats", "Count tasks by state."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),

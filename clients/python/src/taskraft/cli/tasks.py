@@ -40,7 +40,7 @@ def kick(
 
     with connect(target, timeout) as client:
         kicked = client.tube(tube).kick(count, ids=ids or None, delay=delay)
-    _count(task_service_pb2.KickTasksResponse(count=kicked), "kicked", output)
+    count_changed(task_service_pb2.KickTasksResponse(count=kicked), "kicked", output)
 
 
 @click.command(epilog=examples("taskraft delete emails 17 18"))
@@ -56,7 +56,7 @@ def delete(
 
     with connect(target, timeout) as client:
         deleted = client.tube(tube).delete(ids)
-    _count(task_service_pb2.DeleteTasksResponse(count=deleted), "deleted", output)
+    count_changed(task_service_pb2.DeleteTasksResponse(count=deleted), "deleted", output)
 
 
 @click.command(epilog=examples("taskraft peek emails 17 -o json"))
@@ -76,7 +76,7 @@ def peek(
 
 @click.group(epilog=examples("taskraft task list emails"))
 def task() -> None:
-    """List tasks, wait for them, restart and cancel them."""
+    """List tasks, wait for them, restart, move and cancel them."""
 
 
 @task.command(
@@ -173,8 +173,8 @@ def restart(
     from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
-        count = client.tube(tube).restart(_chosen(ids, where), delay=delay)
-    _count(task_service_pb2.RestartTasksResponse(count=count), "restarted", output)
+        count = client.tube(tube).restart(chosen_by(ids, where), delay=delay)
+    count_changed(task_service_pb2.RestartTasksResponse(count=count), "restarted", output)
 
 
 @task.command(epilog=examples("taskraft task cancel emails 17 18"))
@@ -200,12 +200,12 @@ def cancel(
     from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
-        asked, removed = client.tube(tube).cancel(_chosen(ids, where))
+        asked, removed = client.tube(tube).cancel(chosen_by(ids, where))
     if not write([task_service_pb2.CancelTasksResponse(asked=asked, removed=removed)], output):
         click.echo(f"{asked} holders asked, {removed} removed")
 
 
-def _chosen(ids: tuple[int, ...], where: str) -> Chosen:
+def chosen_by(ids: tuple[int, ...], where: str) -> Chosen:
     """Return what the arguments choose: ids or a filter, and not both."""
     from taskraft import Where
 
@@ -239,7 +239,8 @@ def _show(tasks: Sequence[Task], output: str) -> None:
     )
 
 
-def _count(response: CountedResponse, done: str, output: str) -> None:
+def count_changed(response: CountedResponse, done: str, output: str) -> None:
+    """Tell how many tasks a call changed."""
     from taskraft.cli.output import write
 
     if not write([response], output):
@@ -250,7 +251,10 @@ if TYPE_CHECKING:
     from taskraft.v1.task_service_pb2 import (
         DeleteTasksResponse,
         KickTasksResponse,
+        MoveTasksResponse,
         RestartTasksResponse,
     )
 
-    CountedResponse = KickTasksResponse | DeleteTasksResponse | RestartTasksResponse
+    CountedResponse = (
+        KickTasksResponse | DeleteTasksResponse | RestartTasksResponse | MoveTasksResponse
+    )

@@ -458,6 +458,36 @@ class Task(_message.Message):
     TIMEOUT: Task.Outcome.ValueType  # 6
     """It has not ended within the time that the caller was willing to wait."""
 
+    @_typing.final
+    class Origin(_message.Message):
+        """Where a dead letter comes from."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TUBE_FIELD_NUMBER: _builtins.int
+        TASK_ID_FIELD_NUMBER: _builtins.int
+        KEY_FIELD_NUMBER: _builtins.int
+        tube: _builtins.str
+        """The tube that gave it up."""
+        task_id: _builtins.int
+        """Its id there."""
+        @_builtins.property
+        def key(self) -> Global___UniqueKey:
+            """Its unique key there, if it had one."""
+
+        def __init__(
+            self,
+            *,
+            tube: _builtins.str = ...,
+            task_id: _builtins.int = ...,
+            key: Global___UniqueKey | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "task_id", b"task_id", "tube", b"tube"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TUBE_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
@@ -481,6 +511,7 @@ class Task(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     TIMES_BURIED_FIELD_NUMBER: _builtins.int
     CANCEL_REQUESTED_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
     """Name of the tube."""
     id: _builtins.int
@@ -535,6 +566,10 @@ class Task(_message.Message):
     def progress(self) -> Global___Progress:
         """What the last Touch told."""
 
+    @_builtins.property
+    def origin(self) -> Global___Task.Origin:
+        """Of a dead letter, as long as it has not gone back."""
+
     def __init__(
         self,
         *,
@@ -561,10 +596,11 @@ class Task(_message.Message):
         outcome: Global___Task.Outcome.ValueType = ...,
         times_buried: _builtins.int = ...,
         cancel_requested: _builtins.bool = ...,
+        origin: Global___Task.Origin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "progress", b"progress", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "origin", b"origin", "progress", b"progress", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_requested", b"cancel_requested", "created_ms", b"created_ms", "expire_at_ms", b"expire_at_ms", "failure", b"failure", "id", b"id", "lease_until_ms", b"lease_until_ms", "outcome", b"outcome", "priority", b"priority", "progress", b"progress", "result", b"result", "result_content_type", b"result_content_type", "retain_until_ms", b"retain_until_ms", "session_id", b"session_id", "since_ms", b"since_ms", "spec", b"spec", "state", b"state", "times_buried", b"times_buried", "token", b"token", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "tube", b"tube", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_requested", b"cancel_requested", "created_ms", b"created_ms", "expire_at_ms", b"expire_at_ms", "failure", b"failure", "id", b"id", "lease_until_ms", b"lease_until_ms", "origin", b"origin", "outcome", b"outcome", "priority", b"priority", "progress", b"progress", "result", b"result", "result_content_type", b"result_content_type", "retain_until_ms", b"retain_until_ms", "session_id", b"session_id", "since_ms", b"since_ms", "spec", b"spec", "state", b"state", "times_buried", b"times_buried", "token", b"token", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "tube", b"tube", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

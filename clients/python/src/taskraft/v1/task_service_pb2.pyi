@@ -1701,6 +1701,109 @@ class SwitchTasksResponse(_message.Message):
 Global___SwitchTasksResponse: _TypeAlias = SwitchTasksResponse  # noqa: Y015
 
 @_typing.final
+class MoveTasksRequest(_message.Message):
+    """Request of MoveTasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TUBE_FIELD_NUMBER: _builtins.int
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    MOVE_TO_FIELD_NUMBER: _builtins.int
+    TO_ORIGIN_FIELD_NUMBER: _builtins.int
+    DELAY_MS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    RENEW_TIMES_FIELD_NUMBER: _builtins.int
+    UPDATE_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Makes a retry safe."""
+    tube: _builtins.str
+    """Name of the tube where they are."""
+    move_to: _builtins.str
+    """Name of the tube where they go."""
+    to_origin: _builtins.bool
+    """Instead of move_to: dead letters go back, each to the tube that gave it up, with that tube's times and
+    their keys of before; tasks that are none stay, and are not counted.
+    """
+    delay_ms: _builtins.int
+    """Hidden for so long first; 0: ready at once. Absent: delayed tasks stay so until their time, the
+    others are ready.
+    """
+    position: _task_pb2.TaskSpec.Position.ValueType
+    """Place of those that are ready."""
+    renew_times: _builtins.bool
+    """With the time to live and the time to run of the other tube, from now on; else what is left of their own."""
+    @_builtins.property
+    def selector(self) -> _task_pb2.TaskSelector:
+        """Which tasks: ready, delayed or buried. In the other tube they are new ones, with ids of that tube and
+        attempts counted anew; unique keys, groups and failures go along. What finds no room there, whose
+        key another task has there, or whose tube is not there any more, is refused.
+        """
+
+    @_builtins.property
+    def update(self) -> _task_pb2.TaskUpdate:
+        """Changes together with the move."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        tube: _builtins.str = ...,
+        selector: _task_pb2.TaskSelector | None = ...,
+        move_to: _builtins.str = ...,
+        to_origin: _builtins.bool = ...,
+        delay_ms: _builtins.int | None = ...,
+        position: _task_pb2.TaskSpec.Position.ValueType = ...,
+        renew_times: _builtins.bool = ...,
+        update: _task_pb2.TaskUpdate | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "delay_ms", b"delay_ms", "selector", b"selector", "update", b"update"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "delay_ms", b"delay_ms", "move_to", b"move_to", "position", b"position", "renew_times", b"renew_times", "request_id", b"request_id", "selector", b"selector", "to_origin", b"to_origin", "tube", b"tube", "update", b"update"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__delay_ms: _TypeAlias = _typing.Literal["delay_ms"]  # noqa: Y015
+    _WhichOneofArgType__delay_ms: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delay_ms) -> _WhichOneofReturnType__delay_ms | None: ...
+
+Global___MoveTasksRequest: _TypeAlias = MoveTasksRequest  # noqa: Y015
+
+@_typing.final
+class MoveTasksResponse(_message.Message):
+    """Response of MoveTasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    CONTINUE_AFTER_ID_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """How many were moved."""
+    revision: _builtins.int
+    """Position in the log."""
+    continue_after_id: _builtins.int
+    """With a filter: pass this as after_id to go on. 0: the end was reached."""
+    @_builtins.property
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.ItemError]:
+        """The refused items."""
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        errors: _abc.Iterable[_error_pb2.ItemError] | None = ...,
+        revision: _builtins.int = ...,
+        continue_after_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_after_id", b"continue_after_id", "count", b"count", "errors", b"errors", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveTasksResponse: _TypeAlias = MoveTasksResponse  # noqa: Y015
+
+@_typing.final
 class CancelTasksRequest(_message.Message):
     """Request of CancelTasks."""
 

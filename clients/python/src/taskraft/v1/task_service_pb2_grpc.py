@@ -105,6 +105,11 @@ class TaskServiceStub(object):
                 request_serializer=taskraft_dot_v1_dot_task__service__pb2.SwitchTasksRequest.SerializeToString,
                 response_deserializer=taskraft_dot_v1_dot_task__service__pb2.SwitchTasksResponse.FromString,
                 _registered_method=True)
+        self.MoveTasks = channel.unary_unary(
+                '/taskraft.v1.TaskService/MoveTasks',
+                request_serializer=taskraft_dot_v1_dot_task__service__pb2.MoveTasksRequest.SerializeToString,
+                response_deserializer=taskraft_dot_v1_dot_task__service__pb2.MoveTasksResponse.FromString,
+                _registered_method=True)
         self.CancelTasks = channel.unary_unary(
                 '/taskraft.v1.TaskService/CancelTasks',
                 request_serializer=taskraft_dot_v1_dot_task__service__pb2.CancelTasksRequest.SerializeToString,
@@ -223,6 +228,13 @@ class TaskServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MoveTasks(self, request, context):
+        """Moves tasks that nobody holds to another tube, or dead letters back to the tubes that gave them up.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelTasks(self, request, context):
         """Asks the holders of tasks to stop; tasks that nobody holds are removed.
         """
@@ -312,6 +324,11 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.SwitchTasks,
                     request_deserializer=taskraft_dot_v1_dot_task__service__pb2.SwitchTasksRequest.FromString,
                     response_serializer=taskraft_dot_v1_dot_task__service__pb2.SwitchTasksResponse.SerializeToString,
+            ),
+            'MoveTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveTasks,
+                    request_deserializer=taskraft_dot_v1_dot_task__service__pb2.MoveTasksRequest.FromString,
+                    response_serializer=taskraft_dot_v1_dot_task__service__pb2.MoveTasksResponse.SerializeToString,
             ),
             'CancelTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelTasks,
@@ -686,6 +703,33 @@ class TaskService(object):
             '/taskraft.v1.TaskService/SwitchTasks',
             taskraft_dot_v1_dot_task__service__pb2.SwitchTasksRequest.SerializeToString,
             taskraft_dot_v1_dot_task__service__pb2.SwitchTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/taskraft.v1.TaskService/MoveTasks',
+            taskraft_dot_v1_dot_task__service__pb2.MoveTasksRequest.SerializeToString,
+            taskraft_dot_v1_dot_task__service__pb2.MoveTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -67,6 +67,8 @@ class TaskServiceStub:
     """Puts finished, buried or delayed tasks back with their attempts reset."""
     SwitchTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SwitchTasksRequest, _task_service_pb2.SwitchTasksResponse]
     """Moves tasks that nobody holds to a chosen state."""
+    MoveTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.MoveTasksRequest, _task_service_pb2.MoveTasksResponse]
+    """Moves tasks that nobody holds to another tube, or dead letters back to the tubes that gave them up."""
     CancelTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CancelTasksRequest, _task_service_pb2.CancelTasksResponse]
     """Asks the holders of tasks to stop; tasks that nobody holds are removed."""
     WaitTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.WaitTasksRequest, _task_service_pb2.WaitTasksResponse]
@@ -115,6 +117,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Puts finished, buried or delayed tasks back with their attempts reset."""
     SwitchTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SwitchTasksRequest, _task_service_pb2.SwitchTasksResponse]  # type: ignore[assignment]
     """Moves tasks that nobody holds to a chosen state."""
+    MoveTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.MoveTasksRequest, _task_service_pb2.MoveTasksResponse]  # type: ignore[assignment]
+    """Moves tasks that nobody holds to another tube, or dead letters back to the tubes that gave them up."""
     CancelTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CancelTasksRequest, _task_service_pb2.CancelTasksResponse]  # type: ignore[assignment]
     """Asks the holders of tasks to stop; tasks that nobody holds are removed."""
     WaitTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.WaitTasksRequest, _task_service_pb2.WaitTasksResponse]  # type: ignore[assignment]
@@ -238,6 +242,14 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SwitchTasksResponse, _abc.Awaitable[_task_service_pb2.SwitchTasksResponse]]:
         """Moves tasks that nobody holds to a chosen state."""
+
+    @_abc_1.abstractmethod
+    def MoveTasks(
+        self,
+        request: _task_service_pb2.MoveTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.MoveTasksResponse, _abc.Awaitable[_task_service_pb2.MoveTasksResponse]]:
+        """Moves tasks that nobody holds to another tube, or dead letters back to the tubes that gave them up."""
 
     @_abc_1.abstractmethod
     def CancelTasks(

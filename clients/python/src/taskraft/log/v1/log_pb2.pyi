@@ -97,6 +97,7 @@ class Command(_message.Message):
     RESTART_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
     request_hash: _builtins.int
     """Hash of the client's request, which tells a repetition from a reused request_id. 0: none."""
     @_builtins.property
@@ -231,6 +232,10 @@ class Command(_message.Message):
     def cancel(self) -> _task_service_pb2.CancelTasksRequest:
         """Ask holders to stop."""
 
+    @_builtins.property
+    def move(self) -> _task_service_pb2.MoveTasksRequest:
+        """Move tasks to another tube."""
+
     def __init__(
         self,
         *,
@@ -268,12 +273,13 @@ class Command(_message.Message):
         restart: _task_service_pb2.RestartTasksRequest | None = ...,
         switch: _task_service_pb2.SwitchTasksRequest | None = ...,
         cancel: _task_service_pb2.CancelTasksRequest | None = ...,
+        move: _task_service_pb2.MoveTasksRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_session", b"attach_session", "batch", b"batch", "body", b"body", "bury", b"bury", "cancel", b"cancel", "cancel_group", b"cancel_group", "close_session", b"close_session", "commit_cursor", b"commit_cursor", "configure", b"configure", "create_group", b"create_group", "create_schedule", b"create_schedule", "create_tube", b"create_tube", "delete", b"delete", "delete_schedule", b"delete_schedule", "drop_tube", b"drop_tube", "keep_sessions", b"keep_sessions", "kick", b"kick", "move", b"move", "note_calls", b"note_calls", "open_session", b"open_session", "put", b"put", "release_all", b"release_all", "request_hash", b"request_hash", "restart", b"restart", "run_schedule", b"run_schedule", "settle", b"settle", "snatch", b"snatch", "start_group", b"start_group", "startup", b"startup", "switch", b"switch", "take", b"take", "trim_feed", b"trim_feed", "truncate_tube", b"truncate_tube", "update", b"update", "update_schedule", b"update_schedule", "update_tube", b"update_tube"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "commit_cursor", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["put", "take", "settle", "kick", "bury", "delete", "create_tube", "drop_tube", "truncate_tube", "release_all", "open_session", "keep_sessions", "close_session", "attach_session", "startup", "trim_feed", "note_calls", "commit_cursor", "configure", "update", "update_tube", "batch", "create_schedule", "update_schedule", "delete_schedule", "run_schedule", "create_group", "start_group", "cancel_group", "snatch", "restart", "switch", "cancel", "move"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

@@ -1,0 +1,80 @@
+"""``taskraft task move`` and ``task redrive``, beside what ``taskraft task`` has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+from taskraft.cli.tasks import chosen_by, count_changed, task
+
+if TYPE_CHECKING:
+    from taskraft._spec import Position
+
+__all__ = ["task"]
+
+
+@task.command(epilog=examples("taskraft task move dead --where 'origin = emails' --to parked"))
+@click.argument("tube")
+@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@click.option("--to", required=True, help="The other tube.")
+@click.option("--where", default="", help="A filter instead of ids.")
+@click.option("--delay", type=DURATION, help="Hide them for so long first; 0s: none is delayed.")
+@click.option("--position", type=click.Choice(["front", "back"]), help="Of those that are ready.")
+@click.option("--renew-times", is_flag=True, help="With the times of the other tube.")
+@output_option
+@cluster_options
+def move(  # noqa: PLR0913 - one argument for each option
+    *,
+    tube: str,
+    ids: tuple[int, ...],
+    to: str,
+    where: str,
+    delay: float | None,
+    position: Position | None,
+    renew_times: bool,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Move tasks of TUBE that nobody holds to another tube.
+
+    They may be ready, delayed or buried; there they are new tasks.
+    """
+    from taskraft.v1 import task_service_pb2
+
+    with connect(target, timeout) as client:
+        count = client.tube(tube).move(
+            chosen_by(ids, where), to, delay=delay, position=position, renew_times=renew_times
+        )
+    count_changed(task_service_pb2.MoveTasksResponse(count=count), "moved", output)
+
+
+@task.command(epilog=examples("taskraft task redrive dead", "taskraft task redrive dead 17 18"))
+@click.argument("tube")
+@click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
+@click.option("--where", default="", help="A filter instead of all dead letters.")
+@click.option("--delay", type=DURATION, help="Hide them for so long first.")
+@output_option
+@cluster_options
+def redrive(
+    *,
+    tube: str,
+    ids: tuple[int, ...],
+    where: str,
+    delay: float | None,
+    output: str,
+    target: str | None,
+    timeout: float,
+) -> None:
+    """Move dead letters of TUBE back to the tubes that gave them up.
+
+    Tasks of TUBE that are no dead letters stay.
+    """
+    from taskraft.v1 import task_service_pb2
+
+    everything = "origin:*" if not ids and not where else where
+    with connect(target, timeout) as client:
+        count = client.tube(tube).redrive(chosen_by(ids, everything), delay=delay)
+    count_changed(task_service_pb2.MoveTasksResponse(count=count), "moved back", output)

@@ -1,0 +1,128 @@
+"""Move chosen tasks that nobody holds to another tube, and dead letters back to where they failed.
+
+What comes of a task there is the same as when its holder moves it (``tasks/moving.py``). Besides,
+its unique key goes along; whatever stands in the way of one task refuses that one alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from service.queue.commands import Refusal
+from service.queue.instants import after, lengthened, postponed
+from service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
+from service.queue.operations.intervention import hide
+from service.queue.operations.selection import change_each
+from service.queue.refusals import delay_unsuitable, invalid, key_taken, wrong_state
+from service.queue.tasks.moving import move_to, refusal_of_all, refusal_to_receive
+from service.queue.tasks.uniqueness import holder
+from service.queue.tasks.updating import growth, unsuitable_update, update_task
+from service.queue.tubes.temporary import refusal_of_target
+
+if TYPE_CHECKING:
+    from service.queue.commands import CountResult, Move
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+MOVABLE: Final = (READY, DELAYED, BURIED)
+"""What nobody holds and has not ended. What its group holds is not in circulation yet."""
+
+
+def move_tasks(ledger: Ledger, command: Move) -> CountResult | Refusal:
+    """Move tasks to a tube, or dead letters each to the tube that gave it up.
+
+    On the way back, those that are no dead letters stay as they are and are not counted.
+    """
+    tube = ledger.tube(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    refusal = _refusal_of_all(ledger, tube, command)
+    if refusal is not None:
+        return refusal
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state not in MOVABLE:
+            return wrong_state(task)
+        name = command.move_to or _origin_of(task)
+        if not name:
+            return False
+        target = ledger.tube(name)
+        if isinstance(target, Refusal):
+            return target
+        refusal = _refusal(ledger, task, target, command)
+        if refusal is None:
+            _move(ledger, task, target, command)
+        return refusal or True
+
+    return change_each(ledger, tube, command.selector, MOVABLE, change)
+
+
+def _origin_of(task: Task) -> str:
+    """Return the name of the tube that gave a task up; empty: none did."""
+    origin = task.extras.origin
+    return "" if origin is None else origin.tube
+
+
+def _key_there(task: Task, target: Tube) -> tuple[str, ...]:
+    """Return the unique key that a task has in another tube: its own, or that of before there."""
+    origin = task.extras.origin
+    if origin is not None and origin.tube == target.name:
+        return origin.unique_key
+    return task.extras.unique_key
+
+
+def _refusal_of_all(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None:
+    """Return why no task can be moved to the tube that is named, if one is; or None."""
+    if not command.move_to:
+        return None
+    target = ledger.tube(command.move_to)
+    if isinstance(target, Refusal):
+        return target
+    if target is tube:
+        return invalid("move_to", "names the tube where the tasks are", {"tube": tube.name})
+    return (
+        refusal_of_target(ledger, target.name, "move_to")
+        or refusal_of_all(target)
+        or delay_unsuitable(target, "delay_ms", command.delay_ms or 0)
+    )
+
+
+def _refusal(ledger: Ledger, task: Task, target: Tube, command: Move) -> Refusal | None:
+    """Return why a task cannot be moved to a tube, or None."""
+    refusal = refusal_to_receive(ledger, target, task)
+    refusal = refusal or delay_unsuitable(target, "delay_ms", command.delay_ms or 0)
+    if refusal is None and command.update is not None:
+        refusal = unsuitable_update(ledger, task, command.update, target)
+    if refusal is not None:
+        return refusal
+    key = _key_there(task, target)
+    other = holder(ledger, target, key) if key else None
+    if other is not None and other.state not in FINISHED:
+        return key_taken(other.id)
+    return target.full(1, task.payload_bytes + growth(ledger, task, command.update))
+
+
+def _move(ledger: Ledger, task: Task, target: Tube, command: Move) -> None:
+    """Move a task for which there is room; its times are right when it arrives."""
+    ledger.leave_order(task)
+    now_ms, update = ledger.now_ms, command.update
+    key = _key_there(task, target)
+    delay_ms = command.delay_ms
+    if delay_ms is None:
+        delay_ms = max(task.visible_at_ms - now_ms, 0) if task.state is DELAYED else 0
+    is_renewed = command.renew_times or not command.move_to
+    if is_renewed:
+        options = target.options
+        task.ttl_ms, task.ttr_ms = options.ttl_ms, options.ttr_ms
+        task.expire_at_ms = after(now_ms, task.ttl_ms)
+    if update is not None:
+        update_task(ledger, task, update)
+    if is_renewed or (update is not None and update.ttl_ms is not None):
+        task.ttl_ms = lengthened(task.ttl_ms, delay_ms)  # a new life counts behind the delay
+        task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
+    elif command.delay_ms is not None:
+        hide(ledger, task, delay_ms)
+    if not command.move_to:
+        ledger.wake(target)  # the command does not tell where it goes
+    move_to(ledger, task, target, delay_ms, command.position, key)
