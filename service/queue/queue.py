@@ -114,7 +114,7 @@ from service.queue.tubes.operations import clear_away, create_tube, drop_tube, t
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from service.queue.commands import Command, NewTask, Result
+    from service.queue.commands import ChosenTasks, Command, NewTask, Result
     from service.queue.driver import Driver
     from service.queue.editor import Editor
     from service.queue.ledger import Ledger
@@ -240,24 +240,18 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return keep_sessions(ledger, command)
         case AttachSession():
             return attach_session(ledger, command)
-        case Kick():
-            return kick(ledger, command)
-        case Bury():
-            return bury(ledger, command)
-        case Delete():
-            return delete(ledger, command)
-        case Move():
-            return move_tasks(ledger, command)
-        case UpdateTasks():
-            return update_tasks(ledger, command)
-        case Snatch():
-            return snatch(ledger, command)
-        case Restart():
-            return restart(ledger, command)
-        case Switch():
-            return switch(ledger, command)
-        case Cancel():
-            return cancel(ledger, command)
+        case (
+            Kick()
+            | Bury()
+            | Delete()
+            | Move()
+            | UpdateTasks()
+            | Snatch()
+            | Restart()
+            | Switch()
+            | Cancel()
+        ):
+            return _change_chosen(ledger, command)
         case OpenSession():
             return open_session(ledger, command)
         case CloseSession():
@@ -298,6 +292,31 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return commit_cursor(ledger, command)
         case NoteCalls():
             return note_calls(ledger, command)
+        case _:
+            assert_never(command)
+
+
+def _change_chosen(ledger: Ledger, command: ChosenTasks) -> CountResult | CancelResult | Refusal:
+    """Do a command that is about tasks which its caller chooses."""
+    match command:
+        case Kick():
+            return kick(ledger, command)
+        case Bury():
+            return bury(ledger, command)
+        case Delete():
+            return delete(ledger, command)
+        case Move():
+            return move_tasks(ledger, command)
+        case UpdateTasks():
+            return update_tasks(ledger, command)
+        case Snatch():
+            return snatch(ledger, command)
+        case Restart():
+            return restart(ledger, command)
+        case Switch():
+            return switch(ledger, command)
+        case Cancel():
+            return cancel(ledger, command)
         case _:
             assert_never(command)
 

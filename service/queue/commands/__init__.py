@@ -148,19 +148,15 @@ from service.queue.commands.update import (
     TaskUpdate,
 )
 
+ChosenTasks: TypeAlias = (
+    Kick | Bury | Delete | Move | UpdateTasks | Snatch | Restart | Switch | Cancel
+)
+"""What changes tasks that its caller chooses."""
 Command: TypeAlias = (
     Put
     | Take
     | Settle
-    | Kick
-    | Bury
-    | Delete
-    | Move
-    | UpdateTasks
-    | Snatch
-    | Restart
-    | Switch
-    | Cancel
+    | ChosenTasks
     | CreateTube
     | DropTube
     | TruncateTube
@@ -224,6 +220,7 @@ __all__ = [
     "Cancel",
     "CancelGroup",
     "CancelResult",
+    "ChosenTasks",
     "CloseSession",
     "ClusterSettings",
     "Command",
