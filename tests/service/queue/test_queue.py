@@ -230,8 +230,8 @@ def test_clock_and_index_never_go_back():
 
 
 def test_store_of_another_format_is_refused():
-    with pytest.raises(UnknownFormatError, match="format 9"):
-        Queue(MemoryStore({META: b"\x09"}), Limits())
+    with pytest.raises(UnknownFormatError, match="format 255"):
+        Queue(MemoryStore({META: b"\xff"}), Limits())
 
 
 def test_task_that_comes_and_goes_between_two_collections_never_touches_the_store():
