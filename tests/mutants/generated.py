@@ -23,6 +23,10 @@ SUITE_OF: Final = (
     ("replication/membership/", "node"),
     ("replication/", "driver"),
     ("service/queue/", "queue"),
+    ("service/entries/", "entries"),
+    ("service/forms/", "forms"),
+    ("service/leader/", "leader"),
+    ("service/api/", "api"),
     ("service/", "service"),
 )
 """Which suite should notice, by the beginning of the file's name; the first that fits counts."""
