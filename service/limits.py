@@ -32,6 +32,8 @@ PUT_TASKS_MAX: Final = 10_000
 TAKE_TASKS_MAX: Final = 1_000
 TAKE_BYTES_DEFAULT: Final = 3 * 1024 * 1024
 """Payload in one answer to a take; with all else that tasks have it stays below gRPC's 4 MiB."""
+TAKE_BYTES_BESIDE: Final = 960 * 1024
+"""What the tasks of one answer may have beside that; more of them are given back."""
 TAKE_SOURCES_MAX: Final = 64
 TAKE_TYPES_MAX: Final = 64
 SOURCE_WEIGHT_MAX: Final = 1_000_000

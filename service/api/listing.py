@@ -3,8 +3,7 @@
 A token holds the id (or the place) where the page before ended and the last id that there was at
 the first page: a walk through all pages meets each task that was there at its beginning and still
 is, once, and ends however fast tasks are put. In the order of takes that holds for tasks that keep
-their places. It holds a mark of the list too, since with another filter or order the
-next page would belong to neither.
+their places.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Final
 
-from service.api.paging import key_of, malformed_token, token_after
+from service.api.paging import key_of, malformed_token, mark_of, token_after
 from service.api.reading import Reading
 from service.languages.filter_text import read_filter
 from service.limits import LIST_BYTES_MAX, LIST_SCAN_MAX, LIST_SLICE_MAX, TASKS_PAGE_SIZE_DEFAULT
@@ -27,7 +25,6 @@ DESCENDING: Final = "id desc"
 TAKING: Final = "taking"
 ORDERS: Final = ("", "id", DESCENDING, TAKING)
 """What ``order_by`` may say."""
-_MARK_BYTES: Final = 6
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -50,7 +47,8 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
     Raises:
         Refused: the token was not made for this list.
     """
-    mark = _mark(tube, request)
+    # A tube of the same name made anew is another.
+    mark = mark_of(tube.name, str(tube.created_ms), request.filter, request.order_by)
     queue = reading.applied
     by_place = request.order_by == TAKING
     last_id = reading.contents.of(tube.name).last_id(tube.name)
@@ -68,22 +66,13 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
         listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX)
         found = reading.contents.of(tube.name).scan_tasks(tube.name, listing, rest)
         tasks += found.tasks
-        bytes_left -= sum(len(task.body) for task in found.tasks)
+        bytes_left -= sum(task.content_bytes for task in found.tasks)
         rest = found.rest
         if rest.is_empty or len(tasks) >= size or bytes_left <= 0:
             break
         await asyncio.sleep(0)
     token = "" if rest.is_empty else token_after(_text(rest, mark))
     return Page(tasks, token, queue.applied_index, now_ms)
-
-
-def _mark(tube: TubeView, request: pb.ListTasksRequest) -> str:
-    """Return what tells one list from another; a tube of the same name made anew is another."""
-    parts = (tube.name, str(tube.created_ms), request.filter, request.order_by)
-    digest = blake2b(digest_size=_MARK_BYTES)
-    for part in parts:
-        digest.update(part.encode() + b"\0")
-    return digest.hexdigest()
 
 
 def _text(rest: Rest, mark: str) -> str:

@@ -1,4 +1,8 @@
-"""Cut lists into pages that do not shift: a token says behind which element the next begins."""
+"""Cut lists into pages that do not shift: a token says behind which element the next begins.
+
+It holds a mark of its list too: with another list, filter or order it is refused, since the next
+page would belong to neither.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import base64
 import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Final, TypeVar
 
 from service.api.status import Refused
@@ -14,6 +19,15 @@ from taskraft.v1 import error_pb2
 T = TypeVar("T")
 
 MALFORMED: Final = "not a token of an earlier answer"
+_MARK_BYTES: Final = 6
+
+
+def mark_of(*parts: str) -> str:
+    """Return what tells one list from another."""
+    digest = blake2b(digest_size=_MARK_BYTES)
+    for part in parts:
+        digest.update(f"{len(part)}:{part}".encode())
+    return digest.hexdigest()
 
 
 def token_after(key: str) -> str:
@@ -56,18 +70,23 @@ def malformed_token() -> Refused:
 
 
 def page_of(
-    ordered: Sequence[T], key: Callable[[T], str], size: int, token: str
+    ordered: Sequence[T], key: Callable[[T], str], size: int, token: str, mark: str
 ) -> tuple[Sequence[T], str]:
     """Return a page of a list that is in order of its keys, and the token of the next page.
 
     Elements with equal keys come on one page, which may be longer than ``size`` by that.
 
     Raises:
-        Refused: the token is malformed.
+        Refused: the token is malformed, or was made for another list than that of ``mark``.
     """
-    start = bisect_right(ordered, key_of(token), key=key) if token else 0
+    start = 0
+    if token:
+        own_mark, _, last = key_of(token).partition(":")
+        if own_mark != mark:
+            raise malformed_token()
+        start = bisect_right(ordered, last, key=key)
     end = min(start + size, len(ordered))
     while start < end < len(ordered) and key(ordered[end]) == key(ordered[end - 1]):
         end += 1
     page = ordered[start:end]
-    return page, token_after(key(page[-1])) if end < len(ordered) else ""
+    return page, token_after(f"{mark}:{key(page[-1])}") if end < len(ordered) else ""

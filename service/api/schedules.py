@@ -12,7 +12,7 @@ from service.access.rights import Verb
 from service.api.disk_room import DiskRoom
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
-from service.api.paging import page_of
+from service.api.paging import mark_of, page_of
 from service.api.reading import Reading
 from service.api.schedule_checks import check_schedule, check_schedule_name
 from service.api.status import error_message
@@ -121,6 +121,7 @@ class ScheduleApi:
             lambda view: view.name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
+            mark_of("schedules"),
         )
         return pb.ListSchedulesResponse(
             schedules=[schedule_message(view) for view in page], next_page_token=next_token

@@ -12,7 +12,7 @@ from service.access.rights import EVERYWHERE, Verb
 from service.api.answers import SECRET_PREFIX, session_message
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
-from service.api.paging import page_of
+from service.api.paging import mark_of, page_of
 from service.api.reading import Reading
 from service.api.status import item_errors
 from service.api.tube_checks import (
@@ -81,7 +81,7 @@ class SessionApi:
         kept = result_of(outcome, KeepResult)
         contents = self._reading.contents
         return pb.KeepSessionsResponse(
-            sessions=[session_message(view) for view in kept.sessions],
+            sessions=[session_message(view) for view in contents.everywhere(kept.sessions)],
             errors=item_errors(kept.refused),
             cancel_tokens=[
                 token for view in kept.sessions for token in contents.cancelled(view.session_id)
@@ -110,6 +110,7 @@ class SessionApi:
             lambda view: view.session_id[:SECRET_PREFIX],
             call.request.page_size or PAGE_SIZE_MAX,
             call.request.page_token,
+            mark_of("sessions"),
         )
         return pb.ListSessionsResponse(
             sessions=[session_message(view, secret=True) for view in page],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from service import forms, wire
+from service import forms
 from service.access.caller import Caller
 from service.access.leases import own_settlements, owns_session
 from service.api import task_checks
@@ -26,6 +26,7 @@ from service.api.room_waits import put_when_room
 from service.api.selection_checks import check_get, check_list
 from service.api.settle_checks import check_settle
 from service.api.status import Refused, error_message, item_errors, tube_not_found
+from service.api.take_answer import TakeAnswer
 from service.api.waiting import WaitingTake, wait_seconds
 from service.cluster.settings import SettingsInForce
 from service.entries.codec import Recorded, record_own
@@ -34,6 +35,7 @@ from service.languages.patterns import is_pattern, matcher
 from service.leader.call_notes import CallNotes
 from service.leader.proposal import Outcome
 from service.leader.waiters import Waiters
+from service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
 from service.queue.commands import (
     ByFilter,
     PutResult,
@@ -46,9 +48,6 @@ from taskraft.v1 import error_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TaskService"]
-_TAKEN: Final = pb.TakeTasksResponse.TASKS_FIELD_NUMBER
-_NOW: Final = wire.tag(pb.TakeTasksResponse.NOW_MS_FIELD_NUMBER, wire.VARINT)
-_REVISION: Final = wire.tag(pb.TakeTasksResponse.REVISION_FIELD_NUMBER, wire.VARINT)
 _SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER
 _FAILED: Final = pb.GetTasksResponse.FAILED_FIELD_NUMBER
 assert pb.ListTasksResponse.TASKS_FIELD_NUMBER == _SHOWN
@@ -97,14 +96,6 @@ class KnownOnLeader:
             await self._reading.barrier()
             if not owns_session(self._reading.applied, session_id, caller):
                 raise Refused(error_pb2.Error.SESSION_NOT_FOUND, "there is no such session", {})
-
-
-def take_answer(outcome: Outcome, *, payload_omit: bool) -> bytes:
-    """Return a TakeTasksResponse."""
-    tasks = result_of(outcome, TakeResult).tasks
-    parts = encode_tasks(tasks, _TAKEN, payload_omit=payload_omit)
-    parts += (_NOW, wire.varint(outcome.now_ms), _REVISION, wire.varint(outcome.index))
-    return b"".join(parts)
 
 
 class TaskApi:
@@ -233,7 +224,11 @@ class TaskApi:
             outcome = await self._wait(taker, wait)
         if not result_of(outcome, TakeResult).tasks:
             self._notes.took_in_vain(self._existing(taker))
-        return take_answer(outcome, payload_omit=request.payload_omit)
+        bytes_max = (request.bytes_max or TAKE_BYTES_DEFAULT) + TAKE_BYTES_BESIDE
+        answer = TakeAnswer(outcome, bytes_max, payload_omit=request.payload_omit)
+        if answer.left_out:
+            self._give_back(answer.left_out)
+        return answer.raw
 
     async def _take_at_once(
         self, call: Call[pb.TakeTasksRequest], taker: WaitingTake, wait: float

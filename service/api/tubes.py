@@ -11,7 +11,7 @@ from service.access.rights import Verb
 from service.api.answers import statistics_message, total_message
 from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
-from service.api.paging import page_of
+from service.api.paging import mark_of, page_of
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.api.tube_answers import tube_message
@@ -175,6 +175,7 @@ class TubeApi:
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
+            mark_of("tubes", *request.names),
         )
         return pb.ListTubesResponse(
             tubes=[tube_message(tubes[name]) for name in page], next_page_token=next_token
@@ -188,7 +189,11 @@ class TubeApi:
         named = _chosen([tube.name for tube in queue.tubes()], request.tubes)
         names = [name for name in named if call.caller.may(Verb.READ, name)]
         page, next_token = page_of(
-            names, lambda name: name, request.page_size or PAGE_SIZE_MAX, request.page_token
+            names,
+            lambda name: name,
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+            mark_of("statistics", *request.tubes),
         )
         contents, waiting = self._reading.contents, self._waiters.waiting
         shown = [

@@ -123,9 +123,12 @@ class Contents:
 
     def sessions(self) -> list[SessionView]:
         """Return all sessions in order of their ids, with what each holds anywhere."""
-        sessions = self._replicated().sessions()
+        return self.everywhere(self._replicated().sessions())
+
+    def everywhere(self, sessions: Sequence[SessionView]) -> list[SessionView]:
+        """Return replicated sessions with what each holds in temporary tubes too."""
         if self._temporary is None:
-            return sessions
+            return list(sessions)
         taken = {view.session_id: view.taken for view in self._temporary.sessions()}
         return [
             replace(view, taken=view.taken + taken.get(view.session_id, 0)) for view in sessions

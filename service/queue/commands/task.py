@@ -122,3 +122,13 @@ class TaskView:
     ttr_ms: int
     ttl_ms: int
     extras: Extras = NO_EXTRAS
+
+    @property
+    def content_bytes(self) -> int:
+        """How many bytes it shows of what producers and consumers said."""
+        extras = self.extras
+        if extras is NO_EXTRAS:
+            return len(self.body)
+        failure, result = extras.failure, extras.result
+        said = len(failure.message.encode()) if failure is not None else 0
+        return len(self.body) + len(result or b"") + said

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
+    FOREVER_MS,
     NO_EXTRAS,
     Ack,
     ItemRefusal,
@@ -60,7 +61,9 @@ def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | Non
                 text = f"{field} means nothing for a task that is not kept"
                 return Refusal(Reason.INVALID_FIELD, text, {"field": field})
     elif state is ZOMBIE and not is_period(_retain_ms(tube, settlement)):
-        text = "retain_ms is needed: a ZOMBIE is kept for a period"
+        given = settlement.retain_ms
+        wrong = "missing" if given is None else f"{given} is not from 1 to {FOREVER_MS - 1}"
+        text = f"retain_ms: {wrong}; a ZOMBIE is kept for a period"
         return Refusal(Reason.INVALID_FIELD, text, {"field": "retain_ms"})
     if settlement.update is not None:
         return unsuitable_update(ledger, task, settlement.update)

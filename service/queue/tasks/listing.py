@@ -98,7 +98,7 @@ def _scan_places(ledger: Ledger, tube: Tube, listing: Listing, passed: Passed) -
         if task.id <= last_id and is_match(task):
             view = task.view(ledger.body(task))
             tasks.append(view)
-            bytes_left -= len(view.body)
+            bytes_left -= view.content_bytes
         place = entry
     return Listed(tasks, Passed(place, last_id, is_empty=True))
 
@@ -119,6 +119,6 @@ def _scan_window(ledger: Ledger, tube: Tube, listing: Listing, window: Window) -
         if is_match(task):
             view = task.view(ledger.body(task))
             tasks.append(view)
-            bytes_left -= len(view.body)
+            bytes_left -= view.content_bytes
         window = Window(after_id, task.id - 1) if descending else Window(task.id, last_id)
     return Listed(tasks, NOTHING_LEFT)

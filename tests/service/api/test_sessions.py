@@ -2,8 +2,12 @@
 
 import base64
 
+import grpc
+import pytest
+
 from service.api.paging import page_of
-from taskraft.v1 import session_service_pb2
+from taskraft.v1 import session_service_pb2, tube_service_pb2
+from tests.service.conftest import create, reason_of
 
 
 async def opened(node, name):
@@ -34,8 +38,29 @@ def test_sessions_that_look_alike_come_on_one_page():
     ordered = ["a1", "b1", "b2", "b3", "c1"]
     pages, token = [], ""
     while True:
-        shown, token = page_of(ordered, lambda one: one[:1], 2, token)
+        shown, token = page_of(ordered, lambda one: one[:1], 2, token, "list")
         pages.append(list(shown))
         if not token:
             break
     assert pages == [["a1", "b1", "b2", "b3"], ["c1"]]
+
+
+async def test_the_token_of_another_list_is_refused(node):
+    for name in ("a", "b"):
+        await create(node, name)
+        await opened(node, name)
+    tubes = await node.tubes.ListTubes(tube_service_pb2.ListTubesRequest(page_size=1))
+    for call in (
+        page(node, tubes.next_page_token),
+        node.tubes.ListTubes(
+            tube_service_pb2.ListTubesRequest(names=["*"], page_token=tubes.next_page_token)
+        ),
+        node.tubes.GetStatistics(
+            tube_service_pb2.GetStatisticsRequest(page_token=tubes.next_page_token)
+        ),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert reason_of(caught.value) == "INVALID_FIELD"
+    request = tube_service_pb2.ListTubesRequest(page_size=1, page_token=tubes.next_page_token)
+    assert [tube.name for tube in (await node.tubes.ListTubes(request)).tubes] == ["b"]

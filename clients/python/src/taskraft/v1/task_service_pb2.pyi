@@ -170,7 +170,7 @@ class TakeTasksRequest(_message.Message):
     """At most so many tasks, 1 to 1 000. 0: 1."""
     bytes_max: _builtins.int
     """At most so many bytes of payload, but always one task. 0: 3 MiB, so that the answer stays
-    below the 4 MiB that gRPC clients accept.
+    below the 4 MiB that gRPC clients accept: what tasks have beside may be 960 KiB together.
     """
     wait_ms: _builtins.int
     """How long to wait for a first task. Absent: until shortly before the call's deadline, 60 s at most."""
