@@ -76,7 +76,7 @@ class Driver(Protocol):
         """Return why a task cannot be put, as a sentence for people; empty: it can."""
 
     def place(self, arrival: Arrival, memory: bytes) -> Placement:
-        """Return where a task stands that becomes ready: by a put or after anything else.
+        """Return where a task stands that becomes ready, or is changed while it is.
 
         ``memory`` is what the last call for this tube returned; empty at first.
         """

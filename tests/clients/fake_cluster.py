@@ -200,13 +200,18 @@ class Node(
     async def GetStatistics(self, request, context):
         def count(request):
             response = tube_service_pb2.GetStatisticsResponse(now_ms=self.state.now_ms)
-            for name in request.tubes or sorted(self.state.tasks):
-                if name in self.state.tasks:
-                    states = [task.state for task in self.state.tasks[name].values()]
+            names = [name for name in sorted(self.state.tasks) if name in (request.tubes or [name])]
+            start = int(request.page_token or 0)
+            for name in names:
+                states = [task.state for task in self.state.tasks[name].values()]
+                response.total.tasks.total += len(states)
+                if name == names[start]:  # one tube a page
                     tasks = tube_service_pb2.TubeStatistics.Tasks(
                         ready=states.count(State.READY), total=len(states)
                     )
                     response.tubes.add(tube=name, tasks=tasks)
+            if start + 1 < len(names):
+                response.next_page_token = str(start + 1)
             return response
 
         return await self.answer(request, context, count)

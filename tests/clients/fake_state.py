@@ -74,6 +74,9 @@ class Tasks:
         self.token = itertools.count(1)
         self.changed = asyncio.Event()
         self.now_ms = 1_000_000
+        self.cancel_tokens = []
+        """Leases whose holders are asked to stop, told with each heartbeat."""
+        self.is_deaf_to_filters = False
 
     def put(self, request):
         if request.tube == "missing":

@@ -19,6 +19,7 @@ class Stream:
         self.session_id = ""
         self.credit = 0
         self.granted = []
+        self.wants_none = False
         self.pump = None
         self.writing = asyncio.Lock()
 
@@ -63,13 +64,17 @@ class Stream:
             self.pump.cancel()
 
     async def hear(self, request):
+        if request.HasField("filter"):
+            self.wants_none = request.filter.none and not self.state.is_deaf_to_filters
         if request.HasField("credit"):
             self.credit += request.credit.tasks
             self.granted.append(request.credit.tasks)
             self.state.wake()
         if request.heartbeat and not self.node.cluster.is_silent:
             heartbeat = pb.SubscribeResponse.Heartbeat(
-                now_ms=self.state.now_ms, leader=self.node.cluster.leader_address
+                now_ms=self.state.now_ms,
+                leader=self.node.cluster.leader_address,
+                cancel_tokens=self.state.cancel_tokens,
             )
             await self.write(pb.SubscribeResponse(heartbeat=heartbeat))
         if request.settlements:
@@ -97,7 +102,8 @@ class Stream:
     async def send_tasks(self):
         while True:
             changed = self.state.changed
-            if self.credit and (tasks := self.state.take(self.tubes, self.credit, self.session_id)):
+            wanted = 0 if self.wants_none else self.credit
+            if wanted and (tasks := self.state.take(self.tubes, wanted, self.session_id)):
                 self.credit -= len(tasks)
                 if not self.node.cluster.loses_tasks:
                     await self.write(pb.SubscribeResponse(tasks=tasks))

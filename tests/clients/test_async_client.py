@@ -349,7 +349,16 @@ async def test_tubes_are_listed_over_all_pages_counted_and_dropped(client):
         await client.tube(name).put("x")
     assert [tube.name for tube in await client.list_tubes()] == ["a", "b", "c"]
     assert (await client.tube("b").stats()).tasks.ready == 1
-    assert len((await client.stats()).tubes) == 3
+    await client.tube("c").put("y")
+    counts = await client.stats()
+    assert [(tube.tube, tube.tasks.total) for tube in counts.tubes] == [
+        ("a", 1),
+        ("b", 1),
+        ("c", 2),
+    ]
+    assert (counts.total.tasks.total, counts.next_page_token) == (4, "")
+    assert [tube.tube for tube in (await client.stats(["c", "a"])).tubes] == ["a", "c"]
+    assert not (await client.stats(["nope"])).tubes
     assert await client.drop_tube("a", force=True) == 3
     with pytest.raises(errors.TubeNotFound):
         await client.tube("nope").stats()

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -107,6 +108,33 @@ def test_a_subscription_is_a_plain_iterator(cluster, client):
                 break
     assert seen == list(range(20))
     assert states(cluster) == [DONE] * 20
+
+
+def test_a_signal_stops_a_subscription_and_the_task_in_hand_is_finished(cluster, client):
+    client.tube("emails").put_many([str(n) for n in range(5)])
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: tasks.stop())
+    try:
+        with client.subscribe("emails", credit=5) as tasks:
+            for task in tasks:
+                with task:
+                    seen.append(task.text())
+                    signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == ["0"]
+    assert states(cluster) == [DONE] + [READY] * 4
+
+
+def test_a_signal_stops_a_subscription_that_waits(cluster, client):
+    before = signal.signal(signal.SIGUSR1, lambda *_: tasks.stop())
+    main = threading.main_thread().ident
+    try:
+        with client.subscribe("emails") as tasks:
+            threading.Thread(target=signal.pthread_kill, args=(main, signal.SIGUSR1)).start()
+            assert list(tasks) == []
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_batches_are_acknowledged_together(cluster, client):

@@ -238,3 +238,31 @@ def test_a_tube_has_a_profile_and_changes_in_use(client):
         client.update_tube(name, priority_order="lower_first")
     with pytest.raises(TypeError, match="no option colour"):
         client.update_tube(name, reset=["colour"])
+
+
+def test_settings_of_the_cluster_are_shown_and_changed(node, client):
+    before = client.configure()
+    try:
+        changed = client.configure(failover_grace="20s", auto_create_kind="utube")
+        assert (changed.failover_grace_ms, changed.auto_create_kind) == (20_000, 4)
+        assert changed.feed_bytes_max == before.feed_bytes_max
+        with pytest.raises(errors.InvalidField):
+            client.configure(session_ttr="1s", feed_retention=0)
+        assert client.configure() == changed
+        with pytest.raises(TypeError, match="no setting colour"):
+            client.configure(colour="red")
+        shown = CliRunner().invoke(main, ["cluster", "settings", "--target", node.target])
+        assert "failover_grace       20s" in shown.output
+        assert shown.exit_code == 0
+    finally:
+        client.configure(failover_grace="15s", auto_create_kind="fifottl")
+
+
+def test_sessions_are_listed_with_what_they_hold(node, client, tube):
+    tube.put_many(["1", "2"])
+    with Client(node.target, name="holder") as holder:
+        holder.tube(tube.name).take_many(2, wait=0)
+        (session,) = [one for one in client.list_sessions() if one.name == "holder"]
+        assert (session.taken, len(session.session_id)) == (2, 8)
+        shown = CliRunner().invoke(main, ["cluster", "sessions", "--target", node.target])
+        assert "holder" in shown.output

@@ -12,6 +12,7 @@ from taskraft.v1 import task_pb2
 
 DONE = task_pb2.Task.DONE
 READY = task_pb2.Task.READY
+TAKEN = task_pb2.Task.TAKEN
 
 
 @pytest.fixture
@@ -35,6 +36,12 @@ async def until(condition):
 
 def states(cluster):
     return [task.state for task in cluster.state.tasks["emails"].values()]
+
+
+def released(cluster):
+    """Return the releases that came by streams."""
+    messages = cluster.requests("StreamMessage")
+    return [one.release for message in messages for one in message.settlements]
 
 
 async def test_tasks_come_in_order_and_are_acknowledged_on_the_same_stream(cluster, client):
@@ -103,6 +110,48 @@ async def test_iteration_ends_when_the_subscription_is_closed(client):
     await asyncio.sleep(0)
     await tasks.close()
     assert await waiting == []
+
+
+async def test_a_stopped_subscription_hands_back_what_nobody_has_begun(cluster, client):
+    await client.tube("emails").put_many(["a", "b", "c", "d", "e"])
+    async with client.subscribe("emails", credit=3) as tasks:
+        (begun, *others) = await tasks.next_batch()
+        while len(others) < 2:
+            others += await tasks.next_batch()
+        await tasks.stop(others)
+        assert states(cluster) == [TAKEN] + [READY] * 4
+        assert all(each.uncounted and not each.delay_ms for each in released(cluster))
+        assert [task async for task in tasks] == []
+        with pytest.raises(errors.ClientClosed):
+            await tasks.narrow()
+        assert not cluster.requests("CloseSession")
+        await begun.ack()
+    assert states(cluster) == [DONE] + [READY] * 4
+
+
+async def test_tasks_that_were_on_their_way_to_a_stopped_subscription_go_back(cluster, client):
+    cluster.state.is_deaf_to_filters = True
+    async with client.subscribe("emails", credit=1) as tasks:
+        waiting = asyncio.create_task(tasks.next_batch())
+        await until(lambda: cluster.state.sessions)
+        await tasks.stop()
+        assert await waiting == []
+        await client.tube("emails").put("a")
+        await until(lambda: released(cluster))
+        assert released(cluster)[0].uncounted
+
+
+async def test_who_is_asked_to_stop_hears_of_it_with_the_next_heartbeat(
+    cluster, client, monkeypatch
+):
+    monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.02)
+    await client.tube("emails").put_many(["a", "b"])
+    async with client.subscribe("emails") as tasks:
+        first, second = await anext(tasks), await anext(tasks)
+        assert not first.is_cancel_requested
+        cluster.state.cancel_tokens = [second.token, 999]
+        await until(lambda: second.is_cancel_requested)
+        assert not first.is_cancel_requested
 
 
 async def test_closing_the_client_closes_its_subscriptions(cluster):

@@ -8,6 +8,7 @@ import pytest
 from service.drivers import DriverUnusable, installed_drivers
 from service.process import opening
 from service.queue.driver import DriverMissing
+from taskraft import AsyncClient
 from taskraft.v1 import tube_service_pb2
 from tests.service.conftest import config_in, put, reason_of, running, take
 from tests.service.queue.test_driver import Newest
@@ -63,3 +64,16 @@ async def test_an_unknown_driver_is_refused_and_changes_nothing(node):
             await node.tubes.CreateTube(request)
         assert reason_of(caught.value) == "DRIVER_MISSING"
     assert node.queue.tubes() == []
+
+
+async def test_the_client_asks_for_a_driver_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "installed_drivers", lambda: {"newest": DRIVER})
+    async with (
+        running(config_in(tmp_path)) as node,
+        AsyncClient(f"127.0.0.1:{node.server.client_port}") as client,
+    ):
+        made = await client.create_tube("stack", "custom", driver="newest")
+        assert (made.driver, made.driver_version) == ("newest", 3)
+        stack = client.tube("stack")
+        await stack.put_many(["1", "2", "3"])
+        assert [task.text() for task in await stack.take_many(3, wait=0)] == ["3", "2", "1"]

@@ -3,6 +3,7 @@
 import pytest
 
 from service.queue.commands import (
+    ByIds,
     CreateTube,
     DropTube,
     Exhausted,
@@ -17,9 +18,11 @@ from service.queue.commands import (
     Startup,
     State,
     Take,
+    TaskUpdate,
     TruncateTube,
     TubeKind,
     TubeOptions,
+    UpdateTasks,
 )
 from service.queue.driver import MEMORY_BYTES_MAX, RANK_MAX, DriverMissing, Placement
 from service.queue.limits import Limits
@@ -114,6 +117,13 @@ def test_delayed_and_kicked_tasks_are_placed_when_they_become_ready():
     stage.do()
     assert bodies(stage.taken()) == [b"late", b"now"]
     stage.do(Kick("t", 9))
+
+
+def test_a_task_that_is_changed_while_it_is_ready_is_placed_anew():
+    stage = Stage()
+    stage.put(b"1", b"2")
+    stage.do(UpdateTasks("t", ByIds([1]), TaskUpdate(priority=5)))
+    assert bodies(stage.taken()) == [b"1", b"2"]
 
 
 def test_what_the_driver_refuses_is_refused_item_by_item():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from taskraft._payload import Json, Payload
     from taskraft._planned import PlannedTask
     from taskraft._schedules import AsyncSchedules, ScheduleOptions, Schedules
+    from taskraft._settings import ClusterSettings
     from taskraft._settlement import ReleaseOptions
     from taskraft._spec import PutOptions, Retry
     from taskraft._subscription import AsyncSubscription, SubscribeOptions
@@ -48,6 +49,7 @@ __all__ = [
     "Batch",
     "Cancelled",
     "Client",
+    "ClusterSettings",
     "Duration",
     "Groups",
     "Json",
@@ -84,6 +86,7 @@ _MODULES: Final = {
     "Batch": "_batch",
     "Cancelled": "_async_chosen",
     "Client": "_client",
+    "ClusterSettings": "_settings",
     "Duration": "_durations",
     "Groups": "_groups",
     "Json": "_payload",

@@ -14,11 +14,17 @@ from taskraft._durations import Duration
 from taskraft._groups import AsyncGroups
 from taskraft._joiner import raise_refused
 from taskraft._schedules import AsyncSchedules
+from taskraft._settings import ClusterSettings, configure_request
 from taskraft._subscription import AsyncSubscription, SubscribeOptions
 from taskraft._taking import TakeOptions, take_tasks
 from taskraft._tubes import Kind, TubeSettings, create_request, update_request
 from taskraft.credentials import AccessOptions, channel_credentials
-from taskraft.v1 import cluster_service_pb2, feed_service_pb2, tube_service_pb2
+from taskraft.v1 import (
+    cluster_service_pb2,
+    feed_service_pb2,
+    session_service_pb2,
+    tube_service_pb2,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -160,6 +166,7 @@ class AsyncClient:
         name: str,
         kind: Kind = "fifottl",
         *,
+        driver: str = "",
         if_not_exists: bool = False,
         profile: str = "",
         timeout: Duration | None = None,
@@ -170,6 +177,7 @@ class AsyncClient:
         Args:
             name: 1 to 128 letters, digits, "_", "-", "." and ":".
             kind: What it does besides strict order.
+            driver: With the kind "custom": which of the drivers that the server has.
             if_not_exists: Return the existing tube if there is one of this name.
             profile: Defaults of an older system: "tarantool", "xqueue", "t15" or "rsqueue".
             timeout: How long to try.
@@ -179,7 +187,12 @@ class AsyncClient:
             TubeExists: There is one of this name.
         """
         request = create_request(
-            name, kind, if_not_exists=if_not_exists, profile=profile, settings=settings
+            name,
+            kind,
+            driver=driver,
+            if_not_exists=if_not_exists,
+            profile=profile,
+            settings=settings,
         )
         response = await self._connection.call(
             lambda node: node.tubes.CreateTube, request, timeout=timeout
@@ -252,10 +265,20 @@ class AsyncClient:
             request.page_token = page.next_page_token
 
     async def stats(
-        self, tubes: Sequence[str] = (), *, timeout: Duration | None = None
+        self,
+        tubes: Sequence[str] = (),
+        *,
+        transitions: bool = False,
+        timeout: Duration | None = None,
     ) -> tube_service_pb2.GetStatisticsResponse:
-        """Return how many tasks are in each state by tube, and their sum."""
-        request = tube_service_pb2.GetStatisticsRequest(tubes=tubes)
+        """Return how many tasks are in each state by tube, and their sum.
+
+        Args:
+            tubes: Names or patterns; what nothing is called is left out. Absent: all.
+            transitions: Also how often tasks went from one state to another.
+            timeout: How long to try, for each page of 1 000 tubes.
+        """
+        request = tube_service_pb2.GetStatisticsRequest(tubes=tubes, transitions=transitions)
         counts: list[tube_service_pb2.TubeStatistics] = []
         while True:
             page = await self._connection.call(
@@ -269,6 +292,35 @@ class AsyncClient:
                 return page
 
     # --------------------------------------------------------------------------- cluster
+
+    async def list_sessions(
+        self, *, timeout: Duration | None = None
+    ) -> list[session_service_pb2.Session]:
+        """Return the sessions and how many tasks each holds; their ids are cut short."""
+        sessions: list[session_service_pb2.Session] = []
+        request = session_service_pb2.ListSessionsRequest()
+        while True:
+            page = await self._connection.call(
+                lambda node: node.sessions.ListSessions, request, timeout=timeout
+            )
+            sessions += page.sessions
+            if not page.next_page_token:
+                return sessions
+            request.page_token = page.next_page_token
+
+    async def configure(
+        self, *, timeout: Duration | None = None, **settings: Unpack[ClusterSettings]
+    ) -> cluster_service_pb2.ClusterSettings:
+        """Change settings of the whole cluster, all or none; return those in force.
+
+        Raises:
+            InvalidField: A setting is out of range.
+        """
+        request = configure_request(settings)
+        response = await self._connection.call(
+            lambda node: node.cluster.Configure, request, timeout=timeout
+        )
+        return response.settings
 
     async def cluster_state(
         self, *, timeout: Duration | None = None

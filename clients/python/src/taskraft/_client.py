@@ -131,6 +131,8 @@ class Client:
 
     # --------------------------------------------------------------------------- cluster
 
+    list_sessions = blocking(AsyncClient.list_sessions)
+    configure = blocking(AsyncClient.configure)
     cluster_state = blocking(AsyncClient.cluster_state)
     add_member = blocking(AsyncClient.add_member)
     promote_member = blocking(AsyncClient.promote_member)

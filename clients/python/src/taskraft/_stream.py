@@ -63,6 +63,10 @@ class Consumer(Protocol):
         """Note the cluster's clock."""
         ...
 
+    def cancelled(self, tokens: Sequence[int]) -> None:
+        """Note that somebody asked the holders of leases to stop."""
+        ...
+
     def failed(self, error: errors.TaskraftError) -> None:
         """Note that the subscription is over."""
         ...
@@ -246,6 +250,7 @@ class TaskStream:
         if response.HasField("heartbeat"):
             self._nodes.route.heard_of_leader(response.heartbeat.leader)
             self._consumer.clock(response.heartbeat.now_ms)
+            self._consumer.cancelled(response.heartbeat.cancel_tokens)
         if response.HasField("go_away"):
             self._go_away(response.go_away)
 

@@ -95,6 +95,8 @@ class AsyncSubscription:
         self._changed = asyncio.Event()
         self._error: errors.TaskraftError | None = None
         self._runner: asyncio.Task[None] | None = None
+        self._handing_back: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
         self._is_closed = False
 
     # ------------------------------------------------------------------------- for its user
@@ -121,10 +123,30 @@ class AsyncSubscription:
             priority_bound: Only tasks at least as urgent as this; None: all.
             none: No tasks at all until the next call.
         """
+        if self._is_stopped:
+            raise errors.ClientClosed("the subscription was stopped")
         wish = task_service_pb2.SubscribeRequest.Filter(
             types=types, priority_bound=priority_bound, none=none
         )
         self._stream.narrow(wish)
+
+    async def stop(self, unbegun: Sequence[AsyncTakenTask] = ()) -> None:
+        """Take no more tasks, and let those in hand be finished: the iteration ends.
+
+        What has come and nobody has begun is handed back at once, and its attempts do not count.
+        The others keep their leases until the end of the context.
+
+        Args:
+            unbegun: Tasks of this subscription that were fetched and will not be worked on.
+        """
+        if self._is_closed or self._is_stopped:
+            return
+        self._stream.narrow(task_service_pb2.SubscribeRequest.Filter(none=True))
+        self._is_stopped = True
+        self._changed.set()
+        self._ready.extend(unbegun)
+        self._hand_back()
+        await asyncio.gather(*self._handing_back)
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -156,7 +178,7 @@ class AsyncSubscription:
             yield batch
 
     async def next_batch(self, tasks_max: int = 1_000) -> list[AsyncTakenTask]:
-        """Wait for tasks and return them; an empty list means that the subscription was closed."""
+        """Wait for tasks and return them; an empty list means that there will be none."""
         await self._some_ready()
         return [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
 
@@ -201,9 +223,9 @@ class AsyncSubscription:
             log.warning("the session was not closed and ends by itself: %s", error)
 
     async def _some_ready(self) -> None:
-        """Return when a task is ready or the subscription is closed."""
+        """Return when a task is ready or the subscription is stopped or closed."""
         self._start()
-        while not self._ready and not self._is_closed:
+        while not (self._ready or self._is_stopped or self._is_closed):
             if self._error is not None:
                 raise self._error
             self._changed.clear()
@@ -248,6 +270,15 @@ class AsyncSubscription:
             self._credit.hold(task, is_granted=is_granted)
             self._ready.append(task)
         self._changed.set()
+        if self._is_stopped:  # they were on their way
+            self._hand_back()
+
+    def cancelled(self, tokens: Sequence[int]) -> None:
+        """Note that somebody asked the holders of tasks to stop."""
+        for token in tokens:
+            task = self._credit.held.get(token)
+            if task is not None:
+                task.message.cancel_requested = True
 
     async def opened(self, session_id: str, held: Sequence[task_pb2.Task]) -> None:
         """Compare the session's leases with ours, and fetch what was lost on the way."""
@@ -266,6 +297,24 @@ class AsyncSubscription:
         """Note that the subscription is over."""
         self._error = error
         self._changed.set()
+
+    def _hand_back(self) -> None:
+        """Begin to give back what nobody has begun."""
+        tokens = [task.token for task in self._ready if not task.is_settled]
+        self._ready.clear()
+        if tokens:
+            handing_back = asyncio.create_task(self._release_uncounted(tokens))
+            self._handing_back.add(handing_back)
+            handing_back.add_done_callback(self._handing_back.discard)
+
+    async def _release_uncounted(self, tokens: Sequence[int]) -> None:
+        action = _settlement.release(0, uncounted=True)
+        try:
+            await self._leases.settle_items(
+                [(token, action) for token in tokens], CLOSE_SECONDS_MAX
+            )
+        except errors.TaskraftError as error:
+            log.warning("tasks were not handed back, they stay until the end: %s", error)
 
     def _lost(self, tasks: Sequence[AsyncTakenTask]) -> None:
         for task in tasks:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """Tasks as they become ready, one by one or in batches; use it from one thread.
+    """Tasks as they become ready, one by one or in batches; use it from one thread, but for `stop`.
 
         with client.subscribe("emails") as tasks:
             for task in tasks:
@@ -73,9 +73,18 @@ class Subscription:
             yield batch
 
     def next_batch(self, tasks_max: int = 1_000) -> list[TakenTask]:
-        """Wait for tasks and return them; an empty list means that the subscription was closed."""
+        """Wait for tasks and return them; an empty list means that there will be none."""
         taken = self._portal.run(self._inner.next_batch(tasks_max))
         return [TakenTask(task, self._portal) for task in taken]
+
+    def stop(self) -> None:
+        """Take no more tasks, and let those in hand be finished: the iteration ends.
+
+        What nobody has begun is handed back at once. Signal handlers and other threads may call it.
+        """
+        unbegun = [task.taken for task in self._ready]
+        self._ready.clear()
+        self._portal.run(self._inner.stop(unbegun))
 
     def ack(
         self,

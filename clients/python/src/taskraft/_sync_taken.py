@@ -55,7 +55,10 @@ class TakenTask(Task):
 
     @property
     def is_cancel_requested(self) -> bool:
-        """Somebody asked the holder to stop; known from the take and from each touch."""
+        """Somebody asked the holder to stop.
+
+        Known from the take and from each touch, in a subscription also from each heartbeat (5 s).
+        """
         return self._inner.is_cancel_requested
 
     ack = blocking(AsyncTakenTask.ack)

@@ -12,7 +12,7 @@ from taskraft._durations import Duration, milliseconds
 from taskraft._spec import Retry
 from taskraft.v1 import tube_service_pb2
 
-Kind: TypeAlias = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl"]
+Kind: TypeAlias = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom"]
 
 
 class TubeSettings(TypedDict, total=False):
@@ -100,7 +100,13 @@ _CHOICES: Final = (
 
 
 def create_request(
-    name: str, kind: Kind, *, if_not_exists: bool, profile: str, settings: TubeSettings
+    name: str,
+    kind: Kind,
+    *,
+    driver: str,
+    if_not_exists: bool,
+    profile: str,
+    settings: TubeSettings,
 ) -> tube_service_pb2.CreateTubeRequest:
     """Return the request that creates a tube."""
     return tube_service_pb2.CreateTubeRequest(
@@ -109,6 +115,7 @@ def create_request(
             name=name,
             kind=tube_service_pb2.Tube.Kind.Value(kind.upper()),
             options=_options(settings),
+            driver=driver,
         ),
         if_not_exists=if_not_exists,
         profile=profile,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
 
 
 @click.group(epilog=examples("taskraft cluster status"))
@@ -50,6 +50,68 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
         f"{voters} voters, can lose {max((voters - 1) // 2, 0)}; "
         f"answered by {state.node} ({phase}, version {state.version})"
     )
+
+
+@cluster.command(
+    epilog=examples(
+        "taskraft cluster settings",
+        "taskraft cluster settings --session-ttr 30s --auto-create-tubes",
+    )
+)
+@click.option("--failover-grace", type=DURATION, help="Sessions outlive a new leader so long.")
+@click.option("--session-ttr", type=DURATION, help="They outlive their last heartbeat so long.")
+@click.option("--auto-create-tubes/--no-auto-create-tubes", default=None, help="By the first put.")
+@click.option(
+    "--auto-create-kind",
+    type=click.Choice(("fifo", "fifottl", "utube", "utubettl")),
+    help="Kind of tubes that are made by the first put.",
+)
+@click.option("--auto-create-profile", help="Their profile.")
+@click.option("--feed-retention", type=DURATION, help="Events of the feed that are older may go.")
+@click.option("--feed-bytes-max", type=click.IntRange(1), help="So much of the feed is kept.")
+@output_option
+@cluster_options
+def settings(*, output: str, target: str | None, timeout: float, **given: object) -> None:
+    """Show the settings of the whole cluster, and change some.
+
+    All that are named change, or none.
+    """
+    from taskraft.cli.output import show_duration, to_value, write, write_table
+
+    wishes = {name: wish for name, wish in given.items() if wish is not None}
+    with connect(target, timeout) as client:
+        in_force = client.configure(**wishes)  # type: ignore[arg-type]  # the options are named alike
+    if write([in_force], output):
+        return
+    rows = [
+        (
+            name.removesuffix("_ms"),
+            show_duration(int(str(value))) if name.endswith("_ms") else value,
+        )
+        for name, value in sorted(to_value(in_force).items())
+    ]
+    write_table(("SETTING", "VALUE"), rows)
+
+
+@cluster.command(epilog=examples("taskraft cluster sessions -o json"))
+@output_option
+@cluster_options
+def sessions(*, output: str, target: str | None, timeout: float) -> None:
+    """Show who holds tasks, and how many.
+
+    Of the ids of sessions only the beginning is shown: who knows one may act for it.
+    """
+    from taskraft.cli.output import show_duration, write, write_table
+
+    with connect(target, timeout) as client:
+        found = client.list_sessions()
+    if write(found, output):
+        return
+    rows = [
+        (each.session_id, each.name, each.owner or "-", each.taken, show_duration(each.ttr_ms))
+        for each in found
+    ]
+    write_table(("SESSION", "NAME", "OWNER", "TAKEN", "TTR"), rows)
 
 
 @cluster.command(epilog=examples("taskraft cluster add n4 10.0.0.4:7402 10.0.0.4:7401"))

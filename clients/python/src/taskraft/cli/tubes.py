@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from taskraft._tubes import Kind
     from taskraft.v1 import tube_service_pb2
 
-KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
+KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
 
 
 @click.group(epilog=examples("taskraft tube create emails --ttr 60s"))
@@ -36,6 +36,7 @@ def tube() -> None:
     show_default=True,
     help="What it does besides strict order.",
 )
+@click.option("--driver", default="", help="With the kind custom: a driver of the server.")
 @click.option("--profile", default="", help="tarantool, xqueue, t15 or rsqueue.")
 @settings_options
 @click.option(
@@ -58,9 +59,15 @@ def create(
     **given: object,
 ) -> None:
     """Create the tube NAME."""
+    driver = str(given.pop("driver"))
     with connect(target, timeout) as client:
         created = client.create_tube(
-            name, kind, if_not_exists=if_not_exists, profile=profile, **settings_of(given)
+            name,
+            kind,
+            driver=driver,
+            if_not_exists=if_not_exists,
+            profile=profile,
+            **settings_of(given),
         )
     _show([created], output)
 
