@@ -127,6 +127,32 @@ def test_damage_that_a_read_meets_has_the_same_name(tmp_path):
     store.close()
 
 
+@pytest.mark.parametrize("pairs", [0, 1, 15, 16, 17, 18, 100])
+def test_a_walk_of_any_length_has_each_pair_once(store, pairs):
+    expected = [(b"%04d" % number, b"x") for number in range(pairs)]
+    store.write([*expected, (b"z", b"beyond")])
+    assert list(store.scan(b"0", b"y")) == expected
+    assert list(store.scan_back(b"0", b"y")) == expected[::-1]
+
+
+def test_damage_far_into_a_walk_is_no_end(tmp_path):
+    store = RocksStore(tmp_path / "db", MIB, MIB)
+    store.write([(b"%04d" % number, os.urandom(100)) for number in range(1000)])
+    store.flush()
+    store.close()
+    (table,) = (tmp_path / "db").glob("*.sst")
+    content = bytearray(table.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    table.write_bytes(content)
+    store = RocksStore(tmp_path / "db", MIB, MIB)
+    for walk in (store.scan(b"0000", b"9"), store.scan_back(b"0000", b"9")):
+        found = []
+        with pytest.raises(StateDamaged, match=str(tmp_path)):
+            found.extend(key for key, _ in walk)
+        assert len(found) > 100
+    store.close()
+
+
 def test_a_store_that_was_closed_is_not_called_damaged(tmp_path):
     store = RocksStore(tmp_path / "db", MIB, MIB)
     store.close()
