@@ -5,10 +5,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from service.queue.deletions import delete_outside, delete_tasks
 from service.queue.keys import (
     INSIDE_TUBES,
     META,
-    OUTSIDE_TUBES,
     body_key,
     session_key,
     task_key,
@@ -19,7 +19,7 @@ from service.queue.keys import (
 from service.queue.life_cycle import GONE, READY, TAKEN
 from service.queue.settings import write_settings
 from service.queue.store import RangeDeletion
-from service.queue.tasks.task import Stored
+from service.queue.tasks.task import Stored, place_key
 from service.queue.tasks.task_codec import CURRENT, NOTHING, write_task
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def collect(ledger: Ledger) -> list[Write]:
 
 
 def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
+    gone: list[Task] = []
     for task in ledger.dirty_tasks:
         task.dirty = False
         if task.state is not GONE:
@@ -65,11 +66,12 @@ def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
             _let_go(ledger, task)
         elif task.written is not None:
             if _goes_alone(ledger, task):
-                _delete_task(task, task.written, writes)
+                gone.append(task)
             else:
-                writes.extend((key, None) for key in task.written[:2] if key[:1] in OUTSIDE_TUBES)
+                delete_outside(task, writes)
             del task.tube.tasks[task.id]
     ledger.dirty_tasks.clear()
+    delete_tasks(gone, writes)
     for number in ledger.cleared_tubes:
         writes.extend(RangeDeletion(*tube_range(prefix, number)) for prefix in INSIDE_TUBES)
     ledger.cleared_tubes.clear()
@@ -91,27 +93,31 @@ def _goes_alone(ledger: Ledger, task: Task) -> bool:
 def _write_task(task: Task, writes: list[Write]) -> None:
     """Write a task's record, and of its other keys those that differ from what the store knows."""
     number, task_id, written = task.tube.number, task.id, task.written
-    place, timer = task.keys()
+    state, order, token, timer = task.state, task.order, task.token, task.timer
     apart = task.is_body_apart
     writes.append((task_key(number, task_id), write_task(task)))
-    holder = HOLDER.pack(number, task_id) if task.state is TAKEN else b""
     if written is None:
         if apart:
             assert task.body is not None
             writes.append((body_key(number, task_id), task.body))
-        if place:
-            writes.append((place, holder))
-        if timer:
-            writes.append((timer, b""))
+        old_place = b""
+        old_timer = None
     else:
-        _write_body(task, written[2], writes)
-        for old, new, content in ((written[0], place, holder), (written[1], timer, b"")):
-            if old != new:
-                if old:
-                    writes.append((old, None))
-                if new:
-                    writes.append((new, content))
-    task.written = (place, timer, CURRENT if apart else NOTHING)
+        _write_body(task, written[-1], writes)
+        old_place = place_key(task, *written[:3])
+        old_timer = written[3]
+    place = place_key(task, state, order, token)
+    if place != old_place:
+        if old_place:
+            writes.append((old_place, None))
+        if place:
+            writes.append((place, HOLDER.pack(number, task_id) if state is TAKEN else b""))
+    if timer != old_timer:
+        if old_timer is not None:
+            writes.append((timer_key(old_timer), None))
+        if timer is not None:
+            writes.append((timer_key(timer), b""))
+    task.written = (state, order, token, timer, CURRENT if apart else NOTHING)
 
 
 def _write_body(task: Task, stored: Stored, writes: list[Write]) -> None:
@@ -123,19 +129,6 @@ def _write_body(task: Task, stored: Stored, writes: list[Write]) -> None:
     elif stored is not CURRENT:
         assert task.body is not None
         writes.append((key, task.body))
-
-
-def _delete_task(task: Task, written: tuple[bytes, bytes, Stored], writes: list[Write]) -> None:
-    """Delete all keys of a task that is gone."""
-    number, task_id = task.tube.number, task.id
-    place, timer, stored = written
-    writes.append((task_key(number, task_id), None))
-    if place:
-        writes.append((place, None))
-    if timer:
-        writes.append((timer, None))
-    if stored is not NOTHING:
-        writes.append((body_key(number, task_id), None))
 
 
 def _let_go(ledger: Ledger, task: Task) -> None:

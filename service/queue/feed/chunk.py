@@ -12,7 +12,7 @@ import struct
 import sys
 from array import array
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from service.queue.values import value
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Event(NamedTuple):
     """One transition of one task; fields as in taskraft.v1.ChangeEvent, without its ``seq``.
 
-    The hot paths make plain tuples of this shape: a named tuple costs twice as much.
+    The hot paths make plain tuples of this shape: a named tuple costs twice as much. Their fields
+    are kept in one list for many events, of which a column is a slice.
     """
 
     revision: int
@@ -69,6 +70,8 @@ COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
 """Name, type and bytes of each column, in the order of the events' fields."""
 
 ROW_BYTES: Final = sum(width for _, _, width in COLUMNS)
+FIELDS: Final = len(COLUMNS)
+AT_MS_COLUMN: Final = 2
 TUBE_COLUMN: Final = 3
 TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15))
 _FORMAT: Final = 2
@@ -167,17 +170,16 @@ def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
         return pack("i", [place]) * len(column)
     for text in dict.fromkeys(column):
         places.setdefault(text, len(places))
-    return pack("i", [places[text] for text in column])
+    return pack("i", list(map(places.__getitem__, column)))
 
 
-def encode(events: Sequence[tuple[int | str, ...]], bytes_before: int = 0) -> bytes:
-    """Return events in the stored form."""
-    fields = list(zip(*events, strict=True))
+def encode(fields: Sequence[int | str], bytes_before: int = 0) -> bytes:
+    """Return events in the stored form; ``fields`` are those of one event after the other."""
     tubes: dict[str, int] = {}
     texts: dict[str, int] = {"": 0}
     parts: list[bytes] = []
     for place, (_, code, _) in enumerate(COLUMNS):
-        column = fields[place]
+        column: Sequence[Any] = fields[place::FIELDS]
         if place == TUBE_COLUMN:
             parts.append(_pack_texts(column, tubes))
         elif place in TEXT_COLUMNS:
@@ -185,9 +187,9 @@ def encode(events: Sequence[tuple[int | str, ...]], bytes_before: int = 0) -> by
         else:
             parts.append(_pack_numbers(code, column))
     names = b"".join(_framed(text) for text in (*tubes, *texts))
-    at_ms = fields[2]
+    first_ms, last_ms = fields[AT_MS_COLUMN], fields[AT_MS_COLUMN - FIELDS]
     header = _header.pack(
-        _FORMAT, len(events), at_ms[0], at_ms[-1], bytes_before, len(tubes), len(texts)
+        _FORMAT, len(fields) // FIELDS, first_ms, last_ms, bytes_before, len(tubes), len(texts)
     )
     return b"".join((header, names, *parts))
 

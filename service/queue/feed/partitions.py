@@ -11,7 +11,15 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from service.queue.feed.chunk import ChangeChunk, cut, encode, events_of, read_header
+from service.queue.feed.chunk import (
+    AT_MS_COLUMN,
+    FIELDS,
+    ChangeChunk,
+    cut,
+    encode,
+    events_of,
+    read_header,
+)
 from service.queue.keys import chunk_key, partition_stop
 from service.queue.store import RangeDeletion
 from service.queue.values import value
@@ -49,16 +57,20 @@ class PartitionView:
 
 
 class Partition:
-    """One partition. ``stored_seq`` is the first sequence number that the store does not have."""
+    """One partition.
+
+    ``stored_seq`` is the first sequence number that the store does not have; ``fresh`` has the
+    fields of the events from there on, one event after the other.
+    """
 
     __slots__ = (
         "bytes_floor",
         "bytes_written",
+        "fresh",
         "high_ms",
         "low_seq",
         "number",
         "oldest_ms",
-        "rows",
         "stored_seq",
     )
 
@@ -67,7 +79,7 @@ class Partition:
         self.number = number
         self.low_seq = 0
         self.stored_seq = 0
-        self.rows: list[tuple[int | str, ...]] = []
+        self.fresh: list[int | str] = []
         self.high_ms = 0
         self.bytes_written = 0
         self.bytes_floor = 0
@@ -76,13 +88,13 @@ class Partition:
     @property
     def high_seq(self) -> int:
         """Return one more than the newest sequence number."""
-        return self.stored_seq + len(self.rows)
+        return self.stored_seq + len(self.fresh) // FIELDS
 
     def view(self) -> PartitionView:
         """Return the partition as it is shown."""
-        rows = self.rows
-        high_ms = rows[-1][2] if rows else self.high_ms
-        oldest_ms = self.oldest_ms or (rows[0][2] if rows else 0)
+        fresh = self.fresh
+        high_ms = fresh[AT_MS_COLUMN - FIELDS] if fresh else self.high_ms
+        oldest_ms = self.oldest_ms or (fresh[AT_MS_COLUMN] if fresh else 0)
         assert isinstance(high_ms, int)
         assert isinstance(oldest_ms, int)
         kept = self.bytes_written - self.bytes_floor
@@ -92,7 +104,7 @@ class Partition:
 class Feed:
     """All partitions.
 
-    ``appends`` has what appends a row to each: the hot paths call it directly.
+    ``appends`` has what appends the fields of an event to each: the hot paths call it directly.
     """
 
     def __init__(self, store: Store, limits: Limits) -> None:
@@ -109,7 +121,7 @@ class Feed:
         assert not self.partitions
         self.feed_id = feed_id
         self.partitions = [Partition(number) for number in range(partitions)]
-        self.appends = tuple(partition.rows.append for partition in self.partitions) or (_forget,)
+        self.appends = tuple(partition.fresh.extend for partition in self.partitions) or (_forget,)
 
     def views(self) -> list[PartitionView]:
         """Return the partitions as they are shown."""
@@ -146,11 +158,9 @@ class Feed:
         while at < stop:
             first = at - part.stored_seq
             last = min(first + rows_max, stop - part.stored_seq)
-            rows = part.rows[first:last]
-            yield ChangeChunk(
-                partition, at, at + len(rows), len(rows), cut(encode(rows), 0, len(rows))
-            )
-            at += len(rows)
+            columns = cut(encode(part.fresh[first * FIELDS : last * FIELDS]), 0, last - first)
+            yield ChangeChunk(partition, at, at + last - first, last - first, columns)
+            at += last - first
 
     def events(self, partition: int, from_seq: int, to_seq: int) -> Iterator[tuple[int, Event]]:
         """Yield the events of a range with their sequence numbers."""
@@ -215,19 +225,20 @@ class Feed:
     def collect(self, writes: list[Write]) -> None:
         """Append what the store does not have yet to ``writes``, and forget the rows."""
         for part in self.partitions:
-            rows = part.rows
-            if not rows:
+            fresh = part.fresh
+            if not fresh:
                 continue
-            for first in range(0, len(rows), self._rows_max):
-                piece = rows[first : first + self._rows_max]
+            fields_max = self._rows_max * FIELDS
+            for first in range(0, len(fresh), fields_max):
+                piece = fresh[first : first + fields_max]
                 frame = encode(piece, part.bytes_written)
-                if part.oldest_ms == 0:
-                    part.oldest_ms = read_header(frame).first_ms
+                header = read_header(frame)
+                part.oldest_ms = part.oldest_ms or header.first_ms
+                part.high_ms = header.last_ms
                 part.bytes_written += len(frame)
-                part.stored_seq += len(piece)
+                part.stored_seq += header.rows
                 writes.append((chunk_key(part.number, part.stored_seq), frame))
-            part.high_ms = part.rows[-1][2]  # type: ignore[assignment]  # at_ms is a number
-            rows.clear()  # in place: ``appends`` are bound to this list
+            fresh.clear()  # in place: ``appends`` are bound to this list
         writes.extend(self._trimmed)
         self._trimmed.clear()
 

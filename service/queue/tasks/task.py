@@ -6,7 +6,7 @@ A task is a mutable object of the pure core; what leaves the core are ``TaskView
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from service.queue.commands import FOREVER_MS, NO_EXTRAS, Extras, State, TaskView
 from service.queue.instants import NEVER_MS
@@ -19,7 +19,6 @@ from service.queue.keys import (
     lease_key,
     ready_key,
     subqueue_prefix,
-    timer_key,
     waiting_key,
 )
 from service.queue.life_cycle import BURIED, DELAYED, DONE, READY, TAKEN, ZOMBIE
@@ -41,6 +40,11 @@ class Stored(IntEnum):
     OUTDATED = 2
 
 
+Written: TypeAlias = "tuple[State, Entry, int, Entry | None, Stored]"
+"""State, order, token, timer of a task when it was written, from which its keys follow; and what
+the store has of its content. A plain tuple: one is made for each task that is read."""
+
+
 class Terms(NamedTuple):
     """What applies to a task: the tube's defaults and the producer's wishes put together."""
 
@@ -58,9 +62,8 @@ class Task:
     """A task of a tube.
 
     Invariants: ``token`` is 0 and ``session`` None unless the task is taken; ``timer`` is the
-    earliest deadline that matters in its state, or None; ``written`` is what the store knows: None
-    for nothing, else the keys of the task's place (or lease) and of its timer, and whether its
-    content has one. ``body`` None: it is in the store. ``extras`` is ``NO_EXTRAS`` for most tasks,
+    earliest deadline that matters in its state, or None; ``written`` is what the store knows, None
+    for nothing. ``body`` None: it is in the store. ``extras`` is ``NO_EXTRAS`` for most tasks,
     and never changed in place.
     """
 
@@ -128,7 +131,7 @@ class Task:
         self.extras: Extras = NO_EXTRAS
         self.timer: Entry | None = None
         self.dirty = True
-        self.written: tuple[bytes, bytes, Stored] | None = None
+        self.written: Written | None = None
 
     @property
     def buried_order(self) -> Entry:
@@ -168,23 +171,6 @@ class Task:
             due_ms, kind = self.expire_at_ms, TTL_TIMER
         return None if due_ms >= NEVER_MS else (due_ms, kind, self.tube.number, self.id)
 
-    def keys(self) -> tuple[bytes, bytes]:
-        """Return the keys of its place (or lease) and of its timer; empty where it has none."""
-        state = self.state
-        if state is READY:
-            number = self.tube.number
-            if self.tube.has_subqueues:
-                place = waiting_key(subqueue_prefix(number, self.subqueue), self.order)
-            else:
-                place = ready_key(number, self.order)
-        elif state is TAKEN:
-            place = lease_key(self.token)
-        elif state is BURIED:
-            place = buried_key(self.tube.number, self.buried_order)
-        else:
-            place = b""
-        return place, timer_key(self.timer) if self.timer is not None else b""
-
     def view(self, body: bytes) -> TaskView:
         """Return the task as it is shown."""
         session = self.session
@@ -209,3 +195,17 @@ class Task:
             ttl_ms if ttl_ms < FOREVER_MS else 0,
             self.extras,
         )
+
+
+def place_key(task: Task, state: State, order: Entry, token: int) -> bytes:
+    """Return the key of a task's place, or lease, in a state; empty where it has none."""
+    if state is READY:
+        tube = task.tube
+        if tube.has_subqueues:
+            return waiting_key(subqueue_prefix(tube.number, task.subqueue), order)
+        return ready_key(tube.number, order)
+    if state is TAKEN:
+        return lease_key(token)
+    if state is BURIED:
+        return buried_key(task.tube.number, (0, *order[1:]))
+    return b""

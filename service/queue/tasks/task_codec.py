@@ -131,6 +131,11 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
     task.dirty = False
     task.body = None if apart else record[end:]
     task.timer = task.due()
-    place, timer = task.keys()
-    task.written = (place, timer, CURRENT if apart else NOTHING)
+    task.written = (
+        task.state,
+        task.order,
+        task.token,
+        task.timer,
+        CURRENT if apart else NOTHING,
+    )
     return task, session_number

@@ -89,6 +89,5 @@ def replace_body(ledger: Ledger, task: Task, edited: Edited) -> None:
     task.tube.counters.payload_bytes += edited.payload_bytes - task.payload_bytes
     task.body = edited.body
     task.payload_bytes = edited.payload_bytes
-    if task.written is not None and task.written[2] is Stored.CURRENT:
-        place, timer, _ = task.written
-        task.written = (place, timer, Stored.OUTDATED)
+    if task.written is not None and task.written[-1] is Stored.CURRENT:
+        task.written = (*task.written[:-1], Stored.OUTDATED)
