@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 from service.queue.keys import OUTSIDE_TUBES, body_key, task_key, timer_key
 from service.queue.life_cycle import READY
 from service.queue.store import RangeDeletion
-from service.queue.tasks.task import Stored, place_key
+from service.queue.tasks.task import place_key
+from service.queue.tasks.task_codec import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from service.queue.commands import State
     from service.queue.store import Write
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
@@ -45,53 +47,55 @@ def delete_tasks(gone: Iterable[Task], writes: list[Write]) -> None:
 
 def delete_outside(task: Task, writes: list[Write]) -> None:
     """Delete the keys of a task that do not go with its tube."""
-    writes.extend((key, None) for key in _places(task) if key[:1] in OUTSIDE_TUBES)
+    assert task.written is not None
+    state, order, token, timer, _ = task.written
+    place = place_key(task, state, order, token)
+    if place[:1] in OUTSIDE_TUBES:
+        writes.append((place, None))
+    if timer is not None:
+        writes.append((timer_key(timer), None))
 
 
 def _delete_neighbours(tasks: Sequence[Task], writes: list[Write]) -> None:
     """Delete all keys of tasks of one tube whose ids follow each other."""
-    first, last = tasks[0], tasks[-1]
-    number = first.tube.number
-    is_range = len(tasks) >= NEIGHBOURS_MIN
-    if is_range:
-        writes.append(RangeDeletion(task_key(number, first.id), task_key(number, last.id + 1)))
+    number, first_id = tasks[0].tube.number, tasks[0].id
+    if len(tasks) >= NEIGHBOURS_MIN:
+        end = task_key(number, first_id + len(tasks))
+        writes.append(RangeDeletion(task_key(number, first_id), end))
     else:
         writes.extend((task_key(number, task.id), None) for task in tasks)
-    if is_range and _stand_in_line(tasks):
-        assert first.written is not None
-        lane, rank, task_id = first.written[1]
-        behind = (lane, rank, task_id + len(tasks))
-        begin, end = (place_key(first, READY, order, 0) for order in (first.written[1], behind))
-        writes.append(RangeDeletion(begin, end))
-    else:
-        for task in tasks:
-            writes.extend((key, None) for key in _places(task))
-    for task in tasks:
+    first = 0
+    line: tuple[State, int, int, str] | None = None
+    for place, task in enumerate(tasks):
         assert task.written is not None
-        if task.written[-1] is not Stored.NOTHING:
+        state, (lane, rank, _), _, timer, content = task.written
+        if timer is not None:
+            writes.append((timer_key(timer), None))
+        if content is not NOTHING:
             writes.append((body_key(number, task.id), None))
+        before, line = line, (state, lane, rank, task.subqueue)
+        if line != before and place > first:
+            _delete_line(tasks[first:place], writes)
+            first = place
+    _delete_line(tasks[first:], writes)
 
 
-def _stand_in_line(tasks: Sequence[Task]) -> bool:
-    """Tell whether neighbours have places in one line, and no timers: nobody else is between."""
-    assert tasks[0].written is not None
-    lane, rank, _ = tasks[0].written[1]
-    subqueue = tasks[0].subqueue
+def _delete_line(tasks: Sequence[Task], writes: list[Write]) -> None:
+    """Delete the keys of the places of neighbours that had the same state, lane and rank.
+
+    Between two places that follow each other is nobody else.
+    """
+    first = tasks[0]
+    assert first.written is not None
+    state, order, *_ = first.written
+    if state is READY and len(tasks) >= NEIGHBOURS_MIN:
+        lane, rank, task_id = order
+        behind = (lane, rank, task_id + len(tasks))
+        begin, end = (place_key(first, READY, one, 0) for one in (order, behind))
+        writes.append(RangeDeletion(begin, end))
+        return
     for task in tasks:
         assert task.written is not None
-        state, order, _, timer, _ = task.written
-        in_line = order[0] == lane and order[1] == rank and task.subqueue == subqueue
-        if not in_line or state is not READY or timer is not None:
-            return False
-    return True
-
-
-def _places(task: Task) -> Iterable[bytes]:
-    """Yield the keys of a task's place, or lease, and of its timer, as the store knows them."""
-    assert task.written is not None
-    state, order, token, timer, _ = task.written
-    place = place_key(task, state, order, token)
-    if place:
-        yield place
-    if timer is not None:
-        yield timer_key(timer)
+        place = place_key(task, *task.written[:3])
+        if place:
+            writes.append((place, None))
