@@ -106,12 +106,17 @@ async def test_a_page_of_a_list_goes_on_where_the_one_before_ended(scratch):
 
 
 async def test_deadlines_fire_without_traffic(scratch):
+    """However late the machine is: each call waits for what the deadline before it does."""
     await put(scratch, b"late", tube="scratch", delay_ms=20)
-    await put(scratch, b"short", tube="scratch", ttl_ms=5)
-    tasks = await take_from(scratch, "scratch", wait_ms=0, ttr_ms=10)
-    (again,) = await take_from(scratch, "scratch", wait_ms=5_000, types=(), tasks_max=1)
-    assert again.spec.payload == b"late"
-    assert {task.spec.payload for task in tasks} <= {b"short"}
+    (late,) = await take_from(scratch, "scratch", wait_ms=9_000, ttr_ms=10)
+    (again,) = await take_from(scratch, "scratch", wait_ms=9_000, ttr_ms=60_000)
+    assert (again.id, again.attempt) == (late.id, 2)
+    short = await put(scratch, b"short", tube="scratch", ttl_ms=5)
+    await scratch.tasks.WaitTasks(
+        pb.WaitTasksRequest(tube="scratch", selector=chosen(*short.task_ids), wait_ms=9_000)
+    )
+    told = await scratch.tubes.GetStatistics(tube_service_pb2.GetStatisticsRequest())
+    assert (told.total.calls.delay, told.total.calls.ttr, told.total.calls.ttl) == (1, 1, 1)
 
 
 async def test_those_who_wait_are_served_as_soon_as_a_task_is_put(scratch):
