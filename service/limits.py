@@ -19,6 +19,8 @@ TYPE_BYTES_MAX: Final = 128
 SUBQUEUE_BYTES_MAX: Final = 128
 NAME_BYTES_MAX: Final = 128
 REQUEST_ID_BYTES_MAX: Final = 64
+DEPENDENCIES_MAX: Final = 100
+"""Tasks that one task depends on."""
 KEY_PARTS_MAX: Final = 8
 KEY_BYTES_MAX: Final = 256
 """All parts of a unique key together."""

@@ -37,6 +37,9 @@ def _put(request: task.PutTasksRequest) -> Iterator[Need]:
     for name in {spec.group for spec in request.tasks}:
         if name:
             yield PUT, name
+    for name in {one.task.tube for spec in request.tasks for one in spec.depends_on}:
+        if name and name != request.tube:
+            yield READ, name
 
 
 def _take(sources: Iterable[task.TakeSource]) -> Iterator[Need]:

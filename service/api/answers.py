@@ -78,6 +78,9 @@ def _show_extras(message: task_pb2.Task, extras: Extras) -> None:
     if extras.progress is not None:
         message.progress.basis_points = extras.progress.basis_points
         message.progress.note = extras.progress.note
+    if extras.waiting is not None:
+        for awaited in extras.waiting.open:
+            message.waits_for.add(tube=awaited.tube, id=awaited.id)
 
 
 _alike: Final = attrgetter(
@@ -176,6 +179,8 @@ def _calls(counted: Calls) -> tube_service_pb2.TubeStatistics.Calls:
         cancel=calls["CANCEL"],
         update=calls["UPDATE"],
         group_start=calls["GROUP_START"],
+        dependencies_done=calls["DEPENDENCIES_DONE"],
+        dependency_failed=calls["DEPENDENCY_FAILED"],
         retention=calls["RETENTION_EXPIRED"],
         **noted,
         **expired,

@@ -111,20 +111,25 @@ def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None
         if kind is None:
             wrong.add(path, "missing")
         else:
+            _check_operation(wrong, f"{path}.{kind}", operation, kind, payload_bytes_max, tasks)
             tasks += len(operation.put.tasks)
-            _check_operation(wrong, f"{path}.{kind}", operation, kind, payload_bytes_max)
     if tasks > limits.PUT_TASKS_MAX:
         wrong.add("operations", f"{tasks} tasks, more than {limits.PUT_TASKS_MAX}")
     wrong.raise_any()
 
 
 def _check_operation(
-    wrong: Violations, path: str, operation: pb.BatchOperation, kind: str, payload_bytes_max: int
+    wrong: Violations,
+    path: str,
+    operation: pb.BatchOperation,
+    kind: str,
+    payload_bytes_max: int,
+    items_before: int,
 ) -> None:
     """Check one operation as if it had come alone, and for what has no place in a batch."""
     put = operation.put
     single: Mapping[str, Callable[[], None]] = {
-        "put": lambda: check_put(put, put.SerializeToString(), payload_bytes_max),
+        "put": lambda: check_put(put, put.SerializeToString(), payload_bytes_max, items_before),
         "settle": lambda: check_settle(operation.settle, payload_bytes_max),
         "kick": lambda: checks.check_kick(operation.kick, payload_bytes_max),
         "bury": lambda: checks.check_bury(operation.bury),

@@ -32,6 +32,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
     _Reason.GROUP_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.SCHEDULE_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.MEMBER_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.DEPENDENCY_NOT_FOUND: _Code.NOT_FOUND,
     _Reason.TUBE_EXISTS: _Code.ALREADY_EXISTS,
     _Reason.KEY_TAKEN: _Code.ALREADY_EXISTS,
     _Reason.REQUEST_ID_REUSED: _Code.ALREADY_EXISTS,

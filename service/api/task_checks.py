@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from service import limits
+from service.api.dependency_checks import check_dependencies, refuse_dependencies
 from service.api.settle_checks import POSITIONS
 from service.api.update_checks import check_retry
 from service.api.violations import Violations
@@ -19,9 +20,12 @@ _STATES: Final = frozenset(task_pb2.Task.State.values())
 
 
 def check_put(
-    request: task_service_pb2.PutTasksRequest, raw: bytes, payload_bytes_max: int
+    request: task_service_pb2.PutTasksRequest,
+    raw: bytes,
+    payload_bytes_max: int,
+    items_before: int = 0,
 ) -> None:
-    """Refuse a put that breaks a limit."""
+    """Refuse a put that breaks a limit; ``items_before`` are those of earlier puts of a batch."""
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.tube("tube", request.tube)
@@ -34,7 +38,9 @@ def check_put(
         wrong.add("tasks", text)
     for item, payload_bytes in enumerate(plain_bytes):
         if payload_bytes is None:
-            check_spec(wrong, f"tasks[{item}]", request.tasks[item], payload_bytes_max)
+            spec = request.tasks[item]
+            check_spec(wrong, f"tasks[{item}]", spec, payload_bytes_max)
+            check_dependencies(wrong, f"tasks[{item}]", spec, items_before + item)
         elif payload_bytes > payload_bytes_max:
             wrong.size(f"tasks[{item}].payload", payload_bytes, payload_bytes_max)
     wrong.raise_any()
@@ -84,6 +90,7 @@ def _check_unique_among(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -
 def check_stored_spec(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:
     """Check a task that is kept, to be put later."""
     check_spec(wrong, path, spec, limits.STORED_PAYLOAD_BYTES_MAX)
+    refuse_dependencies(wrong, path, spec)
 
 
 def _check_headers(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -> None:

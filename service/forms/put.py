@@ -103,7 +103,20 @@ def _new_task(body: bytes, plain_bytes: int | None) -> core.NewTask:
         spec.group,
         core.OnConflict(spec.on_conflict or core.OnConflict.FAIL),
         _unique_among(spec) if spec.unique_key else core.AMONG_UNFINISHED,
+        _dependencies(spec) if spec.depends_on else None,
     )
+
+
+def _dependencies(spec: task_pb2.TaskSpec) -> core.Dependencies:
+    """Return what a new task depends on."""
+    references = tuple(
+        core.TaskReference(one.task.tube, one.task.id)
+        if one.HasField("task")
+        else core.ItemReference(one.item)
+        for one in spec.depends_on
+    )
+    on_failure = spec.on_dependency_failure or core.OnDependencyFailure.CANCEL
+    return core.Dependencies(references, core.OnDependencyFailure(on_failure))
 
 
 def _unique_among(spec: task_pb2.TaskSpec) -> core.UniqueAmong:

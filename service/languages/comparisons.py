@@ -59,6 +59,7 @@ _ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "progress": Attribute.PROGRESS,
     "cancel_requested": Attribute.CANCEL,
     "origin": Attribute.ORIGIN,
+    "waits_for": Attribute.WAITS,
 }
 _STATES: Final = {state.name: state for state in State if state is not State.GONE}
 _OUTCOMES: Final = {end.name: end for end in Outcome if end is not Outcome.NONE}

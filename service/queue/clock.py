@@ -91,7 +91,8 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
 
 def next_deadline_ms(ledger: Ledger) -> int | None:
     """Return when the next entry is needed though no command comes; None: not at all."""
-    if ledger.removals or ledger.surplus or ledger.groups.sweeps:
+    is_under_way = ledger.removals or ledger.surplus or ledger.groups.sweeps
+    if is_under_way or ledger.dependents.has_endings:
         return ledger.now_ms
     timer = ledger.timers.least()
     return timer[0] if timer is not None else None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
-FORMAT: Final = 9
+FORMAT: Final = 10
 """Version of everything in the store; a store of another version is refused."""
 
 META_HEAD: Final = Struct(">BQqQIQI")
@@ -49,6 +49,7 @@ def collect(ledger: Ledger) -> list[Write]:
     ledger.consumers.collect(writes)
     ledger.schedules.collect(writes)
     ledger.groups.collect(writes)
+    ledger.dependents.collect(writes)
     ledger.unique_keys.collect(writes)
     ledger.failures.collect(writes)
     ledger.feed.collect(writes)
@@ -219,5 +220,5 @@ def _meta(ledger: Ledger) -> bytes:
         parts += (REMOVAL.pack(tube.number, next_id, len(name)), name)
     settings = write_settings(ledger.settings)
     parts += (settings, ledger.requests.record(), ledger.feed.record(), ledger.groups.meta())
-    parts += (ledger.failures.meta(),)
+    parts += (ledger.failures.meta(), ledger.dependents.meta())
     return b"".join(parts)

@@ -29,6 +29,8 @@ FEED: Final = b"f"
 SCHEDULE: Final = b"c"
 GROUP: Final = b"g"
 MEMBER: Final = b"h"
+DEPENDENT: Final = b"p"
+ENDING: Final = b"n"
 CONSUMER: Final = b"o"
 FAILURE: Final = b"e"
 _FAILURE_RECORD: Final = b"ea"
@@ -164,15 +166,20 @@ def group_key(name: str) -> bytes:
     return GROUP + name.encode()
 
 
-def member_key(group: int, member: tuple[int, int]) -> bytes:
-    """Return the key of a task's membership in a group."""
-    return _member.pack(MEMBER, group, *member)
+def member_key(prefix: bytes, number: int, member: tuple[int, int]) -> bytes:
+    """Return the key of a task's membership in a numbered set; ``prefix``: of which kind it is."""
+    return _member.pack(prefix, number, *member)
 
 
 def member_of(key: bytes) -> tuple[int, int]:
     """Return the tube's number and the task's id out of the key of a membership."""
     _, _, tube, task = _member.unpack(key)
     return tube, task
+
+
+def ending_key(serial: int) -> bytes:
+    """Return the key of the end of a task that others wait for."""
+    return _numbered.pack(ENDING, serial)
 
 
 def request_key(bucket: int, request_id: str) -> bytes:

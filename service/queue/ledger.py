@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from service.queue.commands import ClusterSettings, Outcome, Reason, Refusal, State, TubeKind
+from service.queue.dependencies.dependents import Dependents
 from service.queue.driver import (
     MEMORY_BYTES_MAX,
     RANK_MAX,
@@ -88,6 +89,7 @@ class Ledger(WorkingSet):
         self.consumers = Consumers()
         self.schedules = Schedules()
         self.groups = Groups(store)
+        self.dependents = Dependents(store)
         self.woken: dict[str, None] = {}
         """Tubes in which tasks can be taken now that no command told of; for the shell to fetch."""
         self.temporary: dict[str, None] = {}
@@ -335,6 +337,8 @@ class Ledger(WorkingSet):
         key = task.extras.unique_key
         if key:
             self.unique_keys.free(task.tube.number, key, task.id)
+        if task.extras.waiting is not None:
+            self.dependents.leave(task)
         if task.written is None:
             del task.tube.tasks[task.id]
         if task.body:

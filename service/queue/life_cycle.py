@@ -39,6 +39,8 @@ class EventKind(IntEnum):
     RELEASE_ALL = 21
     GROUP_START = 22
     CANCEL = 23
+    DEPENDENCIES_DONE = 24
+    DEPENDENCY_FAILED = 25
 
 
 @unique
@@ -81,6 +83,9 @@ class Operation(IntEnum):
     PUT_HELD = 40
     GROUP_START = 41
     GROUP_START_DELAYED = 42
+    DEPENDENCIES_DONE = 43
+    DEPENDENCIES_DONE_DELAYED = 44
+    DEPENDENCY_FAILED = 45
     SNATCH = 50
     SNATCH_DELAYED = 51
     RESTART = 52
@@ -171,6 +176,9 @@ LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
     (GONE, Operation.PUT_HELD): HELD,
     (HELD, Operation.GROUP_START): READY,
     (HELD, Operation.GROUP_START_DELAYED): DELAYED,
+    (HELD, Operation.DEPENDENCIES_DONE): READY,
+    (HELD, Operation.DEPENDENCIES_DONE_DELAYED): DELAYED,
+    (HELD, Operation.DEPENDENCY_FAILED): GONE,
     (HELD, Operation.DELETE): GONE,
     (HELD, Operation.TTL_END): GONE,
     (HELD, Operation.TRUNCATE): GONE,

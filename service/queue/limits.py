@@ -28,6 +28,8 @@ class Limits:
     """Consumers of the feed whose positions are kept."""
     group_tasks_per_entry_max: int = 1_000
     """Tasks that the start or the cancellation of a group deals with in one entry."""
+    dependents_per_entry_max: int = 1_000
+    """Tasks that are told in one entry that a task which they depend on has ended."""
     group_retention_ms: int = 86_400_000
     """A group is shown for so long after its end, if there is room for it."""
     failures_max: int = 100_000

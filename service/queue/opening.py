@@ -79,6 +79,7 @@ def open_ledger(
     at = ledger.feed.restore(meta, at)
     at = ledger.groups.restore_meta(meta, at)
     at = ledger.failures.restore_meta(meta, at)
+    at = ledger.dependents.restore_meta(meta, at)
     assert at == len(meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
         tube = read_tube(record, store, limits)

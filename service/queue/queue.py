@@ -68,6 +68,7 @@ from service.queue.commands import (
     UpdateTasks,
     UpdateTube,
 )
+from service.queue.dependencies.settling import settle_dependents
 from service.queue.driver import NO_DRIVERS
 from service.queue.editor import unchanged
 from service.queue.feed.consumers import commit_cursor
@@ -157,10 +158,12 @@ class Queue(Readers):
         assert index > ledger.index, f"entry {index} after {ledger.index}"
         ledger.index = index
         ledger.place = 0
-        groups = ledger.groups
+        groups, dependents = ledger.groups, ledger.dependents
+        dependents_max = ledger.limits.dependents_per_entry_max
         surplus_max = ledger.limits.removals_per_entry_max
         advance(ledger, now_ms)
         surplus_max -= remove_surplus(ledger, surplus_max)
+        dependents_max -= settle_dependents(ledger, dependents_max)
         settle_groups(ledger)
         results: list[Result] = []
         for likeness, run in runs(commands):
@@ -173,6 +176,8 @@ class Queue(Readers):
                 results.append(_answer(ledger, command))
                 if ledger.surplus:
                     surplus_max -= remove_surplus(ledger, surplus_max)
+                if dependents.has_endings:
+                    dependents_max -= settle_dependents(ledger, dependents_max)
                 if groups.complete:
                     settle_groups(ledger)
         if ledger.removals:
@@ -182,6 +187,7 @@ class Queue(Readers):
             )
             settle_groups(ledger)
         sweep_groups(ledger)
+        settle_dependents(ledger, dependents_max)
         forget_groups(ledger)
         ledger.failures.forget_old(now_ms, ledger.limits)
         return results

@@ -386,6 +386,7 @@ class Readers(ShellReaders):
         yield from (consumer.record() for consumer in ledger.consumers)
         yield from (schedule.record() for schedule in ledger.schedules)
         yield from ledger.groups.digest_parts()
+        yield from ledger.dependents.digest_parts()
         for place, task_id in ledger.unique_keys.items():
             yield place + task_id.to_bytes(8, "big")
         yield ledger.requests.record()

@@ -116,6 +116,8 @@ def _across(command: Command, side: Side, where: Where, path: str) -> Iterator[t
             for place, task in enumerate(tasks):
                 if task.group:
                     yield f"{path}tasks[{place}].group", "means nothing in a temporary tube"
+                if task.dependencies is not None:
+                    yield f"{path}tasks[{place}].depends_on", "means nothing in a temporary tube"
         case Move(name, move_to=move_to) if move_to and where(name) | where(move_to) is Side.BOTH:
             yield f"{path}move_to", ACROSS
         case Settle():

@@ -18,6 +18,15 @@ from service.queue.commands.circulation import (
     Move,
 )
 from service.queue.commands.consumers import CommitCursor, ConsumerView
+from service.queue.commands.dependencies import (
+    Awaited,
+    Dependencies,
+    ItemReference,
+    OnDependencyFailure,
+    Reference,
+    TaskReference,
+    Waiting,
+)
 from service.queue.commands.filter import (
     Filter,
 )
@@ -208,6 +217,7 @@ __all__ = [
     "PRIORITY_MIN",
     "Ack",
     "AttachSession",
+    "Awaited",
     "Batch",
     "BatchOperation",
     "BatchOutcome",
@@ -233,6 +243,7 @@ __all__ = [
     "CreateTube",
     "Delete",
     "DeleteSchedule",
+    "Dependencies",
     "DropTube",
     "Durability",
     "Exhausted",
@@ -243,6 +254,7 @@ __all__ = [
     "GroupState",
     "GroupTask",
     "GroupView",
+    "ItemReference",
     "ItemRefusal",
     "Keep",
     "KeepResult",
@@ -254,6 +266,7 @@ __all__ = [
     "NotedCalls",
     "OnAck",
     "OnConflict",
+    "OnDependencyFailure",
     "OpenSession",
     "Outcome",
     "Overlap",
@@ -262,6 +275,7 @@ __all__ = [
     "Put",
     "PutResult",
     "Reason",
+    "Reference",
     "Refusal",
     "Reject",
     "Release",
@@ -290,6 +304,7 @@ __all__ = [
     "Take",
     "TakeResult",
     "TaskOrigin",
+    "TaskReference",
     "TaskUpdate",
     "TaskView",
     "Touch",
@@ -306,4 +321,5 @@ __all__ = [
     "UpdateSchedule",
     "UpdateTasks",
     "UpdateTube",
+    "Waiting",
 ]

@@ -67,6 +67,7 @@ class Attribute(Enum):
     PROGRESS = "progress"
     CANCEL = "cancel_requested"
     ORIGIN = "origin"
+    WAITS = "waits_for"
 
 
 @value

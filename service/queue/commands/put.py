@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
+from service.queue.commands.dependencies import Dependencies
 from service.queue.commands.position import Position
 from service.queue.commands.refusal import ItemRefusal
 from service.queue.commands.retry import RetryPolicy
@@ -67,6 +68,7 @@ class NewTask:
     group: str = ""
     on_conflict: OnConflict = OnConflict.FAIL
     unique_among: UniqueAmong = AMONG_UNFINISHED
+    dependencies: Dependencies | None = None
 
 
 @value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from service.queue.commands.dependencies import Waiting
 from service.queue.commands.retry import RetryPolicy
 from service.queue.values import value
 
@@ -33,6 +34,7 @@ class Outcome(IntEnum):
     DELETED = 5
     TIMEOUT = 6
     """Told to those who waited in vain; no task has it."""
+    DEPENDENCY_FAILED = 7
 
 
 @value
@@ -82,6 +84,8 @@ class Extras:
         retry: overrides the tube's policy.
         cancel_requested: somebody asked the holder to stop.
         origin: where it was given up, as long as it has not gone back.
+        dependents: number of the set of tasks that wait for the end of this one; 0: none does.
+        waiting: what the task waits for itself; None: for no other task.
     """
 
     failure: Failure | None = None
@@ -97,6 +101,8 @@ class Extras:
     retry: RetryPolicy | None = None
     cancel_requested: bool = False
     origin: TaskOrigin | None = None
+    dependents: int = 0
+    waiting: Waiting | None = None
 
 
 NO_EXTRAS: Final = Extras()

@@ -15,10 +15,10 @@ from service.queue.commands import (
     Refusal,
     State,
 )
-from service.queue.groups.members import FIRST, Member, Members
-from service.queue.keys import GROUP, group_key, prefix_stop
+from service.queue.keys import GROUP, MEMBER, group_key, prefix_stop
 from service.queue.life_cycle import DELAYED, FINISHED, GONE, HELD, READY, TAKEN, EventKind
 from service.queue.tasks.extras_codec import read_texts, write_texts
+from service.queue.tasks.members import FIRST, Member, Members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ class Group:
             self.open += tasks
         elif outcome is Outcome.PROCESSED:
             self.processed += tasks
-        elif outcome is Outcome.DELETED:
+        elif outcome in (Outcome.DELETED, Outcome.DEPENDENCY_FAILED):
             self.cancelled += tasks
         else:
             self.failed += tasks
@@ -213,7 +213,7 @@ class Groups:
         """Begin with none."""
         self._by_name: dict[str, Group] = {}
         self._dirty: dict[str, None] = {}
-        self.members = Members(store)
+        self.members = Members(store, MEMBER)
         self.number = 0
         self.complete: dict[int, Group] = {}
         self.sweeps: dict[int, Group] = {}
@@ -267,6 +267,11 @@ class Groups:
         if group is None or group.number != task.extras.group_number or group.has_ended:
             return None
         return group
+
+    def holds(self, task: Task) -> bool:
+        """Tell whether a task's group keeps it back: it waits for its start, or is cancelled."""
+        group = self._counting(task)
+        return group is not None and group.state is not GroupState.STARTED
 
     def came(self, task: Task) -> None:
         """Take note of a new task of a group."""

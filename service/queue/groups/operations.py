@@ -23,13 +23,13 @@ from service.queue.commands import (
     StartGroup,
 )
 from service.queue.groups.group import Group, wrong_state
-from service.queue.groups.members import FIRST
-from service.queue.instants import NEVER_MS
-from service.queue.life_cycle import DELAYED, HELD, READY, TAKEN, EventKind
+from service.queue.life_cycle import HELD, TAKEN, EventKind
 from service.queue.operations.intake import refusal_of_stored
 from service.queue.operations.put import put
 from service.queue.refusals import together
 from service.queue.tasks.endings import end
+from service.queue.tasks.holding import let_go_if_free
+from service.queue.tasks.members import FIRST
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
@@ -141,21 +141,12 @@ def _step(ledger: Ledger, group: Group, tasks_max: int) -> None:
         if group.state is GroupState.CANCELLED:
             _remove(ledger, group, task)
         elif task.state is HELD:
-            _let_go(ledger, task)
+            let_go_if_free(ledger, task, EventKind.GROUP_START)
     if len(members) <= tasks_max:
         group.sweeping = False
         del groups.sweeps[group.number]
         groups.complete[group.number] = group
     groups.touch(group)
-
-
-def _let_go(ledger: Ledger, task: Task) -> None:
-    """Let a held task go: it is ready, or delayed where its delay, from the put on, is not over."""
-    state = DELAYED if ledger.now_ms < task.visible_at_ms < NEVER_MS else READY
-    if state is READY:
-        task.visible_at_ms = NEVER_MS
-    ledger.move(task, EventKind.GROUP_START, state)
-    ledger.wake(task.tube)
 
 
 def _remove(ledger: Ledger, group: Group, task: Task) -> None:

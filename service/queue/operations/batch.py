@@ -17,14 +17,18 @@ from service.queue.commands import (
     Bury,
     ByFilter,
     Delete,
+    ItemReference,
     Kick,
     OnConflict,
     Put,
+    PutResult,
     Reason,
     Refusal,
     Settle,
+    TaskReference,
     UpdateTasks,
 )
+from service.queue.dependencies.references import no_item, refusal_of_reference
 from service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
 from service.queue.operations.acknowledge import leaves_on_ack, stale
 from service.queue.operations.circulation import bury, delete, kick, kick_update_refusal
@@ -39,7 +43,13 @@ from service.queue.tasks.updating import growth
 from service.queue.tubes.room import Room
 
 if TYPE_CHECKING:
-    from service.queue.commands import BatchOperation, BatchOutcome, NewTask, Settlement
+    from service.queue.commands import (
+        BatchOperation,
+        BatchOutcome,
+        Dependencies,
+        NewTask,
+        Settlement,
+    )
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
@@ -55,25 +65,28 @@ def execute_batch(ledger: Ledger, command: Batch) -> BatchResult | Refusal:
     refusal = check.room.refusal()
     if refusal is not None:
         return refusal
-    return BatchResult([_do(ledger, operation) for operation in command.operations])
+    placed: list[TaskReference] = []
+    return BatchResult([_do(ledger, operation, placed) for operation in command.operations])
 
 
 def _of_operation(place: int, refusal: Refusal) -> Refusal:
     path = f"operations[{place}]"
     metadata = {**refusal.metadata, "operation": str(place)}
-    if refusal.reason is Reason.INVALID_FIELD:
-        field = refusal.metadata.get("field")
+    field = refusal.metadata.get("field")
+    if field or refusal.reason is Reason.INVALID_FIELD:
         metadata["field"] = f"{path}.{field}" if field else path
     violations = tuple((f"{path}.{field}", text) for field, text in refusal.violations)
     return replace(refusal, metadata=metadata, violations=violations)
 
 
-def _do(ledger: Ledger, operation: BatchOperation) -> BatchOutcome:
-    """Do an operation that was checked."""
+def _do(ledger: Ledger, operation: BatchOperation, placed: list[TaskReference]) -> BatchOutcome:
+    """Do an operation that was checked; ``placed`` are the tasks of the puts before it."""
     result: BatchOutcome | Refusal
     match operation:
         case Put():
-            result = put(ledger, operation, is_owed=True)
+            result = put(ledger, operation, placed, is_owed=True)
+            if isinstance(result, PutResult):
+                placed += [TaskReference(operation.tube, task_id) for task_id in result.ids]
         case Settle():
             return settle_checked(ledger, operation)
         case Kick():
@@ -90,12 +103,23 @@ def _do(ledger: Ledger, operation: BatchOperation) -> BatchOutcome:
     return result
 
 
+def _named_and_awaited(task: Task) -> Refusal:
+    return Refusal(
+        Reason.INVALID_FIELD,
+        f"task {task.id} of {task.tube.name!r} is depended on and named by another operation",
+        {"tube": task.tube.name, "task_id": str(task.id)},
+    )
+
+
 class _Check:
     """What the operations that were looked at need and name."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._named: set[tuple[int, int]] = set()
+        self._awaited: set[tuple[int, int]] = set()
+        self._items = 0
+        """Items of the puts so far."""
         self.room = Room()
         self._keys: set[tuple[int, tuple[str, ...]]] = set()
         self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
@@ -126,7 +150,7 @@ class _Check:
                 {"tube": task.tube.name, "task_id": str(task.id)},
             )
         self._named.add(place)
-        return None
+        return _named_and_awaited(task) if place in self._awaited else None
 
     def _put(self, command: Put) -> Refusal | None:
         tube = self._ledger.tube(command.tube)
@@ -136,9 +160,35 @@ class _Check:
         if refusal is not None:
             return refusal
         for item, task in enumerate(command.tasks):
-            refusal = task_refusal(self._ledger, tube, task) or self._new(tube, task)
+            refusal = (
+                task_refusal(self._ledger, tube, task)
+                or self._depends(task.dependencies)
+                or self._new(tube, task)
+            )
             if refusal is not None:
                 return at_item(item, refusal, f"put.tasks[{item}].")
+            self._items += 1
+        return None
+
+    def _depends(self, dependencies: Dependencies | None) -> Refusal | None:
+        """Return why a task of a put cannot depend on what it names, or None.
+
+        No other operation of the batch may be about that, so that it is there, as it is, until the
+        put is done.
+        """
+        for place, reference in enumerate(dependencies.on if dependencies is not None else ()):
+            if isinstance(reference, ItemReference):
+                if not 0 <= reference.item < self._items:
+                    return no_item(place, reference)
+                continue
+            refusal = refusal_of_reference(self._ledger, place, reference)
+            if refusal is not None:
+                return refusal
+            task = self._ledger.find(self._ledger.tubes[reference.tube], reference.id)
+            assert task is not None
+            self._awaited.add((task.tube.number, task.id))
+            if (task.tube.number, task.id) in self._named:
+                return _named_and_awaited(task)
         return None
 
     def _new(self, tube: Tube, task: NewTask) -> Refusal | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from service.queue.commands import OnConflict
+from service.queue.dependencies.references import hide_after
 from service.queue.editor import Edited
 from service.queue.life_cycle import BURIED, FINISHED, HELD, EventKind
 from service.queue.operations.intervention import restart_one
@@ -34,7 +35,8 @@ def settle_conflict(ledger: Ledger, tube: Tube, conflict: Conflict) -> None:
 def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
     """Make a waiting task what the new one would be, under its own id and in its group.
 
-    A buried one comes back into circulation, with its attempts counted from the beginning.
+    What it depends on stays too. A buried one comes back into circulation, with its attempts
+    counted from the beginning.
     """
     ledger.leave_order(task)
     terms = terms_of(task.tube, new, ledger.now_ms)
@@ -45,6 +47,8 @@ def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
     task.visible_at_ms, task.expire_at_ms = terms.visible_at_ms, terms.expire_at_ms
     if task.extras.retry != new.retry:
         task.extras = replace(task.extras, retry=new.retry)
+    if task.extras.waiting is not None:
+        hide_after(task, task.extras.waiting, new)
     if task.state is BURIED:
         task.attempt = 0
     ledger.move(task, EventKind.UPDATE, HELD if task.state is HELD else terms.state)

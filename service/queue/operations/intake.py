@@ -5,9 +5,11 @@ Ids are given in order to what is new, so they are known beforehand.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from service.queue.commands import ItemRefusal, OnConflict, Refusal
+from service.queue.commands import ItemRefusal, OnConflict, Refusal, TaskReference
+from service.queue.dependencies.references import Placed, resolved
 from service.queue.driver import Arrival
 from service.queue.instants import after
 from service.queue.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
@@ -23,7 +25,7 @@ from service.queue.tasks.uniqueness import Conflict, holder
 from service.queue.tubes.option_checks import retry_violations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from service.queue.commands import NewTask
     from service.queue.ledger import Ledger
@@ -51,15 +53,34 @@ class Intake(NamedTuple):
     conflicts: list[Conflict]
     without_room: list[Refusal]
 
+    def restarting(self, tube: Tube) -> Collection[TaskReference]:
+        """Return the tasks there already that begin anew if they are finished."""
+        return {
+            TaskReference(tube.name, conflict.task_id)
+            for conflict in self.conflicts
+            if conflict.new.on_conflict is OnConflict.RESTART_IF_FINISHED
+        }
 
-def sort_out(ledger: Ledger, tube: Tube, tasks: Sequence[NewTask], *, is_limited: bool) -> Intake:
-    """Sort out the items in order; each sees what those before it will have done."""
+
+def sort_out(
+    ledger: Ledger,
+    tube: Tube,
+    tasks: Sequence[NewTask],
+    before: Sequence[TaskReference] = (),
+    *,
+    is_limited: bool,
+) -> Intake:
+    """Sort out the items in order; each sees what those before it will have done.
+
+    ``before`` are the items of earlier puts of the same batch.
+    """
     intake = Intake([], [], [], [], [])
     planned: dict[tuple[str, ...], int] = {}
     """Keys that items of this put will have brought into use, with the ids of their tasks."""
     payload_bytes = 0
-    for place, task in enumerate(tasks):
-        refusal = unsuitable(ledger, tube, task)
+    placed = Placed(before, tube.name, intake.ids)
+    for place, wished in enumerate(tasks):
+        task, refusal = _judged(ledger, tube, wished, placed)
         existing = None
         if refusal is None and task.unique_key:
             existing = existing_task(ledger, tube, task, planned)
@@ -89,6 +110,19 @@ def sort_out(ledger: Ledger, tube: Tube, tasks: Sequence[NewTask], *, is_limited
         intake.new.append(task)
         intake.ids.append(task_id)
     return intake
+
+
+def _judged(
+    ledger: Ledger, tube: Tube, task: NewTask, placed: Placed
+) -> tuple[NewTask, Refusal | None]:
+    """Return a task with what it depends on found, and why it cannot be put, or None."""
+    refusal = unsuitable(ledger, tube, task)
+    if refusal is not None or task.dependencies is None:
+        return task, refusal
+    dependencies = resolved(ledger, task.dependencies, placed)
+    if isinstance(dependencies, Refusal):
+        return task, dependencies
+    return replace(task, dependencies=dependencies), None
 
 
 def existing_task(
@@ -141,7 +175,8 @@ def _meet(
     task = conflict.new
     place = conflict.task_id - tube.next_id
     if place >= 0 and task.on_conflict is OnConflict.REPLACE_IF_WAITING:
-        intake.new[place] = task
+        earlier = intake.new[place]
+        intake.new[place] = replace(task, dependencies=earlier.dependencies)
     planned[task.unique_key] = conflict.task_id
     intake.ids.append(conflict.task_id)
     intake.conflicts.append(conflict)

@@ -17,6 +17,7 @@ from service.queue.commands import (
     Reason,
     Refusal,
 )
+from service.queue.dependencies.references import wait_for
 from service.queue.feed.partitions import TUBE_STRIDE
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
@@ -31,8 +32,9 @@ from service.queue.tubes.statistics import Call
 from service.queue.tubes.temporary import is_temporary, out_of_reach
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from service.queue.commands import TaskReference
     from service.queue.ledger import Ledger
     from service.queue.tubes.tube import Tube
 
@@ -41,10 +43,17 @@ NO_OUTCOME: Final = Outcome.NONE
 IN_ORDER: Final = Position.IN_ORDER
 
 
-def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | Refusal:
+def put(
+    ledger: Ledger,
+    command: Put,
+    before: Sequence[TaskReference] = (),
+    *,
+    is_owed: bool = False,
+) -> PutResult | Refusal:
     """Put tasks in order; with ``atomic`` all or none.
 
     What is owed (the end of a group) is held back neither by a pause nor by the capacity.
+    ``before``: the items of earlier puts of the same batch.
     """
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
@@ -67,25 +76,33 @@ def put(ledger: Ledger, command: Put, *, is_owed: bool = False) -> PutResult | R
         or task.retry is not None
         or task.group
         or task.unique_key
+        or task.dependencies is not None
         or tube.custom is not None
         for task in tasks
     )
     is_limited = tube.has_capacity and not is_owed
     if not has_wishes and not is_limited:
         return PutResult(_store(ledger, tube, tasks, has_wishes=False))
-    intake = sort_out(ledger, tube, tasks, is_limited=is_limited)
+    intake = sort_out(ledger, tube, tasks, before, is_limited=is_limited)
     if command.waits_for_room and intake.without_room:
         payload_bytes = sum(task.payload_bytes for task in tasks)
         return tube.full(len(tasks), payload_bytes) or intake.without_room[-1]
     if command.atomic and intake.refused:
         return _refused_whole(intake.refused)
     first_id = tube.next_id
-    _store(ledger, tube, intake.new, has_wishes=has_wishes)
+    _store(ledger, tube, intake.new, intake.restarting(tube), has_wishes=has_wishes)
     tube.counters.note(Call.URGENT, sum(new.position is Position.FRONT for new in intake.new))
     for conflict in intake.conflicts:
         if conflict.task_id < first_id:  # those of this put have become what is wanted already
             settle_conflict(ledger, tube, conflict)
     return PutResult(intake.ids, intake.refused, [conflict.place for conflict in intake.conflicts])
+
+
+def has_rare(new: NewTask) -> bool:
+    """Tell whether a new task has an attribute that most tasks do not have."""
+    return (
+        new.retry is not None or bool(new.group or new.unique_key) or new.dependencies is not None
+    )
 
 
 def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
@@ -111,8 +128,10 @@ def task_refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
     return unsuitable(ledger, tube, task)
 
 
-def _give_extras(ledger: Ledger, task: Task, new: NewTask) -> bool:
-    """Give a new task its rare attributes; tell whether its group holds it."""
+def _give_extras(
+    ledger: Ledger, task: Task, new: NewTask, restarting: Collection[TaskReference]
+) -> bool:
+    """Give a new task its rare attributes; tell whether its group or another task holds it."""
     group = ledger.groups.get(new.group) if new.group else None
     number = group.number if group is not None else 0
     task.extras = Extras(
@@ -120,17 +139,23 @@ def _give_extras(ledger: Ledger, task: Task, new: NewTask) -> bool:
     )
     if new.unique_key:
         claim(ledger, task.tube, new.unique_key, task.id)
-    if group is None:
-        return False
-    ledger.groups.came(task)
-    if group.state is not GroupState.HELD:
-        return False
-    task.state = HELD
-    return True
+    if group is not None:
+        ledger.groups.came(task)
+    is_held = group is not None and group.state is GroupState.HELD
+    if new.dependencies is not None:
+        is_held |= wait_for(ledger, task, new, restarting)
+    if is_held:
+        task.state = HELD
+    return is_held
 
 
 def _store(
-    ledger: Ledger, tube: Tube, new_tasks: Sequence[NewTask], *, has_wishes: bool
+    ledger: Ledger,
+    tube: Tube,
+    new_tasks: Sequence[NewTask],
+    restarting: Collection[TaskReference] = (),
+    *,
+    has_wishes: bool,
 ) -> Sequence[int]:
     """Make the tasks and return their ids. The hot path of producers: see bench/core_cycle.py."""
     now_ms, index, place, name = ledger.now_ms, ledger.index, ledger.place, tube.name
@@ -150,8 +175,8 @@ def _store(
             terms = terms_of(tube, new, now_ms)
         body, size, task_type, subqueue = new.body, new.payload_bytes, new.type, new.subqueue
         task = Task(tube, task_id, terms, now_ms, body, size, task_type, subqueue)
-        if has_wishes and (new.retry is not None or new.group or new.unique_key):
-            held += _give_extras(ledger, task, new)
+        if has_wishes and has_rare(new):
+            held += _give_extras(ledger, task, new, restarting)
         tasks[task_id] = task
         add_dirty(task)
         state = task.state

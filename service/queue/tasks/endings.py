@@ -44,6 +44,8 @@ def end(
         task.tube.counters.expired[task.state] += 1
     if state is not GONE or task.extras.group:
         task.extras = replace(task.extras, outcome=outcome)
+    if task.extras.dependents:
+        ledger.dependents.ended(task, outcome)
     if state is GONE and outcome is not Outcome.PROCESSED:
         leave_failure(ledger, task, outcome)
     watcher = ledger.watcher

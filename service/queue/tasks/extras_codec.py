@@ -6,24 +6,31 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
+    Awaited,
     Exhausted,
     Extras,
     Failure,
+    OnDependencyFailure,
     Outcome,
     Position,
     Progress,
     RetryPolicy,
     TaskOrigin,
+    Waiting,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_head = Struct(">BBIqHHQQH")
+_head = Struct(">HBIqHHQQH")
 """Flags, outcome, times buried, end of the retention, progress, parts of the key, group; of the
 origin: id, parts of the key."""
 _retry = Struct(">IqIqBBB")
 _text = Struct(">I")
+_dependents = Struct(">Q")
+_waiting = Struct(">BqH")
+"""What a failure does, delay, tasks that are waited for."""
+_awaited = Struct(">QQ")
 
 RETRY_BYTES: Final = _retry.size
 _FAILED: Final = 1
@@ -33,6 +40,8 @@ _RESULT: Final = 8
 _RETRY: Final = 16
 _CANCEL: Final = 32
 _ORIGIN: Final = 64
+_DEPENDENTS: Final = 128
+_WAITING: Final = 256
 
 _TEXTS: Final = 7
 """Texts before the parts of the keys."""
@@ -67,6 +76,27 @@ def read_retry(record: bytes, at: int) -> RetryPolicy:
     )
 
 
+def _write_waiting(waiting: Waiting) -> bytes:
+    """Return what a task waits for as it is written."""
+    parts = [_waiting.pack(waiting.on_failure, waiting.delay_ms, len(waiting.open))]
+    parts += [_awaited.pack(awaited.number, awaited.id) for awaited in waiting.open]
+    return b"".join(parts) + write_texts([awaited.tube.encode() for awaited in waiting.open])
+
+
+def _read_waiting(record: bytes, at: int) -> tuple[Waiting, int]:
+    """Return what a task waits for, and where that ends."""
+    on_failure, delay_ms, count = _waiting.unpack_from(record, at)
+    at += _waiting.size
+    end = at + count * _awaited.size
+    numbers = _awaited.iter_unpack(record[at:end])
+    tubes, at = read_texts(record, end, count)
+    awaited = tuple(
+        Awaited(number, tube.decode(), task_id)
+        for (number, task_id), tube in zip(numbers, tubes, strict=True)
+    )
+    return Waiting(awaited, OnDependencyFailure(on_failure), delay_ms), at
+
+
 def write_texts(texts: Sequence[bytes]) -> bytes:
     """Return byte strings behind each other, each with its length."""
     return b"".join(part for text in texts for part in (_text.pack(len(text)), text))
@@ -96,6 +126,8 @@ def write_extras(extras: Extras) -> bytes:
         | (_RETRY if extras.retry is not None else 0)
         | (_CANCEL if extras.cancel_requested else 0)
         | (_ORIGIN if origin is not None else 0)
+        | (_DEPENDENTS if extras.dependents else 0)
+        | (_WAITING if extras.waiting is not None else 0)
     )
     head = _head.pack(
         flags,
@@ -120,7 +152,15 @@ def write_extras(extras: Extras) -> bytes:
             *(part.encode() for part in (*extras.unique_key, *origin_key)),
         )
     )
-    return head + texts + (write_retry(extras.retry) if extras.retry is not None else b"")
+    return b"".join(
+        (
+            head,
+            texts,
+            write_retry(extras.retry) if extras.retry is not None else b"",
+            _dependents.pack(extras.dependents) if extras.dependents else b"",
+            _write_waiting(extras.waiting) if extras.waiting is not None else b"",
+        )
+    )
 
 
 def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
@@ -143,6 +183,12 @@ def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
     if flags & _RETRY:
         retry = read_retry(record, at)
         at += RETRY_BYTES
+    dependents, waiting = 0, None
+    if flags & _DEPENDENTS:
+        (dependents,) = _dependents.unpack_from(record, at)
+        at += _dependents.size
+    if flags & _WAITING:
+        waiting, at = _read_waiting(record, at)
     failure = Failure(kind.decode(), message.decode(), bool(flags & _FATAL))
     origin = TaskOrigin(origin_tube.decode(), origin_id, keys[parts:])
     return (
@@ -160,6 +206,8 @@ def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
             retry=retry,
             cancel_requested=bool(flags & _CANCEL),
             origin=origin if flags & _ORIGIN else None,
+            dependents=dependents,
+            waiting=waiting,
         ),
         at,
     )

@@ -58,6 +58,7 @@ _PRESENT: Final[Mapping[Attribute, Callable[[Extras], bool]]] = {
     Attribute.PROGRESS: lambda extras: extras.progress is not None,
     Attribute.CANCEL: lambda extras: extras.cancel_requested,
     Attribute.ORIGIN: lambda extras: extras.origin is not None,
+    Attribute.WAITS: lambda extras: extras.waiting is not None,
 }
 
 

@@ -81,6 +81,7 @@ def move_to(
 
     It is taken, or out of its order. One event and one count in each tube; the events name the
     other place. Attempts begin anew. Its unique key stays behind; ``key``, if any, is for it there.
+    Who waits for its end waits for that of the moved one.
     """
     moved = _arrived(ledger, task, target, delay_ms, position, is_new=False)
     if key:
@@ -103,6 +104,8 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
     if ledger.watcher is not None:
         ledger.watcher(task, Outcome.FAILED)
     task.extras = replace(task.extras, outcome=Outcome.FAILED)
+    if task.extras.dependents:
+        ledger.dependents.ended(task, Outcome.FAILED)
     leave_failure(ledger, task, Outcome.FAILED)
     _go(ledger, task, kind, moved)
     ledger.wake(target)
@@ -177,5 +180,6 @@ def _arrived(
         retry=None if is_new else extras.retry,
         group="" if is_new else extras.group,
         group_number=0 if is_new else extras.group_number,
+        dependents=0 if is_new else extras.dependents,
     )
     return moved

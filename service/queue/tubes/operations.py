@@ -169,6 +169,8 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
             if task.extras.group:
                 task.extras = replace(task.extras, outcome=Outcome.DELETED)
                 ledger.groups.moved(task, EventKind.TRUNCATE, task.state, GONE)
+            if task.extras.dependents:
+                ledger.dependents.ended(task, Outcome.DELETED)
             task.state = GONE
             ledger.forget(task)
         if is_last:

@@ -73,6 +73,7 @@ from tests.service.queue import scenario_chosen as chosen
 from tests.service.queue.scenario_above import EPOCH_MS
 from tests.service.queue.scenario_policies import (
     ack,
+    dependencies,
     policies,
     progress,
     retry,
@@ -101,6 +102,7 @@ FLAGS = (
     "fatal",
     "if_not_exists",
     "as_settings",
+    "chain",
     *above.FLAGS,
     *chosen.FLAGS,
 )
@@ -330,9 +332,10 @@ def tasks(found):
             group=found.get("group", ""),
             position=position(found),
             retry=retry(found),
+            dependencies=dependencies(found, item),
             **chosen.key(found),
         )
-        for body in found["body"].split(",")
+        for item, body in enumerate(found["body"].split(","))
     ]
 
 

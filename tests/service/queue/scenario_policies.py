@@ -9,21 +9,26 @@ Options of a tube, beside those of ``scenario.py``:
     durability=temporary
 
 The retry policy is one for tasks too. Changes with a transition: ``new=body new_pri=1 new_ttl=5
-new_ttr=5``.
+new_ttr=5``. What a new task depends on: ``after=etl/1,#0 else=run``, tasks by tube and id, items of
+the put or batch by number; ``chain``: on the item before it.
 """
 
 from __future__ import annotations
 
 from service.queue.commands import (
     Ack,
+    Dependencies,
     Durability,
     Exhausted,
+    ItemReference,
     Keep,
     OnAck,
+    OnDependencyFailure,
     Outcome,
     Position,
     Progress,
     RetryPolicy,
+    TaskReference,
     TaskUpdate,
     TtlPolicy,
     TtlScope,
@@ -122,8 +127,27 @@ def progress(found):
     return Progress(int(found["progress"]), found.get("note", "")) if "progress" in found else None
 
 
+def dependencies(found, item):
+    """Return what the task of an item of a put depends on, or None."""
+    named = [reference(text) for text in found.get("after", "").split(",") if text]
+    if "chain" in found and item > 0:
+        named.append(ItemReference(item - 1))
+    on_failure = OnDependencyFailure[found.get("else", "cancel").upper()]
+    return Dependencies(tuple(named), on_failure) if named else None
+
+
+def reference(text):
+    """Read ``tube/id`` or ``#item``."""
+    if text.startswith("#"):
+        return ItemReference(int(text[1:]))
+    tube, _, task_id = text.partition("/")
+    return TaskReference(tube, int(task_id))
+
+
 def shown(extras, instant):
     """Yield what is to say of a task's extras."""
+    if extras.waiting:
+        yield "waits for " + " ".join(f"{one.tube}/{one.id}" for one in extras.waiting.open)
     if extras.failure:
         yield f"failure {extras.failure.type}"
     if extras.origin:

@@ -16,6 +16,7 @@ from service.queue.commands import (
     CreateGroup,
     CreateTube,
     Delete,
+    Dependencies,
     Exhausted,
     Failure,
     Keep,
@@ -39,6 +40,7 @@ from service.queue.commands import (
     State,
     Switch,
     Take,
+    TaskReference,
     TaskUpdate,
     Touch,
     TruncateTube,
@@ -342,6 +344,26 @@ def test_a_held_task_whose_delay_is_not_over_is_delayed_by_the_start():
     assert stage.state() is State.READY
 
 
+@pytest.mark.parametrize(
+    ("end", "delay_ms", "operation"),
+    [
+        (Settle([Ack([TOKEN])]), 0, Operation.DEPENDENCIES_DONE),
+        (Settle([Ack([TOKEN])]), 10, Operation.DEPENDENCIES_DONE_DELAYED),
+        (Delete("other", ByIds([1])), 0, Operation.DEPENDENCY_FAILED),
+    ],
+)
+def test_the_end_of_a_dependency_follows_the_table(end, delay_ms, operation):
+    """Only a task that is held waits for others; consumers hear of it when it does so no more."""
+    stage = Stage(State.GONE)
+    after = Dependencies((TaskReference("other", 1),))
+    held = NewTask(b"", 0, delay_ms=delay_ms, dependencies=after)
+    stage.do(Put("other", [NewTask(b"", 0)]), Put("tube", [held]), Take(["other"]))
+    assert stage.state() is LIFE_CYCLE[State.GONE, Operation.PUT_HELD]
+    told = told_of(stage.queue, end, stage.do)
+    assert stage.state() is LIFE_CYCLE[State.HELD, operation]
+    assert ("tube" in told) is (operation is not Operation.DEPENDENCY_FAILED)
+
+
 def test_lease_ends_with_the_time_to_live():
     """tarantool/queue, fifottl: events `ttr`, then `ttl`."""
     stage = Stage(State.TAKEN, ttl_ms=50)
@@ -378,6 +400,11 @@ def test_every_operation_is_walked():
     """No operation was forgotten here."""
     walked = {*COMMANDS, *CLOCK, Operation.TTL_END, Operation.PUT, Operation.PUT_DELAYED}
     walked |= {Operation.PUT_HELD, Operation.GROUP_START_DELAYED, *REPLACEMENTS}
+    walked |= {
+        Operation.DEPENDENCIES_DONE,
+        Operation.DEPENDENCIES_DONE_DELAYED,
+        Operation.DEPENDENCY_FAILED,
+    }
     assert walked == set(Operation)
     assert STATES[State.HELD] is State.HELD
 

@@ -14,7 +14,13 @@ from tests.service.queue.scenario_policies import replaced
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "queue"
 FILES = sorted(FOLDER.glob("*.txt"))
-SMALL = Limits(head_entries_max=2, resident_bytes_max=1, group_tasks_per_entry_max=3, groups_max=4)
+SMALL = Limits(
+    head_entries_max=2,
+    resident_bytes_max=1,
+    group_tasks_per_entry_max=3,
+    dependents_per_entry_max=4,
+    groups_max=4,
+)
 
 
 def never(_store):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from taskraft.errors import (
     CommitUnknown,
     CursorTrimmed,
+    DependencyNotFound,
     DiskLow,
     Draining,
     DriverMissing,
@@ -108,6 +109,11 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
             MemberNotFound,
             "No member of the cluster has this name or id.",
             "Check the name with `taskraft cluster status`.",
+        ),
+        Refusal(
+            DependencyNotFound,
+            "A task that the new one depends on does not exist, not any more, or was refused.",
+            "Put both in one batch, or let the tube keep finished tasks (option on_ack).",
         ),
         Refusal(
             TubeExists,

@@ -181,6 +181,12 @@ class MemberNotFound(NotFoundError):
     reason = "MEMBER_NOT_FOUND"
 
 
+class DependencyNotFound(NotFoundError):
+    """Tell that a task which a new one depends on does not exist, or not any more."""
+
+    reason = "DEPENDENCY_NOT_FOUND"
+
+
 # ---------------------------------------------------------------------------------------- conflicts
 
 

@@ -47,7 +47,8 @@ SKETCH_ACCURACY: Final = 10_000
 
 KINDS: Final = (
     "put", "take", "ack", "kick", "touch", "delete", "delay_due", "ttl_expired", "truncate",
-    "update", "retention_expired", "restart", "switch", "move", "group_start", *FAILURES,
+    "update", "retention_expired", "restart", "switch", "move", "group_start",
+    "dependencies_done", "dependency_failed", *FAILURES,
 )  # fmt: skip
 RUN_ENDS: Final = ("ack", "release", "bury", "ttr_expired")
 

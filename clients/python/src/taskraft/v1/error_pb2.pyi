@@ -50,6 +50,8 @@ class Error(_message.Message):
         """No schedule has this name. NOT_FOUND."""
         MEMBER_NOT_FOUND: Error._Reason.ValueType  # 6
         """No member of the cluster has this name or id. NOT_FOUND."""
+        DEPENDENCY_NOT_FOUND: Error._Reason.ValueType  # 7
+        """A task that a new one depends on does not exist, or not any more, or its item was refused. NOT_FOUND."""
         TUBE_EXISTS: Error._Reason.ValueType  # 10
         """A tube of this name exists and if_not_exists was not set. ALREADY_EXISTS."""
         KEY_TAKEN: Error._Reason.ValueType  # 11
@@ -151,6 +153,8 @@ class Error(_message.Message):
     """No schedule has this name. NOT_FOUND."""
     MEMBER_NOT_FOUND: Error.Reason.ValueType  # 6
     """No member of the cluster has this name or id. NOT_FOUND."""
+    DEPENDENCY_NOT_FOUND: Error.Reason.ValueType  # 7
+    """A task that a new one depends on does not exist, or not any more, or its item was refused. NOT_FOUND."""
     TUBE_EXISTS: Error.Reason.ValueType  # 10
     """A tube of this name exists and if_not_exists was not set. ALREADY_EXISTS."""
     KEY_TAKEN: Error.Reason.ValueType  # 11

@@ -485,6 +485,10 @@ class ChangeEvent(_message.Message):
         """Its group was started."""
         CANCEL: ChangeEvent._Kind.ValueType  # 23
         """Its holder was asked to stop."""
+        DEPENDENCIES_DONE: ChangeEvent._Kind.ValueType  # 24
+        """The last task that it depended on ended, and nothing else holds it."""
+        DEPENDENCY_FAILED: ChangeEvent._Kind.ValueType  # 25
+        """Cancelled because a task that it depended on failed; the reason names that one."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """What happened."""
@@ -539,6 +543,10 @@ class ChangeEvent(_message.Message):
     """Its group was started."""
     CANCEL: ChangeEvent.Kind.ValueType  # 23
     """Its holder was asked to stop."""
+    DEPENDENCIES_DONE: ChangeEvent.Kind.ValueType  # 24
+    """The last task that it depended on ended, and nothing else holds it."""
+    DEPENDENCY_FAILED: ChangeEvent.Kind.ValueType  # 25
+    """Cancelled because a task that it depended on failed; the reason names that one."""
 
     SEQ_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int

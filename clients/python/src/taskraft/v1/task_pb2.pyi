@@ -91,6 +91,32 @@ class TaskSpec(_message.Message):
     BACK: TaskSpec.Position.ValueType  # 2
     """Behind all ready tasks of the tube."""
 
+    class _OnDependencyFailure:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OnDependencyFailureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TaskSpec._OnDependencyFailure.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ON_DEPENDENCY_FAILURE_UNSPECIFIED: TaskSpec._OnDependencyFailure.ValueType  # 0
+        """The same as CANCEL."""
+        CANCEL: TaskSpec._OnDependencyFailure.ValueType  # 1
+        """End it, with the outcome DEPENDENCY_FAILED; so it goes on to the tasks that depend on it."""
+        RUN: TaskSpec._OnDependencyFailure.ValueType  # 2
+        """Wait for the others and run it anyway; its failure says which dependency failed last."""
+
+    class OnDependencyFailure(_OnDependencyFailure, metaclass=_OnDependencyFailureEnumTypeWrapper):
+        """What becomes of a task when one that it depends on ends otherwise than acknowledged: deleted,
+        cancelled, expired, failed for good, gone with its tube's content, or ended by a dependency of its own.
+        A burial is no end.
+        """
+
+    ON_DEPENDENCY_FAILURE_UNSPECIFIED: TaskSpec.OnDependencyFailure.ValueType  # 0
+    """The same as CANCEL."""
+    CANCEL: TaskSpec.OnDependencyFailure.ValueType  # 1
+    """End it, with the outcome DEPENDENCY_FAILED; so it goes on to the tasks that depend on it."""
+    RUN: TaskSpec.OnDependencyFailure.ValueType  # 2
+    """Wait for the others and run it anyway; its failure says which dependency failed last."""
+
     @_typing.final
     class HeadersEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
@@ -128,6 +154,8 @@ class TaskSpec(_message.Message):
     RETRY_FIELD_NUMBER: _builtins.int
     UNIQUE_STATES_FIELD_NUMBER: _builtins.int
     UNIQUE_MS_FIELD_NUMBER: _builtins.int
+    DEPENDS_ON_FIELD_NUMBER: _builtins.int
+    ON_DEPENDENCY_FAILURE_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
     """The work itself, opaque to the server. At most the server's payload_bytes_max (1 MiB by default)."""
     content_type: _builtins.str
@@ -158,6 +186,8 @@ class TaskSpec(_message.Message):
     """A task with the unique key stands in the way for so long from its put, from 1. Absent: however old
     it is.
     """
+    on_dependency_failure: Global___TaskSpec.OnDependencyFailure.ValueType
+    """What becomes of the task when one that it depends on fails."""
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """Carried beside the payload: W3C trace context ("traceparent", "tracestate") and the user's own.
@@ -181,6 +211,13 @@ class TaskSpec(_message.Message):
         finished tasks are kept. Empty: while it is unfinished (HELD, READY, DELAYED, TAKEN, BURIED).
         """
 
+    @_builtins.property
+    def depends_on(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dependency]:
+        """What must be acknowledged before the task may be taken; until then it is held, and its delay begins
+        with the last acknowledgement. At most 100. Not with the conflict policies RESTART_IF_FINISHED and
+        REPLACE_IF_WAITING, in temporary tubes, or for tasks that groups and schedules put.
+        """
+
     def __init__(
         self,
         *,
@@ -201,10 +238,12 @@ class TaskSpec(_message.Message):
         retry: Global___RetryPolicy | None = ...,
         unique_states: _abc.Iterable[Global___Task.State.ValueType] | None = ...,
         unique_ms: _builtins.int | None = ...,
+        depends_on: _abc.Iterable[Global___Dependency] | None = ...,
+        on_dependency_failure: Global___TaskSpec.OnDependencyFailure.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "_unique_ms", b"_unique_ms", "_visible_at_ms", b"_visible_at_ms", "delay_ms", b"delay_ms", "priority", b"priority", "retry", b"retry", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "unique_ms", b"unique_ms", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "_unique_ms", b"_unique_ms", "_visible_at_ms", b"_visible_at_ms", "content_type", b"content_type", "delay_ms", b"delay_ms", "group", b"group", "headers", b"headers", "on_conflict", b"on_conflict", "payload", b"payload", "position", b"position", "priority", b"priority", "retry", b"retry", "subqueue", b"subqueue", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "type", b"type", "unique_key", b"unique_key", "unique_ms", b"unique_ms", "unique_states", b"unique_states", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "_unique_ms", b"_unique_ms", "_visible_at_ms", b"_visible_at_ms", "content_type", b"content_type", "delay_ms", b"delay_ms", "depends_on", b"depends_on", "group", b"group", "headers", b"headers", "on_conflict", b"on_conflict", "on_dependency_failure", b"on_dependency_failure", "payload", b"payload", "position", b"position", "priority", b"priority", "retry", b"retry", "subqueue", b"subqueue", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "type", b"type", "unique_key", b"unique_key", "unique_ms", b"unique_ms", "unique_states", b"unique_states", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delay_ms: _TypeAlias = _typing.Literal["delay_ms"]  # noqa: Y015
     _WhichOneofArgType__delay_ms: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms"]  # noqa: Y015
@@ -232,6 +271,64 @@ class TaskSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__visible_at_ms) -> _WhichOneofReturnType__visible_at_ms | None: ...
 
 Global___TaskSpec: _TypeAlias = TaskSpec  # noqa: Y015
+
+@_typing.final
+class Dependency(_message.Message):
+    """A task that another one depends on. Exactly one way to name it is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    ITEM_FIELD_NUMBER: _builtins.int
+    item: _builtins.int
+    """An earlier item of the same request, from 0; in a batch they are counted over all its puts."""
+    @_builtins.property
+    def task(self) -> Global___TaskReference:
+        """A task of any tube but a temporary one. One that is finished and kept is acknowledged already;
+        one that is gone is refused with DEPENDENCY_NOT_FOUND.
+        """
+
+    def __init__(
+        self,
+        *,
+        task: Global___TaskReference | None = ...,
+        item: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["item", b"item", "on", b"on", "task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["item", b"item", "on", b"on", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_on: _TypeAlias = _typing.Literal["task", "item"]  # noqa: Y015
+    _WhichOneofArgType_on: _TypeAlias = _typing.Literal["on", b"on"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_on) -> _WhichOneofReturnType_on | None: ...
+
+Global___Dependency: _TypeAlias = Dependency  # noqa: Y015
+
+@_typing.final
+class TaskReference(_message.Message):
+    """Names a task of any tube."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUBE_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    tube: _builtins.str
+    """Name of the tube."""
+    id: _builtins.int
+    """Id in the tube."""
+    def __init__(
+        self,
+        *,
+        tube: _builtins.str = ...,
+        id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "tube", b"tube"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskReference: _TypeAlias = TaskReference  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
@@ -397,7 +494,7 @@ class Task(_message.Message):
         ZOMBIE: Task._State.ValueType  # 6
         """Finished and kept until retain_until_ms."""
         HELD: Task._State.ValueType  # 7
-        """Held until its group is started."""
+        """Held until its group is started and all that it depends on is acknowledged."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper):
         """Where in its life a task is."""
@@ -417,7 +514,7 @@ class Task(_message.Message):
     ZOMBIE: Task.State.ValueType  # 6
     """Finished and kept until retain_until_ms."""
     HELD: Task.State.ValueType  # 7
-    """Held until its group is started."""
+    """Held until its group is started and all that it depends on is acknowledged."""
 
     class _Outcome:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -439,6 +536,8 @@ class Task(_message.Message):
         """Deleted, or its tube was truncated or dropped."""
         TIMEOUT: Task._Outcome.ValueType  # 6
         """It has not ended within the time that the caller was willing to wait."""
+        DEPENDENCY_FAILED: Task._Outcome.ValueType  # 7
+        """Cancelled because a task that it depended on was not acknowledged."""
 
     class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
         """How a task ended."""
@@ -457,6 +556,8 @@ class Task(_message.Message):
     """Deleted, or its tube was truncated or dropped."""
     TIMEOUT: Task.Outcome.ValueType  # 6
     """It has not ended within the time that the caller was willing to wait."""
+    DEPENDENCY_FAILED: Task.Outcome.ValueType  # 7
+    """Cancelled because a task that it depended on was not acknowledged."""
 
     @_typing.final
     class Origin(_message.Message):
@@ -512,6 +613,7 @@ class Task(_message.Message):
     TIMES_BURIED_FIELD_NUMBER: _builtins.int
     CANCEL_REQUESTED_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
     tube: _builtins.str
     """Name of the tube."""
     id: _builtins.int
@@ -570,6 +672,10 @@ class Task(_message.Message):
     def origin(self) -> Global___Task.Origin:
         """Of a dead letter, as long as it has not gone back."""
 
+    @_builtins.property
+    def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskReference]:
+        """What it waits for: of the tasks that it depends on those that have not ended, as the put named them."""
+
     def __init__(
         self,
         *,
@@ -597,10 +703,11 @@ class Task(_message.Message):
         times_buried: _builtins.int = ...,
         cancel_requested: _builtins.bool = ...,
         origin: Global___Task.Origin | None = ...,
+        waits_for: _abc.Iterable[Global___TaskReference] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "origin", b"origin", "progress", b"progress", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_requested", b"cancel_requested", "created_ms", b"created_ms", "expire_at_ms", b"expire_at_ms", "failure", b"failure", "id", b"id", "lease_until_ms", b"lease_until_ms", "origin", b"origin", "outcome", b"outcome", "priority", b"priority", "progress", b"progress", "result", b"result", "result_content_type", b"result_content_type", "retain_until_ms", b"retain_until_ms", "session_id", b"session_id", "since_ms", b"since_ms", "spec", b"spec", "state", b"state", "times_buried", b"times_buried", "token", b"token", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "tube", b"tube", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_requested", b"cancel_requested", "created_ms", b"created_ms", "expire_at_ms", b"expire_at_ms", "failure", b"failure", "id", b"id", "lease_until_ms", b"lease_until_ms", "origin", b"origin", "outcome", b"outcome", "priority", b"priority", "progress", b"progress", "result", b"result", "result_content_type", b"result_content_type", "retain_until_ms", b"retain_until_ms", "session_id", b"session_id", "since_ms", b"since_ms", "spec", b"spec", "state", b"state", "times_buried", b"times_buried", "token", b"token", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms", "tube", b"tube", "visible_at_ms", b"visible_at_ms", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

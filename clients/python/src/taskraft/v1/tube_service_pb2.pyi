@@ -884,7 +884,7 @@ class TubeStatistics(_message.Message):
         zombie: _builtins.int
         """Finished and kept for a time."""
         held: _builtins.int
-        """Held by a group."""
+        """Held by a group or by tasks that they depend on."""
         total: _builtins.int
         """Their sum."""
         def __init__(
@@ -947,6 +947,8 @@ class TubeStatistics(_message.Message):
         TTL_TAKEN_FIELD_NUMBER: _builtins.int
         TTL_BURIED_FIELD_NUMBER: _builtins.int
         TTL_HELD_FIELD_NUMBER: _builtins.int
+        DEPENDENCIES_DONE_FIELD_NUMBER: _builtins.int
+        DEPENDENCY_FAILED_FIELD_NUMBER: _builtins.int
         put: _builtins.int
         """Put."""
         take: _builtins.int
@@ -1024,6 +1026,10 @@ class TubeStatistics(_message.Message):
         """Buried ones."""
         ttl_held: _builtins.int
         """Held ones."""
+        dependencies_done: _builtins.int
+        """Let go when the last task that they depended on had ended."""
+        dependency_failed: _builtins.int
+        """Cancelled because a task that they depended on failed."""
         def __init__(
             self,
             *,
@@ -1063,10 +1069,12 @@ class TubeStatistics(_message.Message):
             ttl_taken: _builtins.int = ...,
             ttl_buried: _builtins.int = ...,
             ttl_held: _builtins.int = ...,
+            dependencies_done: _builtins.int = ...,
+            dependency_failed: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "cancel", b"cancel", "delay", b"delay", "delete", b"delete", "dig", b"dig", "done", b"done", "finished", b"finished", "group_start", b"group_start", "kick", b"kick", "meta", b"meta", "move", b"move", "peek", b"peek", "put", b"put", "release", b"release", "release_all", b"release_all", "requeue", b"requeue", "restart", b"restart", "retention", b"retention", "session_release", b"session_release", "snatch", b"snatch", "startup_release", b"startup_release", "switch", b"switch", "take", b"take", "take_timeout", b"take_timeout", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttl_buried", b"ttl_buried", "ttl_delayed", b"ttl_delayed", "ttl_held", b"ttl_held", "ttl_ready", b"ttl_ready", "ttl_taken", b"ttl_taken", "ttr", b"ttr", "update", b"update", "urgent", b"urgent"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bury", b"bury", "cancel", b"cancel", "delay", b"delay", "delete", b"delete", "dependencies_done", b"dependencies_done", "dependency_failed", b"dependency_failed", "dig", b"dig", "done", b"done", "finished", b"finished", "group_start", b"group_start", "kick", b"kick", "meta", b"meta", "move", b"move", "peek", b"peek", "put", b"put", "release", b"release", "release_all", b"release_all", "requeue", b"requeue", "restart", b"restart", "retention", b"retention", "session_release", b"session_release", "snatch", b"snatch", "startup_release", b"startup_release", "switch", b"switch", "take", b"take", "take_timeout", b"take_timeout", "touch", b"touch", "truncate", b"truncate", "ttl", b"ttl", "ttl_buried", b"ttl_buried", "ttl_delayed", b"ttl_delayed", "ttl_held", b"ttl_held", "ttl_ready", b"ttl_ready", "ttl_taken", b"ttl_taken", "ttr", b"ttr", "update", b"update", "urgent", b"urgent"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

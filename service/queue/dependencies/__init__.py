@@ -1,0 +1,1 @@
+"""Let tasks wait for the end of others."""
