@@ -17,6 +17,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api import bad_input_above as above
 from tests.service.api import bad_input_chosen as chosen
+from tests.service.api import bad_input_dependencies as dependencies
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
 UNKNOWN_SESSION = "00000000-0000-4000-8000-000000000000"
@@ -121,6 +122,7 @@ def commit(next_seq=None, consumer="c", idle_ttl_ms=0, **cursor):
 CASES = [
     *above.CASES,
     *chosen.CASES,
+    *dependencies.CASES,
     ("PutTasks", pb.PutTasksRequest(tube="nowhere", tasks=[task_pb2.TaskSpec()]), TUBE_NOT_FOUND),
     ("PutTasks", pb.PutTasksRequest(tube="a b", tasks=[task_pb2.TaskSpec()]), INVALID),
     ("PutTasks", pb.PutTasksRequest(tube="", tasks=[task_pb2.TaskSpec()]), INVALID),
@@ -153,32 +155,6 @@ CASES = [
     ("PutTasks", put_one(unique_key=["k"], unique_ms=0), INVALID),
     ("PutTasks", put_one(unique_states=[1]), INVALID),
     ("PutTasks", put_one(unique_ms=1), INVALID),
-    ("PutTasks", put_one(depends_on=[{}]), INVALID),
-    ("PutTasks", put_one(depends_on=[{"item": 0}]), INVALID),
-    ("PutTasks", put_one(depends_on=[{"item": -1}]), INVALID),
-    ("PutTasks", put_one(depends_on=[{"task": {"tube": "a b", "id": 1}}]), INVALID),
-    ("PutTasks", put_one(depends_on=[{"task": {"tube": "emails", "id": 0}}]), INVALID),
-    ("PutTasks", put_one(depends_on=[{"task": {"tube": "emails", "id": 1}}] * 2), INVALID),
-    (
-        "PutTasks",
-        put_one(depends_on=[{"task": {"tube": "emails", "id": 1 + n}} for n in range(101)]),
-        INVALID,
-    ),
-    (
-        "PutTasks",
-        put_one(depends_on=[{"task": {"tube": "emails", "id": 1}}], on_dependency_failure=9),
-        INVALID,
-    ),
-    ("PutTasks", put_one(on_dependency_failure=task_pb2.TaskSpec.RUN), INVALID),
-    (
-        "PutTasks",
-        put_one(
-            depends_on=[{"task": {"tube": "emails", "id": 1}}],
-            unique_key=["k"],
-            on_conflict=task_pb2.TaskSpec.RESTART_IF_FINISHED,
-        ),
-        INVALID,
-    ),
     ("PutTasks", put_one(retry=task_pb2.RetryPolicy(attempts_max=-3)), INVALID),
     ("PutTasks", put_one(retry=task_pb2.RetryPolicy(exhausted=99)), INVALID),
     ("PutTasks", put_one(on_conflict=task_pb2.TaskSpec.RETURN_EXISTING), INVALID),
