@@ -214,14 +214,18 @@ def _store(
         )
         place += 1
         task_id += 1
-    tube.ready.add_all(ready)
-    tube.ages.came(now_ms, len(ready))
     tube.next_id = task_id
     ledger.place = place
     ledger.resident_bytes += resident_bytes
     ledger.touch_tube(tube)
-    tube.counters.count(PUT, GONE, READY, task_id - first_id - delayed, payload_bytes)
-    tube.counters.count(PUT, GONE, DELAYED, delayed - held)
-    if held:
-        tube.counters.count(PUT, GONE, HELD, held)
+    tube.counters.count(PUT, GONE, DELAYED, delayed - held, payload_bytes)
+    tube.counters.count(PUT, GONE, HELD, held)
+    _line_up(tube, ready, now_ms)
     return range(first_id, task_id)
+
+
+def _line_up(tube: Tube, ready: Sequence[Task], now_ms: int) -> None:
+    """Let new tasks that are ready take their places, and count them."""
+    tube.ready.add_all(ready)
+    tube.ages.came(now_ms, len(ready))
+    tube.counters.count(PUT, GONE, READY, len(ready))
