@@ -166,9 +166,8 @@ def _store(
     add_dirty = ledger.dirty_tasks.append
     ready: list[Task] = []
     custom = tube.custom
-    add_ready = ready.append
     terms = terms_of(tube, NewTask(b"", 0), now_ms)
-    delayed = held = payload_bytes = resident_bytes = 0
+    held = payload_bytes = resident_bytes = 0
     first_id = task_id = tube.next_id
     for new in new_tasks:
         if has_wishes:
@@ -183,9 +182,7 @@ def _store(
         if state is READY:
             if custom is not None:
                 ledger.line_up(task)
-            add_ready(task)
-        else:
-            delayed += 1
+            ready.append(task)
         if state is DELAYED or task.expire_at_ms < NEVER_MS:
             ledger.set_timer(task)
         payload_bytes += size
@@ -218,7 +215,8 @@ def _store(
     ledger.place = place
     ledger.resident_bytes += resident_bytes
     ledger.touch_tube(tube)
-    tube.counters.count(PUT, GONE, DELAYED, delayed - held, payload_bytes)
+    others = task_id - first_id - len(ready)
+    tube.counters.count(PUT, GONE, DELAYED, others - held, payload_bytes)
     tube.counters.count(PUT, GONE, HELD, held)
     _line_up(tube, ready, now_ms)
     return range(first_id, task_id)
