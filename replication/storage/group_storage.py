@@ -63,11 +63,12 @@ class GroupStorage:
         log: SegmentLog,
         view: StoredLog,
         memberships: list[tuple[LogIndex, ConfState]],
+        incarnation: int,
     ) -> None:
         self.fs = fs
         self.metadata = metadata
         self.view = view
-        self.incarnation = metadata.begin_life()
+        self.incarnation = incarnation
         self.directory_id = metadata.directory_id("")
         self._log = log
         self._commit = view.initial_state()[0].commit
@@ -92,6 +93,9 @@ class GroupStorage:
         if not metadata.is_initialized():
             _found(fs, metadata, config)
         metadata.check_identity(config.identity)
+        # First of all, for it syncs the directory: a kill may have left names that the disk does
+        # not have yet, and what is removed below must not be gone before they are there.
+        incarnation = metadata.begin_life()
         _finish_installation(metadata, applied)
         recent = RecentEntries(config.recent_bytes_max, config.recent_entries_max)
         recovered, log = recover(fs, metadata, recent, config.segment_bytes)
@@ -120,7 +124,7 @@ class GroupStorage:
                 f"to come back it must join anew, with an empty data directory"
             )
         view = StoredLog(log, recovered.terms, recent, initial)
-        return cls(fs, metadata, log, view, memberships)
+        return cls(fs, metadata, log, view, memberships, incarnation)
 
     # On the storage worker.
 

@@ -32,20 +32,27 @@ class Mark:
 
 
 class MarkFile:
-    """Two slots, written in turn; the valid one with the higher sequence counts."""
+    """Two slots; the valid one with the higher sequence counts.
 
-    def __init__(self, file: File, sequence: int, current: Mark) -> None:
+    One holds the last mark that was synced, and only the other one is written: whatever a power
+    loss makes of that, no mark from before the synced one can count. After a cut of the log such a
+    mark would vouch for entries that are gone.
+    """
+
+    def __init__(self, file: File, sequence: int, place: int, current: Mark) -> None:
         self._file = file
         self._sequence = sequence
+        self._place = place
+        """Where the slot begins that is written next."""
+        self._is_synced = True
         self.current = current
-        self.is_synced = True
 
     @classmethod
     def create(cls, fs: FileSystem, name: str, mark: Mark) -> MarkFile:
         """Create the file with a first mark, durably."""
         file = fs.create(name)
         file.allocate(2 * _SLOT_DISTANCE)
-        created = cls(file, 0, mark)
+        created = cls(file, 0, 0, mark)
         created.write(mark)
         created.sync()
         fs.sync_directory(name.rpartition("/")[0])
@@ -62,26 +69,31 @@ class MarkFile:
             file = fs.open(name)
         except FileNotFoundError as error:
             raise LogDamaged(f"{name} is missing") from error
-        slots = [_decode(file.read(place, _SLOT.size)) for place in (0, _SLOT_DISTANCE)]
-        valid = [slot for slot in slots if slot is not None]
+        slots = {place: file.read(place, _SLOT.size) for place in (0, _SLOT_DISTANCE)}
+        valid = [(*found, place) for place, raw in slots.items() if (found := _decode(raw))]
         if not valid:
             raise LogDamaged(f"{name} is unreadable")
-        sequence, mark = max(valid, key=lambda slot: slot[0])
-        return cls(file, sequence, mark)
+        sequence, mark, place = max(valid, key=lambda slot: slot[0])
+        # After a failed sync the page cache shows a mark that the disk does not have.
+        file.write(place, slots[place])
+        file.sync()
+        return cls(file, sequence, _SLOT_DISTANCE - place, mark)
 
     def write(self, mark: Mark) -> None:
         """Write the mark; it survives a kill of the process, but no power loss before ``sync``."""
         self._sequence += 1
         body = (self._sequence, mark.generation, mark.index, mark.term, mark.crc)
         crc = google_crc32c.value(_SLOT.pack(*body, 0)[:-4])
-        self._file.write(self._sequence % 2 * _SLOT_DISTANCE, _SLOT.pack(*body, crc))
+        self._file.write(self._place, _SLOT.pack(*body, crc))
         self.current = mark
-        self.is_synced = False
+        self._is_synced = False
 
     def sync(self) -> None:
-        """Make the last mark durable."""
-        self._file.sync()
-        self.is_synced = True
+        """Make the last mark durable, if it is not."""
+        if not self._is_synced:
+            self._file.sync()
+            self._place = _SLOT_DISTANCE - self._place
+            self._is_synced = True
 
     def close(self) -> None:
         """Close the file."""
@@ -92,6 +104,6 @@ def _decode(raw: bytes) -> tuple[int, Mark] | None:
     if len(raw) < _SLOT.size:
         return None
     sequence, generation, index, term, entry_crc, crc = _SLOT.unpack(raw)
-    if google_crc32c.value(raw[:-4]) != crc or sequence == 0:
+    if google_crc32c.value(raw[:-4]) != crc:
         return None
     return sequence, Mark(generation, LogIndex(index), Term(term), entry_crc)

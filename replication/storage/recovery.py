@@ -38,8 +38,6 @@ class RecoveredLog:
         self.commit = LogIndex(0)
         """Highest commit index that a record knew of."""
         self.segments: list[Segment] = []
-        self.bytes_cut = 0
-        """Length of the torn tail."""
         self.last_crc: int | None = None
         """Checksum of the last record, None if there is none."""
 
@@ -92,8 +90,9 @@ def recover(
 ) -> tuple[RecoveredLog, SegmentLog]:
     """Read the log and open it.
 
-    What the mark does not cover is copied into fresh files and synced before it is trusted: after a
-    failed sync the page cache shows data that the disk does not have.
+    What the mark does not cover, and the newest segment in any case, is copied into fresh files and
+    synced before it is trusted: after a failed sync the page cache shows what the disk does not
+    have, and after a kill in the middle of a cut the disk still has what is gone here.
 
     Raises:
         LogDamaged: synced entries are missing or unreadable.
@@ -109,17 +108,13 @@ def recover(
     for name in names:
         segment, raw = read_segment(fs, directory, name)
         recovered.admit(segment, raw, salt, mark)
-        if segment.last_index > mark.index:
+        if segment.last_index >= mark.index:
             unproven.append((segment, raw))
     last = recovered.terms.last
     if last < mark.index:
         raise LogDamaged(f"the log ends at entry {last}, but was synced up to {mark.index}")
     if recovered.segments:
-        newest = recovered.segments[-1]
-        _check_behind(raw, newest, salt)
-        recovered.bytes_cut = len(raw[newest.end :].rstrip(b"\0"))
-        if recovered.bytes_cut and (not unproven or unproven[-1][0] is not newest):
-            unproven.append((newest, raw))
+        _check_behind(raw, recovered.segments[-1], salt)
     _rewrite(fs, directory, unproven, segment_bytes)
     crc = mark.crc if recovered.last_crc is None else recovered.last_crc
     mark_file.write(Mark(start.generation, last, recovered.terms.term(last), crc))

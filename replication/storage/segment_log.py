@@ -83,8 +83,7 @@ class SegmentLog:
 
     def sync_mark(self) -> None:
         """Make the mark durable, if it moved. Called when there is time."""
-        if not self._mark.is_synced:
-            self._mark.sync()
+        self._mark.sync()
 
     def trimmed_to(self, index: LogIndex) -> LogIndex:
         """Return up to where the log goes if it may go up to ``index``: whole segments only.
@@ -149,18 +148,18 @@ class SegmentLog:
         if place < 0:
             raise Compacted
         segment = segments[place]
-        offset, size = segment.extent(lo, hi, bytes_max)
+        begin, size = segment.extent(lo, hi, bytes_max)
         try:
             file = self._fs.open(f"{self._directory}/{segment.name}")
         except FileNotFoundError as error:
             raise Compacted from error
         try:
-            raw = file.read(offset, size)
+            raw = file.read(begin, size)
         finally:
             file.close()
         entries: list[Entry] = []
         offset = 0
-        while offset < len(raw):
+        while offset < size:
             record = decode_record(raw, offset, self._salt)
             if record is None or record.entry.index != lo + len(entries):
                 raise LogDamaged(f"entry {lo + len(entries)} in {segment.name} is unreadable")

@@ -35,7 +35,7 @@ def main() -> int:
     with open_workshop(options.workers) as workshop:
         _prove(workshop, [known[each.name] for each in mutants if each.name in known])
         killers: dict[str, str] = {}
-        for verdict in workshop.verdicts(mutants, _stages(known, options.brief)):
+        for verdict in workshop.verdicts(mutants, _stages(known, options)):
             print(verdict, flush=True)
             if verdict.killer:
                 killers[verdict.mutant.name] = verdict.killer
@@ -50,13 +50,15 @@ def main() -> int:
     return 1 if alive else 0
 
 
-def _stages(known: Mapping[str, str], is_brief: bool) -> list[Stage]:
+def _stages(known: Mapping[str, str], options: argparse.Namespace) -> list[Stage]:
     """Return what to try: the test that killed it the last time, its suite, and then all seeds."""
+    if options.scripted:
+        return [lambda mutant: [test for test in tests_for(mutant) if test not in FEW_SEEDS]]
     stages: list[Stage] = [
         lambda mutant: [known[mutant.name]] if mutant.name in known else [],
         tests_for,
     ]
-    if not is_brief:
+    if not options.brief:
         stages.append(lambda mutant: REST if FEW_SEEDS[0] in SUITES[mutant.suite] else [])
     return stages
 
@@ -93,6 +95,7 @@ def _options() -> argparse.Namespace:
         "--generated", nargs="+", default=[], metavar="PATH", help="mistakes made at random there"
     )
     parser.add_argument("--brief", action="store_true", help="try few seeds of the simulation")
+    parser.add_argument("--scripted", action="store_true", help="leave the simulation's seeds out")
     parser.add_argument("--sample", type=int, default=0, help="how many of them, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="which of them are drawn")
     options = parser.parse_args()

@@ -17,16 +17,16 @@ SUITE_OF: Final = (
     ("replication/core/", "core"),
     ("replication/storage/", "storage"),
     ("replication/peers/", "transport"),
-    ("replication/snapshots/stream", "transport"),
     ("replication/tls/", "transport"),
     ("replication/node/", "node"),
-    ("replication/membership/", "node"),
+    ("replication/membership/", "membership"),
     ("replication/", "driver"),
     ("service/queue/", "queue"),
     ("service/entries/", "entries"),
     ("service/forms/", "forms"),
     ("service/leader/", "leader"),
     ("service/api/", "api"),
+    ("service/storage/", "state"),
     ("service/", "service"),
 )
 """Which suite should notice, by the beginning of the file's name; the first that fits counts."""

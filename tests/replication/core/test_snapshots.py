@@ -140,6 +140,21 @@ def test_snapshot_of_what_the_log_has_only_moves_the_commit_index():
     assert cluster[3].last_index == 3
 
 
+def test_snapshot_takes_the_place_of_entries_that_are_on_their_way_to_the_disk():
+    """They must not be written behind it: another leader's entries belong there."""
+    peer = Cluster(3).peers[3]
+    entries = tuple(Entry(1, index, b"replaced") for index in (1, 2, 3))
+    peer.core.step(Message(K.APPEND, 3, 1, 1, 0, 0, entries, 0))
+    snapshot = Snapshot(SnapshotMeta(9, 2, ConfState((1, 2, 3))), b"[]")
+    peer.core.step(Message(K.SNAPSHOT, 3, 2, 2, snapshot=snapshot))
+    assert peer.core.last_index == 9
+    peer.take_ready()
+    assert [message.entries for message in peer.append_work if message.entries] == []
+    while peer.append_work:
+        peer.sync()
+    assert (peer.disk.first_index(), peer.disk.last_index()) == (10, 9)
+
+
 def test_snapshot_replaces_a_later_configuration_that_was_not_committed():
     """openraft#1808."""
     cluster = Cluster(3)

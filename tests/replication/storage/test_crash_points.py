@@ -7,6 +7,7 @@ truncating, removing. What had been acknowledged before must be there afterwards
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -24,7 +25,7 @@ from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
 from tests.sim.disk import Crashed, SimDisk
 
-META = SnapshotMeta(LogIndex(300), Term(3), ConfState(voters=(MemberId(1),)))
+ALONE = ConfState(voters=(MemberId(1),))
 
 
 class Promises:
@@ -66,13 +67,16 @@ class Promises:
         self.storage.view.publish_start(start)
         self.storage.trim(start)
 
-    def install(self) -> None:
-        self.storage.begin_installation(META)
-        self.applied = META.index
+    def last_of_segment(self, place: int) -> LogIndex:
+        return self.storage._log.segments[place].last_index
+
+    def install(self, index: int) -> None:
+        meta = SnapshotMeta(LogIndex(index), Term(3), ALONE)
+        self.storage.begin_installation(meta)
+        self.applied = meta.index
         self.entries = {}
-        self.storage.finish_installation(META)
-        self.storage.publish_installation(META)
-        self.hard_state = HardState(Term(3), self.hard_state.vote, LogIndex(1))
+        self.storage.finish_installation(meta)
+        self.storage.publish_installation(meta)
 
     def check(self) -> LogIndex:
         """Open what is left, compare it with what was promised, and return where its log ends."""
@@ -82,6 +86,7 @@ class Promises:
         assert hard_state.term >= self.hard_state.term
         if hard_state.term == self.hard_state.term:
             assert hard_state.vote == self.hard_state.vote
+        self.hard_state = hard_state
         for index, entry in self.entries.items():
             assert view.entries(LogIndex(index), LogIndex(index + 1), 1) == [entry]
         assert view.first_index() - 1 <= self.applied <= view.last_index()
@@ -105,6 +110,13 @@ def replace(promises: Promises) -> None:
     promises.store(3, 14, 4)
 
 
+def replace_segments(promises: Promises) -> None:
+    """Replace more than one segment by more than the one that stays has room for."""
+    append(promises)
+    promises.store(2, 5, 30)
+    promises.store(2, 35, 2)
+
+
 def trim(promises: Promises) -> None:
     append(promises)
     promises.trim(25)
@@ -114,42 +126,88 @@ def trim(promises: Promises) -> None:
 def install(promises: Promises) -> None:
     append(promises)
     promises.store(3, 38, 1)
-    promises.install()
+    promises.install(300)
     promises.store(3, 301, 2)
     promises.store(4, 303, 2)
 
 
-def run(
-    work: Callable[[Promises], None], seed: int, crash_at: int | None, *, power: bool
-) -> int | None:
-    """Run ``work`` up to the operation ``crash_at``; return None if it ended before."""
+def install_in_the_middle(promises: Promises) -> None:
+    """Take a snapshot that the old log goes beyond, by other entries in a segment of their own."""
+    append(promises)
+    promises.store(3, 38, 1)
+    promises.install(promises.last_of_segment(1))
+    promises.store(4, promises.storage.view.last_index() + 1, 2)
+
+
+def go_on(promises: Promises) -> None:
+    """Append to what there is, in the present term, and nothing else: that syncs no directory."""
+    promises.store(promises.hard_state.term, promises.storage.view.last_index() + 1, 2)
+
+
+def rest(_: Promises) -> None:
+    """Leave everything as a recovery has left it."""
+
+
+Work = Callable[[Promises], None]
+
+
+def crash(work: Work, seed: int, crash_at: int, *, power: bool) -> Promises:
+    """Run ``work`` up to the operation ``crash_at``, and return what is left."""
     disk = SimDisk(Random(seed))
     promises = Promises(disk)
     promises.open()
-    disk.crash_at = None if crash_at is None else disk.operations + crash_at
-    before = disk.operations
-    try:
+    disk.crash_at = disk.operations + crash_at
+    with pytest.raises(Crashed):
         work(promises)
-    except Crashed:
-        if power:
-            disk.lose_power()
-        promises.check()
-        # A second crash, right after the recovery, must find the same.
+    if power:
         disk.lose_power()
-        promises.check()
-        return None
-    return disk.operations - before
+    return promises
+
+
+def operations_of(work: Work) -> int:
+    """Return how many operations ``work`` takes; a power loss after it changes nothing."""
+    disk = SimDisk(Random(0))
+    promises = Promises(disk)
+    promises.open()
+    before = disk.operations
+    work(promises)
+    operations = disk.operations - before
+    disk.lose_power()
+    promises.check()
+    return operations
+
+
+WORKS = (append, elect, replace, replace_segments, trim, install, install_in_the_middle)
+
+
+@pytest.mark.parametrize("then", [rest, go_on])
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+@pytest.mark.parametrize("work", WORKS)
+def test_a_crash_at_any_operation_keeps_every_promise(work, power, then):
+    """The recovery keeps it, too, when the power fails after it, perhaps after new promises."""
+    operations = operations_of(work)
+    assert operations > 20
+    for crash_at in range(1, operations + 1):
+        for seed in range(2):
+            promises = crash(work, seed, crash_at, power=power)
+            promises.check()
+            then(promises)
+            promises.disk.lose_power()
+            promises.check()
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
-@pytest.mark.parametrize("work", [append, elect, replace, trim, install])
-def test_a_crash_at_any_operation_keeps_every_promise(work, power):
-    operations = run(work, 0, None, power=power)
-    assert operations is not None
-    assert operations > 20
-    for crash_at in range(1, operations + 1):
-        for seed in range(4 if power else 1):
-            run(work, seed, crash_at, power=power)
+@pytest.mark.parametrize("work", WORKS)
+def test_a_power_loss_in_the_middle_of_a_recovery_keeps_every_promise(work, power):
+    for crash_at in range(1, operations_of(work) + 1):
+        promises = crash(work, crash_at, crash_at, power=power)
+        disk = promises.disk
+        disk.recover()
+        disk.crash_at = disk.operations + Random(crash_at).randrange(1, 16)
+        with suppress(Crashed):
+            promises.open()
+        disk.lose_power()
+        promises.check()
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
