@@ -9,7 +9,7 @@ import pytest
 from replication.core.types import LogIndex, Term
 from replication.driver.trimmer import Trimmer, TrimPolicy
 from replication.storage.metadata import LogStart
-from tests.replication.storage.test_group_storage import Log
+from tests.replication.log_on_disk import Log
 
 
 class Group:

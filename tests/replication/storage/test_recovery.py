@@ -10,7 +10,7 @@ from replication.core.types import HardState, LogIndex, MemberId
 from replication.errors import LogDamaged
 from replication.storage.record import encode_batch, record_bytes
 from replication.storage.segment import RECORDS_OFFSET
-from tests.replication.storage.test_group_storage import SALT, Log, entry
+from tests.replication.log_on_disk import SALT, Log, entry
 
 
 def replace_last(log: Log, index: int, term: int, data: bytes) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, Roster
 from replication.errors import MemberRemoved
-from tests.replication.storage.test_group_storage import Log, entry
+from tests.replication.log_on_disk import Log, entry
 
 
 def test_a_member_does_not_start_when_its_state_knows_that_it_was_removed(tmp_path):
