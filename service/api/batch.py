@@ -10,6 +10,7 @@ from service.access.leases import own_batch
 from service.api import selection_checks as checks
 from service.api.disk_room import DiskRoom
 from service.api.endpoint import Call, Route, Unary
+from service.api.missing_tubes import MissingTubes
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
 from service.api.settle_checks import check_settle
@@ -31,15 +32,22 @@ class BatchApi:
         mutations: proposes.
         reading: has the queue.
         disk: tells whether there is room for new content.
+        missing: makes the tubes that are missing.
         payload_bytes_max: the configured limit.
     """
 
     def __init__(
-        self, mutations: Mutations, reading: Reading, disk: DiskRoom, payload_bytes_max: int
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        disk: DiskRoom,
+        missing: MissingTubes,
+        payload_bytes_max: int,
     ) -> None:
         self._mutations = mutations
         self._reading = reading
         self._disk = disk
+        self._missing = missing
         self._payload_bytes_max = payload_bytes_max
 
     def method(self) -> Unary[pb.ExecuteBatchRequest]:
@@ -47,11 +55,13 @@ class BatchApi:
         return Unary("ExecuteBatch", pb.ExecuteBatchRequest, Route.LEADER, self.execute)
 
     async def execute(self, call: Call[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
-        """Do all operations or none."""
+        """Do all operations or none; with automatic creation, make tubes of puts first."""
         check_batch(call.request, self._payload_bytes_max)
         self._disk.check_tubes(_enlarged_tubes(call.request))
         own = own_batch(self._reading.contents, call.request, call.caller)
-        outcome = await self._mutations.apply_as(forms.BATCH, call, own)
+        puts = [one.put.tube for one in call.request.operations if one.HasField("put")]
+        before = self._missing.creations(puts, call.request.request_id)
+        outcome = await self._mutations.apply_as(forms.BATCH, call, own, before)
         results = result_of(outcome, BatchResult).results
         kinds = [operation.WhichOneof("operation") for operation in call.request.operations]
         answer = pb.ExecuteBatchResponse(revision=outcome.index)

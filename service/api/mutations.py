@@ -46,21 +46,27 @@ class Mutations:
             Overloaded: too much waits already.
         """
         hash_of_request = hash_if_named(call)
-        for recorded in before:
-            # Not waited for; that its outcome is not looked at is no error either.
-            self.submitter.submit(recorded, call.deadline).add_done_callback(_look_away)
+        self._propose_before(before, call.deadline)
         recorded = record(form, call.request, call.raw, hash_of_request)
         return await self.propose(recorded, call.deadline)
 
-    async def apply_as(self, form: Form[M], call: Call[M], request: M) -> Outcome:
+    async def apply_as(
+        self, form: Form[M], call: Call[M], request: M, before: Sequence[Recorded] = ()
+    ) -> Outcome:
         """Propose another request in place of the one that came, known under that one's hash.
 
-        The one that came is proposed as its own bytes. Raises what ``apply`` does.
+        The one that came is proposed as its own bytes. Takes and raises what ``apply`` does.
         """
         if request is call.request:
-            return await self.apply(form, call)
+            return await self.apply(form, call, before)
         hash_of_request = hash_if_named(call)
+        self._propose_before(before, call.deadline)
         return await self.propose(record_own(form, request, hash_of_request), call.deadline)
+
+    def _propose_before(self, before: Sequence[Recorded], deadline: float | None) -> None:
+        for recorded in before:
+            # Not waited for; that its outcome is not looked at is no error either.
+            self.submitter.submit(recorded, deadline).add_done_callback(_look_away)
 
     async def propose(self, recorded: Recorded, deadline: float | None) -> Outcome:
         """Propose a command; see ``apply``."""

@@ -19,6 +19,7 @@ from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
 from service.api.failed import with_key
 from service.api.lease_returns import LeaseReturns
 from service.api.listing import page_of_tasks
+from service.api.missing_tubes import MissingTubes
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.outcomes import OutcomeApi
 from service.api.reading import Reading
@@ -44,7 +45,7 @@ from service.queue.commands import (
     TakeResult,
     TaskView,
 )
-from taskraft.v1 import error_pb2, tube_service_pb2
+from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TaskService"]
@@ -122,7 +123,10 @@ class TaskApi:
         self._outcomes = outcomes
         self._settings = settings
         self._give_back = LeaseReturns(mutations.submitter)
-        self._batches = BatchApi(mutations, reading, disk, settings.payload_bytes_max)
+        self._missing = MissingTubes(reading, settings.in_force)
+        self._batches = BatchApi(
+            mutations, reading, disk, self._missing, settings.payload_bytes_max
+        )
 
     def servicer(self, subscribe: StreamMethod) -> Servicer:
         """Return the methods of the service; ``subscribe`` serves the streaming one."""
@@ -194,17 +198,7 @@ class TaskApi:
         return await self._mutations.propose(recorded, call.deadline)
 
     def _missing_tube(self, call: Call[pb.PutTasksRequest]) -> Sequence[Recorded]:
-        name = call.request.tube
-        settings = self._settings.in_force()
-        if not settings.auto_create_tubes or self._reading.applied.tube(name) is not None:
-            return ()
-        kind = tube_service_pb2.Tube.Kind.ValueType(settings.auto_create_kind or 0)
-        request = tube_service_pb2.CreateTubeRequest(
-            tube=tube_service_pb2.Tube(name=name, kind=kind),
-            if_not_exists=True,
-            profile=settings.auto_create_profile or "",
-        )
-        return (record_own(forms.CREATE_TUBE, request),)
+        return self._missing.creations((call.request.tube,), call.request.request_id)
 
     # ------------------------------------------------------------------------------ take
 

@@ -80,6 +80,8 @@ async def test_a_put_carries_every_option_in_milliseconds(cluster, client):
     ("payload", "content", "content_type"),
     [
         (b"\x00", b"\x00", ""),
+        (bytearray(b"ab"), b"ab", ""),
+        (memoryview(b"ab"), b"ab", ""),
         ("ü", "ü".encode(), "text/plain; charset=utf-8"),
         ({"a": [1, None]}, b'{"a":[1,null]}', "application/json"),
         (None, b"null", "application/json"),
@@ -89,6 +91,28 @@ async def test_a_payload_is_encoded_by_its_type(cluster, client, payload, conten
     await client.tube("emails").put(payload)
     (spec,) = cluster.requests("PutTasks")[0].tasks
     assert (spec.payload, spec.content_type) == (content, content_type)
+
+
+@pytest.mark.parametrize("payload", [float("nan"), {"a": [float("inf")]}])
+async def test_a_number_that_json_does_not_know_is_refused(cluster, client, payload):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        await client.tube("emails").put(payload)
+    assert not cluster.requests("PutTasks")
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"priority": "high"}, "priority: "),
+        ({"type": 5}, "type: "),
+        ({"headers": {"a": 1}}, "the header 'a' is a text or bytes, not 1"),
+        ({"key": ("a", 1)}, "the parts of a key are texts, not 1"),
+    ],
+)
+async def test_an_option_of_the_wrong_type_is_named(cluster, client, option, words):
+    with pytest.raises(TypeError, match=words):
+        await client.tube("emails").put("x", **option)
+    assert not cluster.requests("PutTasks")
 
 
 async def test_the_media_type_may_be_given(cluster, client):

@@ -21,14 +21,18 @@ from taskraft._durations import milliseconds, seconds
         ("2d", 172_800_000),
         ("7", 7_000),
         (timedelta(minutes=1, milliseconds=5), 60_005),
+        (1e300, 2**63 - 1),
+        (float("inf"), 2**63 - 1),
+        ("999999999999999d", 2**63 - 1),
+        (2**80, 2**63 - 1),
     ],
 )
 def test_a_duration_is_read_as_whole_milliseconds(written, expected_ms):
     assert milliseconds(written) == expected_ms
 
 
-@pytest.mark.parametrize("nonsense", [-1, float("nan"), float("inf")])
-def test_a_negative_or_endless_number_is_refused(nonsense):
+@pytest.mark.parametrize("nonsense", [-1, float("nan"), float("-inf")])
+def test_a_negative_number_is_refused(nonsense):
     with pytest.raises(ValueError, match="from 0"):
         milliseconds(nonsense)
 
@@ -36,6 +40,12 @@ def test_a_negative_or_endless_number_is_refused(nonsense):
 @pytest.mark.parametrize("nonsense", ["", "5 parsecs", "s", "-1s", "1s1", "1e3"])
 def test_a_text_that_is_no_duration_is_refused_with_examples(nonsense):
     with pytest.raises(ValueError, match="1h30m"):
+        milliseconds(nonsense)
+
+
+@pytest.mark.parametrize("nonsense", [None, b"1s", True, object()])
+def test_what_is_neither_a_number_nor_a_text_is_refused(nonsense):
+    with pytest.raises(TypeError, match="number of seconds or a text"):
         milliseconds(nonsense)
 
 

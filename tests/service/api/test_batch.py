@@ -5,9 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from taskraft.v1 import task_pb2
+from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import create, put, reason_of, take
+from tests.service.conftest import config_in, create, put, reason_of, running, take
 
 
 def operations(*parts):
@@ -48,6 +48,21 @@ async def test_an_acknowledgement_and_what_follows_are_one(node):
     assert answer.results[2].delete.count == 1
     (task,) = (await waiting).tasks
     assert (task.spec.payload, task.spec.headers["h"]) == (b"c", b"v")
+
+
+async def test_a_batch_makes_the_tubes_of_its_puts_where_that_is_configured(tmp_path):
+    async with running(config_in(tmp_path, auto_create_tubes=True)) as node:
+        waiting = asyncio.ensure_future(take(node, tube="fresh", wait_ms=8_000))
+        await node.waiting_anywhere(1)
+        parts = putting("fresh", b"a"), putting("other", b"b"), putting("fresh", b"c")
+        answer = await execute(node, *parts, request_id="r")
+        assert [list(result.put.task_ids) for result in answer.results] == [[1], [1], [2]]
+        assert [task.spec.payload for task in (await waiting).tasks] == [b"a", b"c"]
+        drop = tube_service_pb2.DropTubeRequest(name="other")
+        await node.tubes.DropTube(drop)
+        again = await execute(node, *parts, request_id="r")
+        assert [list(result.put.task_ids) for result in again.results] == [[1], [1], [2]]
+        assert [tube.name for tube in node.queue.tubes()] == ["fresh"]
 
 
 async def test_a_batch_that_cannot_be_done_changes_nothing(node):

@@ -7,7 +7,13 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 
 Duration: TypeAlias = "int | float | str | timedelta"
-"""Seconds as a number, or a text such as "250ms", "10s", "1.5m", "2h" or "1h30m"."""
+"""Seconds as a number, or a text such as "250ms", "10s", "1.5m", "2h" or "1h30m".
+
+The server takes 100 years and more, also ``math.inf``, for: without limit.
+"""
+
+MILLISECONDS_MAX: Final = (1 << 63) - 1
+"""What the contract can say; longer durations are this long."""
 
 UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -19,14 +25,17 @@ def milliseconds(duration: Duration) -> int:
     """Return a duration in whole milliseconds, rounded to the nearest.
 
     Raises:
-        ValueError: It is negative, not finite, or not a duration.
+        TypeError: It is neither a number nor a text.
+        ValueError: It is negative, or not a duration.
     """
     if isinstance(duration, str):
-        return _milliseconds_of_text(duration)
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if not 0 <= seconds < float("inf"):
+        return _rounded(_milliseconds_of_text(duration))
+    number: object = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(f"a duration is a number of seconds or a text, not {duration!r}")
+    if not number >= 0:
         raise ValueError(f"a duration is a number of seconds from 0, not {duration!r}")
-    return round(seconds * 1_000)
+    return _rounded(number * 1_000)
 
 
 def seconds(duration: Duration) -> float:
@@ -34,7 +43,11 @@ def seconds(duration: Duration) -> float:
     return milliseconds(duration) / 1_000
 
 
-def _milliseconds_of_text(text: str) -> int:
+def _rounded(number: float) -> int:
+    return round(number) if number < MILLISECONDS_MAX else MILLISECONDS_MAX
+
+
+def _milliseconds_of_text(text: str) -> float:
     trimmed = text.replace(" ", "")
     if not _TEXT.fullmatch(trimmed):
         raise ValueError(
@@ -42,5 +55,5 @@ def _milliseconds_of_text(text: str) -> int:
         )
     parts = _PART.findall(trimmed)
     if not parts:
-        return round(float(trimmed) * 1_000)
-    return round(sum(float(number) * UNITS_MS[unit] for number, unit in parts))
+        return float(trimmed) * 1_000
+    return sum(float(number) * UNITS_MS[unit] for number, unit in parts)

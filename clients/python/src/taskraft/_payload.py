@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 """What JSON can say."""
 
-Payload: TypeAlias = "bytes | Json"
+Payload: TypeAlias = "bytes | bytearray | memoryview | Json"
 """Bytes are stored as they are, a str as UTF-8 text, everything else as JSON."""
 
 JSON: Final = "application/json"
@@ -23,9 +23,11 @@ def encode(payload: Payload) -> tuple[bytes, str]:
 
     Raises:
         TypeError: JSON cannot say it.
+        ValueError: It has a number that JSON does not know, as NaN.
     """
-    if isinstance(payload, bytes):
-        return payload, BYTES
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload), BYTES
     if isinstance(payload, str):
         return payload.encode(), TEXT
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode(), JSON
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode(), JSON

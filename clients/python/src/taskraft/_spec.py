@@ -113,14 +113,15 @@ def prototype(options: PutOptions) -> task_pb2.TaskSpec:
     spec = task_pb2.TaskSpec()
     for name in _PLAIN:
         if name in given:
-            setattr(spec, name, given[name])
+            _set(spec, name, given[name])
     for name, field in _DURATIONS:
         if name in given:
             setattr(spec, field, milliseconds(given[name]))  # type: ignore[arg-type]  # checked by the keys' types
     for name, value in options.get("headers", {}).items():
+        if not isinstance(value, str | bytes):
+            raise TypeError(f"the header {name!r} is a text or bytes, not {value!r}")
         spec.headers[name] = value.encode() if isinstance(value, str) else value
-    key = options.get("key", ())
-    spec.unique_key.extend([key] if isinstance(key, str) else key)
+    spec.unique_key.extend(_parts(options.get("key", ())))
     spec.on_conflict = _on_conflict(options.get("on_conflict", "on_conflict_unspecified"))
     spec.unique_states.extend(
         task_pb2.Task.State.Value(state) for state in options.get("key_states", ())
@@ -129,6 +130,23 @@ def prototype(options: PutOptions) -> task_pb2.TaskSpec:
     if "retry" in options:
         spec.retry.CopyFrom(options["retry"].message())
     return spec
+
+
+def _set(spec: task_pb2.TaskSpec, name: str, value: object) -> None:
+    """Set a field; of a value that it cannot have, say which field that is."""
+    try:
+        setattr(spec, name, value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _parts(key: str | Sequence[str]) -> Sequence[str]:
+    """Return the parts of a key, each a text."""
+    parts = [key] if isinstance(key, str) else key
+    for part in parts:
+        if not isinstance(part, str):
+            raise TypeError(f"the parts of a key are texts, not {part!r}")
+    return parts
 
 
 def _on_conflict(name: str) -> task_pb2.TaskSpec.OnConflict.ValueType:

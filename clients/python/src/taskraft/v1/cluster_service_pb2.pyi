@@ -553,7 +553,7 @@ class ClusterSettings(_message.Message):
     failover_grace_ms: _builtins.int
     """How long sessions outlive a change of leader at least. Default 15 000."""
     auto_create_tubes: _builtins.bool
-    """Tubes that do not exist are made by the first put."""
+    """Tubes that do not exist are made by the first put, also by one of a batch."""
     auto_create_kind: _tube_service_pb2.Tube.Kind.ValueType
     """Kind of tubes that are made by the first put: FIFO, FIFOTTL, UTUBE or UTUBETTL. Default FIFOTTL."""
     feed_retention_ms: _builtins.int

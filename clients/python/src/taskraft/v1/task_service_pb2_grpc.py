@@ -30,8 +30,9 @@ class TaskServiceStub(object):
 
     Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
     a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader. Without it a retry may have two
-    effects.
+    second effect and gets the first answer, also from another leader; its revision is that of the
+    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
+    have two effects.
     """
 
     def __init__(self, channel):
@@ -132,8 +133,9 @@ class TaskServiceServicer(object):
 
     Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
     a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader. Without it a retry may have two
-    effects.
+    second effect and gets the first answer, also from another leader; its revision is that of the
+    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
+    have two effects.
     """
 
     def PutTasks(self, request, context):
@@ -358,8 +360,9 @@ class TaskService(object):
 
     Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
     a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader. Without it a retry may have two
-    effects.
+    second effect and gets the first answer, also from another leader; its revision is that of the
+    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
+    have two effects.
     """
 
     @staticmethod

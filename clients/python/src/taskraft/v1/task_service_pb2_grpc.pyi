@@ -31,8 +31,9 @@ class TaskServiceStub:
 
     Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
     a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader. Without it a retry may have two
-    effects.
+    second effect and gets the first answer, also from another leader; its revision is that of the
+    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
+    have two effects.
     """
 
     @_typing.overload
@@ -84,8 +85,9 @@ class TaskServiceAsyncStub(TaskServiceStub):
 
     Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
     a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader. Without it a retry may have two
-    effects.
+    second effect and gets the first answer, also from another leader; its revision is that of the
+    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
+    have two effects.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -133,8 +135,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
 
     Any node answers; one that does not lead forwards. A message has at most 32 MiB. Every mutation takes
     a request_id (at most 64 bytes, a UUID is best): a repetition within the window (10 minutes) has no
-    second effect and gets the first answer, also from another leader. Without it a retry may have two
-    effects.
+    second effect and gets the first answer, also from another leader; its revision is that of the
+    repetition, and a tube, a group or settings are shown as they are by then. Without it a retry may
+    have two effects.
     """
 
     @_abc_1.abstractmethod
