@@ -14,6 +14,7 @@ MEASUREMENTS: dict[str, tuple[list[str], list[str]]] = {
     "core_cycle": ([], []),
     "busy_subqueues": ([], ["--tasks", "150000"]),
     "subqueue_takes": (["--busy", "100,20000"], ["--busy", "100,100000"]),
+    "typed_takes": ([], ["--before", "100,5000000"]),
     "backlog": ([], ["--tasks", "5000000"]),
     "delayed_tasks": ([], ["--tasks", "1000000"]),
     "node_backlog": ([], ["--tasks", "5000000"]),

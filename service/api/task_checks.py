@@ -118,6 +118,8 @@ def _check_types(wrong: Violations, path: str, types: Sequence[str]) -> None:
     if len(types) > limits.TAKE_TYPES_MAX:
         wrong.add(path, f"{len(types)} items, more than {limits.TAKE_TYPES_MAX}")
     for place, name in enumerate(types):
+        if not name:
+            wrong.add(f"{path}[{place}]", "is empty, and no type")
         wrong.text(f"{path}[{place}]", name, limits.TYPE_BYTES_MAX)
 
 

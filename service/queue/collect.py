@@ -19,7 +19,7 @@ from service.queue.keys import (
 from service.queue.life_cycle import GONE, READY, TAKEN
 from service.queue.settings import write_settings
 from service.queue.store import RangeDeletion
-from service.queue.tasks.task import Stored, place_key
+from service.queue.tasks.task import Stored, place_key, typed_key
 from service.queue.tasks.task_codec import CURRENT, NOTHING, write_task
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
-FORMAT: Final = 10
+FORMAT: Final = 11
 """Version of everything in the store; a store of another version is refused."""
 
 META_HEAD: Final = Struct(">BQqQIQI")
@@ -93,32 +93,39 @@ def _goes_alone(ledger: Ledger, task: Task) -> bool:
 
 def _write_task(task: Task, writes: list[Write]) -> None:
     """Write a task's record, and of its other keys those that differ from what the store knows."""
-    number, task_id, written = task.tube.number, task.id, task.written
-    state, order, token, timer = task.state, task.order, task.token, task.timer
+    tube, task_id, written = task.tube, task.id, task.written
+    number, state, timer = tube.number, task.state, task.timer
+    where = (state, task.order, task.token, task.subqueue, task.type)
     apart = task.is_body_apart
     writes.append((task_key(number, task_id), write_task(task)))
+    old_place = old_typed = b""
+    old_timer = None
     if written is None:
         if apart:
             assert task.body is not None
             writes.append((body_key(number, task_id), task.body))
-        old_place = b""
-        old_timer = None
     else:
-        _write_body(task, written[-1], writes)
-        old_place = place_key(task, *written[:3])
-        old_timer = written[3]
-    place = place_key(task, state, order, token)
+        before, old_timer, stored = written
+        _write_body(task, stored, writes)
+        old_place, old_typed = place_key(tube, before), typed_key(tube, before)
+    place, typed = place_key(tube, where), typed_key(tube, where) if task.type else b""
     if place != old_place:
-        if old_place:
-            writes.append((old_place, None))
-        if place:
-            writes.append((place, HOLDER.pack(number, task_id) if state is TAKEN else b""))
+        content = HOLDER.pack(number, task_id) if state is TAKEN else b""
+        _write_key(old_place, place, content, writes)
+    if typed != old_typed:
+        _write_key(old_typed, typed, b"", writes)
     if timer != old_timer:
-        if old_timer is not None:
-            writes.append((timer_key(old_timer), None))
-        if timer is not None:
-            writes.append((timer_key(timer), b""))
-    task.written = (state, order, token, timer, CURRENT if apart else NOTHING)
+        old_key = timer_key(old_timer) if old_timer is not None else b""
+        _write_key(old_key, timer_key(timer) if timer is not None else b"", b"", writes)
+    task.written = (where, timer, CURRENT if apart else NOTHING)
+
+
+def _write_key(old: bytes, new: bytes, content: bytes, writes: list[Write]) -> None:
+    """Put one key in the place of another; each may be empty."""
+    if old:
+        writes.append((old, None))
+    if new:
+        writes.append((new, content))
 
 
 def _write_body(task: Task, stored: Stored, writes: list[Write]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from service.queue.keys import OUTSIDE_TUBES, body_key, task_key, timer_key
 from service.queue.life_cycle import READY
 from service.queue.store import RangeDeletion
-from service.queue.tasks.task import place_key
+from service.queue.tasks.task import place_key, typed_key
 from service.queue.tasks.task_codec import NOTHING
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def delete_tasks(gone: Iterable[Task], writes: list[Write]) -> None:
 def delete_outside(task: Task, writes: list[Write]) -> None:
     """Delete the keys of a task that do not go with its tube."""
     assert task.written is not None
-    state, order, token, timer, _ = task.written
-    place = place_key(task, state, order, token)
+    where, timer, _ = task.written
+    place = place_key(task.tube, where)
     if place[:1] in OUTSIDE_TUBES:
         writes.append((place, None))
     if timer is not None:
@@ -65,15 +65,15 @@ def _delete_neighbours(tasks: Sequence[Task], writes: list[Write]) -> None:
     else:
         writes.extend((task_key(number, task.id), None) for task in tasks)
     first = 0
-    line: tuple[State, int, int, str] | None = None
+    line: tuple[State, int, int, str, str] | None = None
     for place, task in enumerate(tasks):
         assert task.written is not None
-        state, (lane, rank, _), _, timer, content = task.written
+        (state, (lane, rank, _), _, subqueue, task_type), timer, content = task.written
         if timer is not None:
             writes.append((timer_key(timer), None))
         if content is not NOTHING:
             writes.append((body_key(number, task.id), None))
-        before, line = line, (state, lane, rank, task.subqueue)
+        before, line = line, (state, lane, rank, subqueue, task_type)
         if line != before and place > first:
             _delete_line(tasks[first:place], writes)
             first = place
@@ -81,21 +81,21 @@ def _delete_neighbours(tasks: Sequence[Task], writes: list[Write]) -> None:
 
 
 def _delete_line(tasks: Sequence[Task], writes: list[Write]) -> None:
-    """Delete the keys of the places of neighbours that had the same state, lane and rank.
+    """Delete the places of neighbours that had the same state, lane, rank, sub-queue and type.
 
     Between two places that follow each other is nobody else.
     """
-    first = tasks[0]
-    assert first.written is not None
-    state, order, *_ = first.written
+    tube, first = tasks[0].tube, tasks[0].written
+    assert first is not None
+    where = first[0]
+    state, (lane, rank, task_id), token, subqueue, task_type = where
+    kinds = (place_key, typed_key) if task_type else (place_key,)
     if state is READY and len(tasks) >= NEIGHBOURS_MIN:
-        lane, rank, task_id = order
-        behind = (lane, rank, task_id + len(tasks))
-        begin, end = (place_key(first, READY, one, 0) for one in (order, behind))
-        writes.append(RangeDeletion(begin, end))
+        behind = (state, (lane, rank, task_id + len(tasks)), token, subqueue, task_type)
+        bounds = [(key_of(tube, where), key_of(tube, behind)) for key_of in kinds]
+        writes.extend(RangeDeletion(begin, end) for begin, end in bounds if begin)
         return
     for task in tasks:
         assert task.written is not None
-        place = place_key(task, *task.written[:3])
-        if place:
-            writes.append((place, None))
+        places = [key_of(tube, task.written[0]) for key_of in kinds]
+        writes.extend((place, None) for place in places if place)

@@ -20,6 +20,7 @@ TASK: Final = b"t"
 BODY: Final = b"y"
 READY_ORDER: Final = b"r"
 WAITING_ORDER: Final = b"w"
+TYPED_ORDER: Final = b"v"
 BURIED_ORDER: Final = b"b"
 LEASE: Final = b"l"
 TIMER: Final = b"d"
@@ -48,7 +49,7 @@ TASK_TIMERS: Final = (DELAY_TIMER, LEASE_TIMER, TTL_TIMER, RETENTION_TIMER)
 """Those that are about one task."""
 UNIQUE: Final = b"k"
 
-INSIDE_TUBES: Final = (TASK, BODY, READY_ORDER, WAITING_ORDER, BURIED_ORDER)
+INSIDE_TUBES: Final = (TASK, BODY, READY_ORDER, WAITING_ORDER, TYPED_ORDER, BURIED_ORDER)
 """What begins with the number of a tube, and goes with it as a range."""
 OUTSIDE_TUBES: Final = (LEASE, TIMER)
 """What belongs to single tasks wherever their tube is."""
@@ -57,6 +58,7 @@ OFFSET: Final = 1 << 63
 """Added to signed numbers."""
 _READY: Final = READY_ORDER[0]
 _WAITING: Final = WAITING_ORDER[0]
+_TYPED: Final = TYPED_ORDER[0]
 _BURIED: Final = BURIED_ORDER[0]
 _TASK: Final = TASK[0]
 _BODY: Final = BODY[0]
@@ -67,7 +69,7 @@ _tube = Struct(">cI")
 _numbered = Struct(">cQ")
 _task = Struct(">BIQ")
 _order = Struct(">BIQQQ")
-_subqueue = Struct(">BIH")
+_named = Struct(">BIH")
 _place = Struct(">QQQ")
 _lease = Struct(">BQ")
 _timer = Struct(">BQBIQ")
@@ -78,7 +80,7 @@ _serial = Struct(">Q")
 _holder = Struct(">IQ")
 
 PREFIXES_MAX: Final = 4_096
-"""Sub-queues in use whose prefix need not be made anew for each task."""
+"""Sub-queues, and types, in use whose prefix need not be made anew for each task."""
 TASK_KEY_BYTES: Final = _task.size
 
 
@@ -121,11 +123,18 @@ def subqueue_prefix(tube: int, subqueue: str) -> bytes:
     The length before the name keeps the tasks of ``a`` apart from those of ``ab``.
     """
     name = subqueue.encode()
-    return _subqueue.pack(_WAITING, tube, len(name)) + name
+    return _named.pack(_WAITING, tube, len(name)) + name
+
+
+@lru_cache(maxsize=PREFIXES_MAX)
+def typed_prefix(tube: int, task_type: str) -> bytes:
+    """Return what the keys of what a tube offers of a type begin with."""
+    name = task_type.encode()
+    return _named.pack(_TYPED, tube, len(name)) + name
 
 
 def waiting_key(prefix: bytes, order: Entry) -> bytes:
-    """Return the key of a ready task's place in its sub-queue."""
+    """Return the key of a ready task's place in its sub-queue, or among those of its type."""
     lane, rank, task = order
     return prefix + _place.pack(lane + OFFSET, rank + OFFSET, task)
 
@@ -244,8 +253,8 @@ def order_scan(store: Store, prefix: bytes, tube: int) -> Callable[[Entry], Iter
     return scan
 
 
-def subqueue_scan(store: Store, prefix: bytes) -> Callable[[Entry], Iterator[Entry]]:
-    """Return what reads the stored places of a sub-queue above one."""
+def place_scan(store: Store, prefix: bytes) -> Callable[[Entry], Iterator[Entry]]:
+    """Return what reads the stored places of a sub-queue, or of a type, above one."""
     start_of_place = len(prefix)
     stop = prefix + b"\xff" * (_place.size + 1)
 

@@ -43,8 +43,6 @@ class Limits:
     removals_beside_max: int = 50
     """The same in an entry with commands, which wait for it."""
     kick_tasks_max: int = 10_000
-    filter_scan_max: int = 10_000
-    """Ready tasks that a take with a filter looks at before it gives up."""
     selector_scan_max: int = 5_000
     """Tasks that one command with a filter looks at; its answer says where to go on."""
     requests_max: int = 10_000_000
@@ -62,6 +60,10 @@ class Limits:
     """Entries of one sub-queue in memory."""
     subqueues_max: int = 4_096
     """Sub-queues of one tube whose entries are in memory; busy ones are known besides them."""
+    type_entries_max: int = 64
+    """Entries of one type of one tube in memory, at least; if takes ask for it."""
+    types_max: int = 256
+    """Types of one tube whose entries are in memory: those that takes asked for last."""
     resident_bytes_max: int = 64 * 1024 * 1024
     """Content of waiting tasks in memory; above it, tasks that are in the store are read again."""
     feed_chunk_rows_max: int = 4_096
@@ -72,3 +74,4 @@ class Limits:
             assert getattr(self, name) >= 1, name
         assert self.head_entries_max >= 2
         assert self.subqueue_entries_max >= 2
+        assert self.type_entries_max >= 2

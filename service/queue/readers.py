@@ -34,7 +34,6 @@ from service.queue.feed.partitions import low_and_high
 from service.queue.keys import SESSION_TIMER
 from service.queue.life_cycle import READY
 from service.queue.operations.selection import named
-from service.queue.orders.candidates import matches
 from service.queue.shell_readers import ShellReaders
 from service.queue.tasks.listing import NOTHING_LEFT, Listed, scan
 from service.queue.tasks.task_codec import write_task
@@ -223,24 +222,15 @@ class Readers(ShellReaders):
 
     # ----------------------------------------------------------------------------------- readiness
 
-    def has_ready(
-        self, tube: str, types: Sequence[str] = (), priority_bound: int | None = None
-    ) -> bool:
-        """Tell whether a take from a tube would find something.
+    def has_ready(self, tube: str) -> bool:
+        """Tell in constant time whether a take without a filter from a tube would find something.
 
-        Without a filter in constant time; with one, by looking at what the take would look at. A
-        task whose time to live has just ended counts until the next entry.
+        A task whose time to live has just ended counts until the next entry.
         """
         found = self._ledger.tubes.get(tube)
         if found is None or found.options.take_paused or found.ready.least() is None:
             return False
-        if found.takeable(self._ledger.now_ms) == 0:
-            return False
-        if not types and priority_bound is None:
-            return True
-        orders = islice(found.ready.ordered(), self._ledger.limits.filter_scan_max)
-        tasks = (self._ledger.find(found, order[-1]) for order in orders)
-        return any(task is not None and matches(task, types, priority_bound) for task in tasks)
+        return found.takeable(self._ledger.now_ms) != 0
 
     def ready_count(self, tube: str) -> int:
         """Return about how many tasks a take from a tube could find; at least 1 if any.

@@ -5,10 +5,12 @@ What is chosen is out of its order and counts as taken there; leasing it is the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from service.queue.life_cycle import READY
-from service.queue.orders.candidates import Candidates, expire, matches
+from service.queue.orders.candidates import Candidates, expire
+from service.queue.orders.offers import OfTypes, Urgent
 from service.queue.orders.read_ahead import soon_needed
 from service.queue.orders.shares import WeightedCandidates
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from service.queue.commands import Take
     from service.queue.ledger import Ledger
+    from service.queue.orders.offers import Offers
     from service.queue.orders.ordered_index import Entry
     from service.queue.orders.ready_order import ReadyOrder
     from service.queue.tasks.task import Task
@@ -37,33 +40,17 @@ def choose(
 
     The first may have more bytes, unless ``has_some`` says that it is not the first of its take.
     """
-    if command.types or command.priority_bound is not None:
-        return _filtered(ledger, command, tubes, room, bytes_max, has_some=has_some)
-    if len(tubes) == 1:
+    is_filtered = bool(command.types) or command.priority_bound is not None
+    if len(tubes) == 1 and not is_filtered:
         return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
-    return _first(ledger, command, tubes, room, bytes_max, has_some=has_some)
-
-
-def _first(
-    ledger: Ledger,
-    command: Take,
-    tubes: Sequence[Tube],
-    room: int,
-    bytes_max: int,
-    *,
-    has_some: bool,
-) -> list[Task]:
-    """Choose the most urgent tasks of some tubes."""
     tasks: list[Task] = []
     candidates = _candidates(ledger, command, tubes)
-    while len(tasks) < room and (found := candidates.withdraw()) is not None:
-        task, entry = found
+    while len(tasks) < room and (task := candidates.first()) is not None:
         bytes_max -= task.payload_bytes
         if bytes_max < 0 and (tasks or has_some):
-            task.tube.ready.restore(entry)
             break
         task.tube.ready.claim(task)
-        candidates.proceed(is_claimed=True)
+        candidates.proceed()
         tasks.append(task)
     return tasks
 
@@ -88,11 +75,11 @@ def _first_of_one(
     """
     now_ms = ledger.now_ms
     ready, resident = tube.ready, tube.tasks
-    bars = ready.counts_leases
+    counts_claims = ready.counts_claims
     tasks: list[Task] = []
     while len(tasks) < room and (entries := ready.pop_many(room - len(tasks))):
         for place, entry in enumerate(entries):
-            task = resident.get(entry[-1]) or soon_needed(ledger, tube, entries[place:])
+            task = resident.get(entry[-1]) or soon_needed(ledger, tube, ready, entries[place:])
             assert task.state is READY
             if task.expire_at_ms <= now_ms:
                 if not ends_expired:
@@ -106,7 +93,7 @@ def _first_of_one(
             if bytes_max < 0 and (tasks or has_some):
                 _restore(ready, entries[place:])
                 return tasks
-            if bars:
+            if counts_claims:
                 ready.claim(task)
             tasks.append(task)
     return tasks
@@ -118,52 +105,40 @@ def _restore(ready: ReadyOrder, entries: Sequence[Entry]) -> None:
         ready.restore(entry)
 
 
-def _filtered(
-    ledger: Ledger,
-    command: Take,
-    tubes: Sequence[Tube],
-    room: int,
-    bytes_max: int,
-    *,
-    has_some: bool,
-) -> list[Task]:
-    """Choose the most urgent tasks that a filter lets through.
-
-    The others are put aside meanwhile; at most ``filter_scan_max`` are looked at. In a sub-queue a
-    task that the filter holds back holds back those behind it.
-    """
-    types, bound, bytes_left = command.types, command.priority_bound, bytes_max
-    tasks: list[Task] = []
-    aside: list[tuple[Task, Entry]] = []
-    candidates = _candidates(ledger, command, tubes)
-    while len(tasks) < room and len(aside) < ledger.limits.filter_scan_max:
-        found = candidates.withdraw()
-        if found is None:
-            break
-        task, _ = found
-        is_claimed = False
-        if not matches(task, types, bound):
-            aside.append(found)
-        elif task.payload_bytes > bytes_left and (tasks or has_some):
-            aside.append(found)
-            break
-        else:
-            bytes_left -= task.payload_bytes
-            task.tube.ready.claim(task)
-            tasks.append(task)
-            is_claimed = True
-        candidates.proceed(is_claimed=is_claimed)
-    for task, entry in reversed(aside):
-        task.tube.ready.restore(entry)
-        ledger.touch_tube(task.tube)  # so that its order is flushed
-    return tasks
-
-
 def _candidates(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> Candidates:
     """Return what tubes offer: by urgency over all of them, or by the weights that they have."""
+    offers = [_offers(ledger, command, tube) for tube in tubes]
     if len(tubes) < 2 or not command.weights:
-        return Candidates(ledger, tubes)
+        return Candidates(ledger, tubes, offers)
     weights: dict[str, int] = {}
     for name, weight in zip(command.tubes, command.weights, strict=True):
         weights.setdefault(name, weight)
-    return WeightedCandidates(ledger, tubes, [weights[tube.name] or 1 for tube in tubes])
+    return WeightedCandidates(ledger, tubes, offers, [weights[tube.name] or 1 for tube in tubes])
+
+
+def _offers(ledger: Ledger, command: Take, tube: Tube) -> Offers:
+    """Return what a tube offers to a take."""
+    offers: Offers = tube.ready
+    if command.types:
+        offers = OfTypes(tube.ready.types.ask(command.types))
+        ledger.touch_tube(tube)  # what was opened for it is looked after with the next writes
+    if command.priority_bound is None:
+        return offers
+    rank_max = tube.rank(command.priority_bound)
+    if tube.custom is None:
+        suits, goes_by_rank = partial(_has_rank, rank_max), not tube.options.subqueue_weights
+    else:
+        suits, goes_by_rank = partial(_is_urgent, ledger, tube, rank_max), False
+    return Urgent(offers, suits, goes_by_rank=goes_by_rank, has_back=tube.lane_max > 0)
+
+
+def _has_rank(rank_max: int, entry: Entry) -> bool:
+    """Tell whether the task of an entry is urgent enough where the rank is the priority."""
+    return entry[1] <= rank_max
+
+
+def _is_urgent(ledger: Ledger, tube: Tube, rank_max: int, entry: Entry) -> bool:
+    """Tell whether a task that a driver has placed is urgent enough."""
+    task = ledger.find(tube, entry[-1])
+    assert task is not None, f"tube {tube.number} has no task {entry[-1]}"
+    return tube.rank(task.priority) <= rank_max

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from service.queue.ledger import Ledger
+    from service.queue.orders.offers import Offers
     from service.queue.orders.ordered_index import Entry
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
@@ -26,12 +27,13 @@ class Candidates:
     the last number is the tube's place among them. One tube alone needs no comparison.
     """
 
-    __slots__ = ("_heads", "_ledger", "_tubes")
+    __slots__ = ("_heads", "_ledger", "_offers", "_tubes")
 
-    def __init__(self, ledger: Ledger, tubes: Sequence[Tube]) -> None:
-        """Look at what the tubes offer."""
+    def __init__(self, ledger: Ledger, tubes: Sequence[Tube], offers: Sequence[Offers]) -> None:
+        """Look at what is offered of each tube."""
         self._ledger = ledger
         self._tubes = tubes
+        self._offers = offers
         if len(tubes) == 1:
             self._heads: list[tuple[int, ...]] = [(0,)]
         else:
@@ -39,27 +41,30 @@ class Candidates:
             self._heads = [head for place in places if (head := self._head(place))]
             heapify(self._heads)
 
-    def withdraw(self) -> tuple[Task, Entry] | None:
-        """Withdraw the most urgent task with its entry; ``proceed`` after it is claimed or not.
+    def first(self) -> Task | None:
+        """Return the most urgent task; it is to be claimed before ``proceed``.
 
         A task whose time to live is over is ended instead: its deadline may have to wait its turn.
         """
         ledger = self._ledger
         while self._heads:
-            tube = self._tubes[self._heads[0][-1]]
-            entry = tube.ready.pop_least()
+            place = self._heads[0][-1]
+            tube, offers = self._tubes[place], self._offers[place]
+            entry = offers.least()
             if entry is None:
                 break
-            task = ready_task(ledger, tube, entry)
+            task = ready_task(ledger, tube, offers, entry)
             if task.expire_at_ms > ledger.now_ms:
-                return task, entry
+                return task
             expire(ledger, task)
-            self.proceed(is_claimed=False)
+            self._compete()
         return None
 
-    def proceed(self, *, is_claimed: bool) -> None:
-        """Let the tube whose task was withdrawn last compete with its next one."""
-        del is_claimed  # it makes no difference to an order by urgency
+    def proceed(self) -> None:
+        """Let the tube whose first task was claimed compete with its next one."""
+        self._compete()
+
+    def _compete(self) -> None:
         if len(self._tubes) == 1:
             return
         head = self._head(self._heads[0][-1])
@@ -70,17 +75,17 @@ class Candidates:
 
     def _head(self, place: int) -> tuple[int, ...] | None:
         """Return how urgent the first task of a tube is, or None where there is none."""
-        tube = self._tubes[place]
-        entry = tube.ready.least()
+        tube, offers = self._tubes[place], self._offers[place]
+        entry = offers.least()
         if entry is None:
             return None
         task = self._ledger.bring(tube, entry[-1])
         return (*task.order[:2], task.created_ms, place)
 
 
-def ready_task(ledger: Ledger, tube: Tube, entry: Entry) -> Task:
+def ready_task(ledger: Ledger, tube: Tube, offers: Offers, entry: Entry) -> Task:
     """Return the task that a tube offers under an entry."""
-    task = tube.tasks.get(entry[-1]) or soon_needed(ledger, tube, [entry])
+    task = tube.tasks.get(entry[-1]) or soon_needed(ledger, tube, offers, [entry])
     assert task.state is READY
     return task
 
@@ -89,13 +94,3 @@ def expire(ledger: Ledger, task: Task) -> None:
     """End a ready task whose time to live is over."""
     ledger.leave_order(task)
     end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
-
-
-def matches(task: Task, types: Sequence[str], priority_bound: int | None) -> bool:
-    """Tell whether a filter lets a task through."""
-    if types and task.type not in types:
-        return False
-    if priority_bound is None:
-        return True
-    tube = task.tube
-    return tube.rank(task.priority) <= tube.rank(priority_bound)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from service.queue.ledger import Ledger
+    from service.queue.orders.offers import Offers
     from service.queue.orders.ordered_index import Entry
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
@@ -26,8 +27,8 @@ NEIGHBOUR_MAX: Final = 2
 """So far apart two ids may be to count as neighbours: what is between is read for nothing."""
 
 
-def soon_needed(ledger: Ledger, tube: Tube, withdrawn: Sequence[Entry]) -> Task:
-    """Return the ready task of the first of some withdrawn entries.
+def soon_needed(ledger: Ledger, tube: Tube, offers: Offers, withdrawn: Sequence[Entry]) -> Task:
+    """Return the ready task of the first of some entries, which may be withdrawn from ``offers``.
 
     It is in memory then, and if there is room, the others and those behind them as well.
     """
@@ -35,7 +36,7 @@ def soon_needed(ledger: Ledger, tube: Tube, withdrawn: Sequence[Entry]) -> Task:
     task = tube.tasks.get(first)
     if task is None:
         if ledger.resident_bytes <= ledger.limits.resident_bytes_max:
-            coming = tube.ready.coming(ledger.limits.read_tasks_max)
+            coming = offers.coming(ledger.limits.read_tasks_max)
             _bring(ledger, tube, [entry[-1] for entry in (*withdrawn, *coming)])
         else:
             _bring(ledger, tube, [first])

@@ -2,28 +2,37 @@
 
 There are two such orders: the plain one, in which every ready task may be taken, and that of tubes
 with sub-queues (``subqueues.py``). Both offer entries, the least first; the last number of an entry
-is the task's id.
+is the task's id. Beside either stand the orders of what it offers by type (``typed_orders.py``).
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from service.queue.orders.offers import Offers
 from service.queue.orders.ordered_index import NOTHING, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from service.queue.orders.ordered_index import OrderedIndex
+    from service.queue.orders.typed_orders import TypedOrders
     from service.queue.store import Write
     from service.queue.tasks.task import Task
 
 
-class ReadyOrder(Protocol):
+class ReadyOrder(Offers, Protocol):
     """The order of a tube's ready tasks."""
 
     counts_leases: ClassVar[bool]
-    """Whether ``claim`` and ``free`` must be called; if not, hot paths leave them out."""
+    """Whether ``free`` must be called; if not, hot paths leave it out."""
+    types: TypedOrders
+    """The same by the types of the tasks."""
+
+    @property
+    def counts_claims(self) -> bool:
+        """Tell whether ``claim`` must be called for what is withdrawn; if not, that may be left."""
 
     def add(self, task: Task) -> None:
         """Take in a task that is ready."""
@@ -34,14 +43,11 @@ class ReadyOrder(Protocol):
     def discard(self, task: Task) -> None:
         """Let go of a task that is not ready any more; harmless for another."""
 
-    def least(self) -> Entry | None:
-        """Return the entry of the task that is to be taken next, or None."""
-
-    def pop_least(self) -> Entry | None:
-        """Withdraw the entry that is to be taken next; to be claimed, restored or discarded."""
-
     def pop_many(self, count: int) -> Sequence[Entry]:
-        """Withdraw up to so many entries that are to be taken next; none: there is none."""
+        """Withdraw up to so many entries that are to be taken next; none: there is none.
+
+        Each is to be claimed, restored or discarded.
+        """
 
     def restore(self, entry: Entry) -> None:
         """Offer a withdrawn entry again."""
@@ -50,7 +56,7 @@ class ReadyOrder(Protocol):
         """Tell whether one more task of a sub-queue may be taken, whatever is ready."""
 
     def claim(self, task: Task) -> None:
-        """Take note that a task is taken."""
+        """Take a task out of what is offered, if it is still there, and note that it is taken."""
 
     def free(self, task: Task) -> None:
         """Take note that a task is not taken any more."""
@@ -75,12 +81,6 @@ class ReadyOrder(Protocol):
     def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
         """Take over other options of sub-queues."""
 
-    def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:
-        """Yield what is offered above an entry, in order. The order must not change meanwhile."""
-
-    def coming(self, count: int) -> Sequence[Entry]:
-        """Return the places of about so many tasks that will be taken next."""
-
     def is_head(self, task: Task) -> bool:
         """Tell whether a ready task is among those that memory knows: it will soon be taken."""
 
@@ -96,31 +96,38 @@ class PlainOrder:
 
     counts_leases: ClassVar[bool] = False
     """It does not matter how many tasks are taken."""
-    __slots__ = ("_index",)
+    __slots__ = ("_index", "types")
 
-    def __init__(self, index: OrderedIndex) -> None:
-        """Order what ``index`` holds."""
+    def __init__(self, index: OrderedIndex, types: TypedOrders) -> None:
+        """Order what ``index`` and, by type, ``types`` hold."""
         self._index = index
+        self.types = types
+
+    @property
+    def counts_claims(self) -> bool:
+        """Tell whether what is withdrawn may be among the tasks of a type as well."""
+        return self.types.has_any
 
     def add(self, task: Task) -> None:
         """Take in a task that is ready."""
         self._index.add(task.order)
+        self.types.add(task.type, task.order)
 
     def add_all(self, tasks: Sequence[Task]) -> None:
         """Take in tasks that are ready."""
         self._index.add_all([task.order for task in tasks])
+        for task in tasks:
+            if task.type:
+                self.types.add(task.type, task.order)
 
     def discard(self, task: Task) -> None:
         """Let go of a task that is not ready any more."""
         self._index.discard(task.order)
+        self.types.discard(task.type, task.order)
 
     def least(self) -> Entry | None:
         """Return the place of the task that is to be taken next, or None."""
         return self._index.least()
-
-    def pop_least(self) -> Entry | None:
-        """Withdraw the place that is to be taken next."""
-        return self._index.pop_least()
 
     def pop_many(self, count: int) -> Sequence[Entry]:
         """Withdraw up to so many places that are to be taken next; none: there is none."""
@@ -135,7 +142,8 @@ class PlainOrder:
         return True
 
     def claim(self, task: Task) -> None:
-        """Do nothing: what is taken bars nothing."""
+        """Take a task out of all orders; what is taken bars nothing."""
+        self.discard(task)
 
     def free(self, task: Task) -> None:
         """Do nothing: what is taken bars nothing."""
@@ -168,13 +176,15 @@ class PlainOrder:
         return self._index.ordered(after)
 
     def coming(self, count: int) -> Sequence[Entry]:
-        """Return the places of about so many tasks that will be taken next."""
-        return self._index.coming(count)
+        """Return the places of about so many tasks that will be taken next, by type or not."""
+        entries = self._index.coming(count)
+        return [*entries, *self.types.coming(count)] if self.types.has_any else entries
 
     def is_head(self, task: Task) -> bool:
         """Tell whether a task's place is in memory."""
-        return self._index.is_head(task.order)
+        return self._index.is_head(task.order) or self.types.is_head(task.type, task.order)
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
         """Return the places that left memory; they are written with their tasks."""
-        return self._index.flushed()
+        left = self._index.flushed()
+        return chain(left, self.types.collect(ready)) if self.types.has_any else left

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from service.queue.ledger import Ledger
+    from service.queue.orders.offers import Offers
     from service.queue.tubes.tube import Tube
 
 STRIDE: Final = 1_000_000
@@ -28,21 +29,26 @@ class WeightedCandidates(Candidates):
 
     __slots__ = ("_passes", "_weights")
 
-    def __init__(self, ledger: Ledger, tubes: Sequence[Tube], weights: Sequence[int]) -> None:
-        """Look at what the tubes offer; ``weights`` are from 1, one for each tube."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        tubes: Sequence[Tube],
+        offers: Sequence[Offers],
+        weights: Sequence[int],
+    ) -> None:
+        """Look at what is offered of each tube; ``weights`` are from 1, one for each tube."""
         self._weights = weights
         furthest = max((tube.share for tube in tubes if tube.ready.least() is not None), default=0)
         self._passes = [max(tube.share, furthest - LAG_MAX) for tube in tubes]
-        super().__init__(ledger, tubes)
+        super().__init__(ledger, tubes, offers)
 
-    def proceed(self, *, is_claimed: bool) -> None:
+    def proceed(self) -> None:
         """Charge the tube whose task was claimed, and let it compete with its next one."""
         place = self._heads[0][-1]
-        if is_claimed:
-            self._passes[place] += STRIDE // self._weights[place]
-            self._tubes[place].share = self._passes[place]
-        super().proceed(is_claimed=is_claimed)
+        self._passes[place] += STRIDE // self._weights[place]
+        self._tubes[place].share = self._passes[place]
+        super().proceed()
 
     def _head(self, place: int) -> tuple[int, ...] | None:
         """Return how soon a tube is next, or None where it offers nothing."""
-        return (self._passes[place], place) if self._tubes[place].ready.least() else None
+        return (self._passes[place], place) if self._offers[place].least() else None

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from service.queue.keys import (
     READY_ORDER,
     order_scan,
+    place_scan,
     ready_key,
     subqueue_prefix,
-    subqueue_scan,
+    typed_prefix,
     waiting_key,
 )
 from service.queue.orders.fairness import Fairness
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from service.queue.limits import Limits
     from service.queue.orders.ordered_index import Entry
+    from service.queue.orders.typed_orders import TypedOrders
     from service.queue.store import Store, Write
     from service.queue.tasks.task import Task
 
@@ -45,10 +47,20 @@ class Subqueue:
 
     ``order`` holds the places of its ready tasks; None: they are as the store says, nothing of them
     is in memory, and ``offered`` is not known either. ``offered`` is its entry among the offers, or
-    None; ``written`` is the one that the store knows, which counts only while ``touched``.
+    None; ``written`` is the one that the store knows, which counts only while ``touched``. Each has
+    the type of its task.
     """
 
-    __slots__ = ("name", "offered", "order", "taken", "touched", "written")
+    __slots__ = (
+        "name",
+        "offered",
+        "offered_type",
+        "order",
+        "taken",
+        "touched",
+        "written",
+        "written_type",
+    )
 
     def __init__(self, name: str) -> None:
         """Make a sub-queue of which nothing is taken."""
@@ -56,7 +68,9 @@ class Subqueue:
         self.taken = 0
         self.order: OrderedIndex | None = None
         self.offered: Entry | None = None
+        self.offered_type = ""
         self.written: Entry | None = None
+        self.written_type = ""
         self.touched = False
 
 
@@ -64,7 +78,8 @@ class SubqueueOrder:
     """The order of a tube's ready tasks, sub-queue by sub-queue.
 
     An entry among the offers is the place of the task (lane, rank, id), or, where sub-queues have
-    weights, its turn, rank and id.
+    weights, its turn, rank and id. By type there is the same, of what is offered only: a task of a
+    type waits until it is the first of its sub-queue.
     """
 
     counts_leases: ClassVar[bool] = True
@@ -81,6 +96,7 @@ class SubqueueOrder:
         "_touched",
         "_warm",
         "offers",
+        "types",
     )
 
     def __init__(
@@ -88,6 +104,7 @@ class SubqueueOrder:
         number: int,
         store: Store,
         limits: Limits,
+        types: TypedOrders,
         *,
         concurrency: int,
         weights: Mapping[str, int],
@@ -107,11 +124,17 @@ class SubqueueOrder:
             order_scan(store, READY_ORDER, number), limits.head_entries_max, stored=stored
         )
         self.offers = 0
+        self.types = types
         self._subqueues: dict[str, Subqueue] = {}
         self._warm: dict[str, Subqueue] = {}
         """Those with an order in memory, the one not used for longest first."""
         self._touched: list[Subqueue] = []
         self._has_cold = stored
+
+    @property
+    def counts_claims(self) -> bool:
+        """Tell that what is withdrawn must be claimed."""
+        return True
 
     @property
     def time(self) -> int:
@@ -128,12 +151,16 @@ class SubqueueOrder:
 
     def add(self, task: Task) -> None:
         """Take in a task that is ready."""
+        if task.type:
+            self.types.has_any = True
         subqueue, order = self._touch(task.subqueue)
         order.add(task.order)
         self._offer(subqueue, order)
 
     def add_all(self, tasks: Sequence[Task]) -> None:
         """Take in tasks that are ready."""
+        if not self.types.has_any:
+            self.types.has_any = any(task.type for task in tasks)
         for name, run in groupby(tasks, BY_SUBQUEUE):
             subqueue, order = self._touch(name)
             order.add_all([task.order for task in run])
@@ -151,9 +178,8 @@ class SubqueueOrder:
         offered = subqueue.offered
         subqueue.taken += 1
         if offered is not None and offered[-1] == task.id:
-            # It is withdrawn: what the sub-queue offers next gets a new turn.
-            subqueue.offered = None
-            self.offers -= 1
+            # What the sub-queue offers next gets a new turn.
+            self._withdraw(subqueue, offered)
             if self._fairness is not None:
                 self._fairness.serve(offered[0])
             first = order.pop_least()
@@ -204,10 +230,6 @@ class SubqueueOrder:
         """Return the entry that is to be taken next, or None."""
         return self._offers.least()
 
-    def pop_least(self) -> Entry | None:
-        """Withdraw the entry that is to be taken next."""
-        return self._offers.pop_least()
-
     def pop_many(self, count: int) -> Sequence[Entry]:
         """Withdraw up to so many entries, but one where a sub-queue may give several at once.
 
@@ -240,12 +262,23 @@ class SubqueueOrder:
         if wanted == before:
             return
         if before is not None:
-            self._offers.discard(before)
-            self.offers -= 1
+            self._withdraw(subqueue, before)
         if wanted is not None:
             self._offers.add(wanted)
             self.offers += 1
-        subqueue.offered = wanted
+            subqueue.offered = wanted
+            if self.types.has_any:
+                subqueue.offered_type = self.types.type_of(wanted[-1])
+                self.types.add(subqueue.offered_type, wanted)
+
+    def _withdraw(self, subqueue: Subqueue, offered: Entry) -> None:
+        """Take what a sub-queue offers out of the offers, if it is still there."""
+        self._offers.discard(offered)
+        self.offers -= 1
+        subqueue.offered = None
+        if subqueue.offered_type:
+            self.types.discard(subqueue.offered_type, offered)
+            subqueue.offered_type = ""
 
     # ------------------------------------------------------------------------------------- memory
 
@@ -282,14 +315,14 @@ class SubqueueOrder:
             order = self._open(subqueue, stored=self._has_cold or not is_new)
         if not subqueue.touched:
             subqueue.touched = True
-            subqueue.written = subqueue.offered
+            subqueue.written, subqueue.written_type = subqueue.offered, subqueue.offered_type
             self._touched.append(subqueue)
         return subqueue, order
 
     def _open(self, subqueue: Subqueue, *, stored: bool) -> OrderedIndex:
         """Bring the order of a sub-queue into memory, and find out what the sub-queue offers."""
         prefix = subqueue_prefix(self._number, subqueue.name)
-        scan = subqueue_scan(self._store, prefix)
+        scan = place_scan(self._store, prefix)
         order = OrderedIndex(scan, self._entries_max(), stored=stored)
         subqueue.order = order
         least = order.least() if stored and subqueue.taken < self._concurrency else None
@@ -299,6 +332,8 @@ class SubqueueOrder:
             subqueue.offered = (_turn.unpack(turn)[0], *least[1:])
         else:
             subqueue.offered = least
+        if least is not None and self.types.has_any:
+            subqueue.offered_type = self.types.type_of(least[-1])
         return order
 
     def _entries_max(self) -> int:
@@ -309,6 +344,8 @@ class SubqueueOrder:
     def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
         """Append the offers that changed to ``writes``, and forget what is not in use."""
         self._offers.flushed()
+        if self.types.has_any:
+            self.types.collect(ready)
         if ready == 0:
             self._has_cold = False
         left: list[Entry] = []
@@ -333,16 +370,25 @@ class SubqueueOrder:
     def _write_offer(self, subqueue: Subqueue, order: OrderedIndex, writes: list[Write]) -> None:
         """Append what changed of a sub-queue's offer; its turn lies with the place it offers."""
         written, offered = subqueue.written, subqueue.offered
-        if written != offered:
+        written_type, offered_type = subqueue.written_type, subqueue.offered_type
+        if written != offered or written_type != offered_type:
             if written is not None:
-                writes.append((ready_key(self._number, written), None))
+                self._write(written, written_type, None, writes)
             if offered is not None:
-                writes.append((ready_key(self._number, offered), b""))
+                self._write(offered, offered_type, b"", writes)
         if offered is not None and self._fairness is not None:
             least = order.least()
             assert least is not None
             place = waiting_key(subqueue_prefix(self._number, subqueue.name), least)
             writes.append((place, _turn.pack(offered[0])))
+
+    def _write(
+        self, offer: Entry, task_type: str, content: bytes | None, writes: list[Write]
+    ) -> None:
+        """Append an offer, and the same by type, to ``writes``; ``content`` None: that it goes."""
+        writes.append((ready_key(self._number, offer), content))
+        if task_type:
+            writes.append((waiting_key(typed_prefix(self._number, task_type), offer), content))
 
     def _cool(self, subqueue: Subqueue) -> list[Entry]:
         """Let go of the order of a sub-queue that the store knows; return what was in memory."""
@@ -350,6 +396,7 @@ class SubqueueOrder:
         assert subqueue.order is not None
         left = list(subqueue.order.members())
         subqueue.order = subqueue.offered = None
+        subqueue.offered_type = ""
         if subqueue.taken == 0:
             del self._subqueues[subqueue.name]
         self._has_cold = True

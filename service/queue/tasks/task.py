@@ -19,6 +19,7 @@ from service.queue.keys import (
     lease_key,
     ready_key,
     subqueue_prefix,
+    typed_prefix,
     waiting_key,
 )
 from service.queue.life_cycle import BURIED, DELAYED, DONE, READY, TAKEN, ZOMBIE
@@ -40,9 +41,11 @@ class Stored(IntEnum):
     OUTDATED = 2
 
 
-Written: TypeAlias = "tuple[State, Entry, int, Entry | None, Stored]"
-"""State, order, token, timer of a task when it was written, from which its keys follow; and what
-the store has of its content. A plain tuple: one is made for each task that is read."""
+Where: TypeAlias = "tuple[State, Entry, int, str, str]"
+"""State, order, token, sub-queue and type of a task: from those the keys of its places follow."""
+Written: TypeAlias = "tuple[Where, Entry | None, Stored]"
+"""Where a task was when it was written, its timer then, and what the store has of its content.
+Plain tuples: they are made for each task that is read."""
 
 
 class Terms(NamedTuple):
@@ -197,15 +200,26 @@ class Task:
         )
 
 
-def place_key(task: Task, state: State, order: Entry, token: int) -> bytes:
-    """Return the key of a task's place, or lease, in a state; empty where it has none."""
+def place_key(tube: Tube, where: Where) -> bytes:
+    """Return the key of a task's place, or lease; empty where it has none."""
+    state, order, token, subqueue, _ = where
     if state is READY:
-        tube = task.tube
         if tube.has_subqueues:
-            return waiting_key(subqueue_prefix(tube.number, task.subqueue), order)
+            return waiting_key(subqueue_prefix(tube.number, subqueue), order)
         return ready_key(tube.number, order)
     if state is TAKEN:
         return lease_key(token)
     if state is BURIED:
-        return buried_key(task.tube.number, (0, *order[1:]))
+        return buried_key(tube.number, (0, *order[1:]))
     return b""
+
+
+def typed_key(tube: Tube, where: Where) -> bytes:
+    """Return the key of a ready task's place among those of its type; empty where it has none.
+
+    Sub-queues have such places of what they offer, and write those themselves.
+    """
+    state, order, _, _, task_type = where
+    if state is not READY or not task_type or tube.has_subqueues:
+        return b""
+    return waiting_key(typed_prefix(tube.number, task_type), order)

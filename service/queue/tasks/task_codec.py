@@ -131,11 +131,17 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
     task.dirty = False
     task.body = None if apart else record[end:]
     task.timer = task.due()
-    task.written = (
-        task.state,
-        task.order,
-        task.token,
-        task.timer,
-        CURRENT if apart else NOTHING,
-    )
+    where = (task.state, task.order, task.token, task.subqueue, task.type)
+    task.written = (where, task.timer, CURRENT if apart else NOTHING)
     return task, session_number
+
+
+def read_type(record: bytes) -> str:
+    """Return the type of the task of a record."""
+    _, flags, *_, type_bytes, _ = _head.unpack_from(record)
+    at = _HEAD_BYTES
+    if flags & _HAS_TIMES:
+        at += _times.size
+    if flags & _HAS_ATTEMPTS:
+        at += _attempts.size
+    return record[at : at + type_bytes].decode()

@@ -33,6 +33,7 @@ from service.queue.life_cycle import (
 from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.orders.ready_order import PlainOrder
 from service.queue.orders.subqueues import SubqueueOrder
+from service.queue.orders.typed_orders import TypedOrders
 from service.queue.refusals import invalid
 from service.queue.tubes.ages import Ages
 from service.queue.tubes.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from service.queue.store import Store
     from service.queue.tasks.task import Task
 
-_record = Struct(">IBQqqQQQqqqIHHH")
+_record = Struct(">IBQqqQ?QQqqqIHHH")
 STATE_AFTER_ACK: Final[Mapping[OnAck, State]] = {
     OnAck.REMOVE: GONE,
     OnAck.KEEP: DONE,
@@ -135,7 +136,7 @@ class Tube:
         self.ages = Ages()
         self.tasks: dict[int, Task] = {}
         self.dirty = False
-        self.ready = ready_order(number, view, store, limits, stored=False)
+        self.ready = ready_order(self, store, limits, stored=False)
         self.buried = OrderedIndex(
             order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
         )
@@ -251,6 +252,7 @@ class Tube:
             self.lane_min,
             self.lane_max,
             self.ready.offers,
+            self.ready.types.has_any,
             self.ready.time,
             self.share,
             self.created_ms,
@@ -267,21 +269,22 @@ class Tube:
         return b"".join((head, name, profile, driver, options, counters, ages, self.memory))
 
 
-def ready_order(
-    number: int, view: TubeView, store: Store, limits: Limits, *, stored: bool
-) -> ReadyOrder:
+def ready_order(tube: Tube, store: Store, limits: Limits, *, stored: bool) -> ReadyOrder:
     """Return the order that a tube of this kind has; ``stored``: the store has ready tasks."""
-    if view.kind in SUBQUEUE_KINDS:
+    number = tube.number
+    types = TypedOrders(number, store, limits, tube.tasks, stored=stored)
+    if tube.has_subqueues:
         return SubqueueOrder(
             number,
             store,
             limits,
-            concurrency=view.options.subqueue_concurrency,
-            weights=dict(view.options.subqueue_weights),
+            types,
+            concurrency=tube.options.subqueue_concurrency,
+            weights=dict(tube.options.subqueue_weights),
             stored=stored,
         )
     scan = order_scan(store, READY_ORDER, number)
-    return PlainOrder(OrderedIndex(scan, limits.head_entries_max, stored=stored))
+    return PlainOrder(OrderedIndex(scan, limits.head_entries_max, stored=stored), types)
 
 
 def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
@@ -293,6 +296,7 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
         lane_min,
         lane_max,
         offers,
+        has_types,
         time,
         share,
         created_ms,
@@ -331,7 +335,8 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
     states = tube.counters.states
     scan_buried = order_scan(store, BURIED_ORDER, number)
     head_max = limits.head_entries_max
-    tube.ready = ready_order(number, view, store, limits, stored=states[READY] > 0)
+    tube.ready = ready_order(tube, store, limits, stored=states[READY] > 0)
     tube.ready.restore_state(offers, time)
+    tube.ready.types.has_any = has_types
     tube.buried = OrderedIndex(scan_buried, head_max, stored=states[BURIED] > 0)
     return tube

@@ -170,7 +170,7 @@ TAKES = st.builds(
     st.integers(0, 5),
     st.sampled_from((0, 30, 2000, 10**6)),
     ttr_ms=st.just(None) | WISHES,
-    types=st.sampled_from(((), (), ("a",), ("a", "b"))),
+    types=st.sampled_from(((), (), ("a",), ("b", "a", "b"), ("c",))),
     priority_bound=st.none() | st.none() | st.integers(-1, 1),
 )
 WEIGHED = ("mail", "plain", "high", "kept", "room")
@@ -180,7 +180,7 @@ WEIGHED_TAKES = st.builds(
     ),
     st.dictionaries(st.sampled_from(WEIGHED), st.integers(1, 4), min_size=1, max_size=3),
     st.integers(1, 6),
-    st.sampled_from(((), (), ("a",))),
+    st.sampled_from(((), (), ("a",), ("a", "b"))),
 )
 OPTION_CHANGES = st.fixed_dictionaries(
     {},

@@ -371,17 +371,6 @@ def test_tubes_and_sessions_are_bounded():
     assert reasons == [Reason.LIMIT_REACHED, None, Reason.LIMIT_REACHED]
 
 
-def test_filtered_take_gives_up_after_its_bound():
-    node = Node(Limits(filter_scan_max=5))
-    node.put(5, type="a")
-    node.put(1, type="b")
-    assert node.do(Take(["mail"], types=["b"]))[0].tasks == []
-    assert not node.queue.has_ready("mail", ["b"])
-    node.do(Take(["mail"]))
-    assert node.queue.has_ready("mail", ["b"])
-    assert len(node.do(Take(["mail"], types=["b"]))[0].tasks) == 1
-
-
 def test_ready_tubes_are_those_that_feed_a_take():
     node = Node()
     paused = TubeOptions(take_paused=True)
@@ -389,8 +378,6 @@ def test_ready_tubes_are_those_that_feed_a_take():
     assert node.queue.ready_tubes() == []
     node.put(1, priority=5)
     assert node.queue.ready_tubes() == ["mail"]
-    assert node.queue.has_ready("mail", priority_bound=5)
-    assert not node.queue.has_ready("mail", priority_bound=4)
     assert not node.queue.has_ready("nothing")
     node.do(Take(["mail"]))
     assert node.queue.ready_tubes() == []

@@ -25,7 +25,16 @@ from service.queue.commands import (
     TubeOptions,
 )
 from service.queue.editor import Edited
-from service.queue.keys import INSIDE_TUBES
+from service.queue.keys import (
+    INSIDE_TUBES,
+    READY_ORDER,
+    TYPED_ORDER,
+    WAITING_ORDER,
+    ready_key,
+    subqueue_prefix,
+    typed_prefix,
+    waiting_key,
+)
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from service.queue.tubes.profiles import PROFILES, defaults_of
@@ -44,6 +53,8 @@ LIMITS = Limits(
     read_tasks_max=2,
     ahead_tasks_max=3,
     subqueues_max=2,
+    type_entries_max=2,
+    types_max=1,
     selector_scan_max=5,
     feed_chunk_rows_max=5,
     session_ttr_min_ms=40,
@@ -129,10 +140,11 @@ def replaced(_body, changes):
 def indexes(tube):
     """Return the ordered indexes of a tube."""
     ready = tube.ready
+    typed = list(ready.types._orders.values())
     if not ready.counts_leases:
-        return [ready._index, tube.buried]
+        return [ready._index, *typed, tube.buried]
     subqueues = [subqueue.order for subqueue in ready._subqueues.values() if subqueue.order]
-    return [ready._offers, *subqueues, tube.buried]
+    return [ready._offers, *subqueues, *typed, tube.buried]
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -177,6 +189,27 @@ class QueueMachine(RuleBasedStateMachine):
         for index in (ledger.timers, *orders):
             assert not index._added
             assert not index._removed
+        for tube in ledger.tubes.values():
+            assert len(tube.ready.types._orders) <= LIMITS.types_max
+            self.check_places(tube)
+
+    def check_places(self, tube):
+        """In the store is one place of each ready task, and one by type of each that has one."""
+        ready = [task for task in self.queue._ledger.tasks(tube) if task.state is State.READY]
+        assert all(task.id not in tube.tasks or tube.ready.is_head(task) for task in ready)
+        number = tube.number
+        offers = [(entry, tube.ready.types.type_of(entry[-1])) for entry in tube.ready.ordered()]
+        expected = {ready_key(number, entry) for entry, _ in offers}
+        expected |= {
+            waiting_key(typed_prefix(number, name), entry) for entry, name in offers if name
+        }
+        if tube.has_subqueues:
+            expected |= {
+                waiting_key(subqueue_prefix(number, task.subqueue), task.order) for task in ready
+            }
+        start = number.to_bytes(4, "big")
+        stored = self.keys(READY_ORDER, WAITING_ORDER, TYPED_ORDER)
+        assert {key for key in stored if key[1:5] == start} == expected
 
     def keys(self, *prefixes):
         return [key for key in self.store.pairs if key[:1] in prefixes]

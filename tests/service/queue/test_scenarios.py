@@ -20,6 +20,8 @@ SMALL = Limits(
     group_tasks_per_entry_max=3,
     dependents_per_entry_max=4,
     groups_max=4,
+    types_max=1,
+    type_entries_max=2,
 )
 
 

@@ -11,16 +11,35 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from service.queue.keys import subqueue_prefix, waiting_key
 from service.queue.limits import Limits
 from service.queue.orders.fairness import STRIDE
+from service.queue.orders.offers import OfTypes
 from service.queue.orders.subqueues import SubqueueOrder
+from service.queue.orders.typed_orders import TypedOrders
 from tests.service.queue.memory_store import MemoryStore
 
 NUMBER = 7
-LIMITS = Limits(head_entries_max=3, subqueue_entries_max=2, subqueues_max=2)
+LIMITS = Limits(
+    head_entries_max=3, subqueue_entries_max=2, subqueues_max=2, types_max=1, type_entries_max=2
+)
 NAMES = st.sampled_from(("", "a", "ab", "b", "c"))
 
 
-def a_task(task_id, subqueue, lane=0, rank=0):
-    return SimpleNamespace(id=task_id, subqueue=subqueue, order=(lane, rank, task_id))
+TYPES = st.sampled_from(("", "", "x", "y"))
+
+
+def a_task(task_id, subqueue, lane=0, rank=0, type_=""):
+    order = (lane, rank, task_id)
+    return SimpleNamespace(id=task_id, subqueue=subqueue, order=order, type=type_)
+
+
+def an_order(store, tasks, limits=LIMITS, *, concurrency, weights, stored=False):
+    types = TypedOrders(NUMBER, store, limits, tasks, stored=stored)
+    return SubqueueOrder(
+        NUMBER, store, limits, types, concurrency=concurrency, weights=weights, stored=stored
+    )
+
+
+def pop_least(order):
+    return next(iter(order.pop_many(1)), None)
 
 
 class SubqueueMachine(RuleBasedStateMachine):
@@ -36,10 +55,9 @@ class SubqueueMachine(RuleBasedStateMachine):
         self.order = self.opened(is_stored=False)
 
     def opened(self, *, is_stored):
-        return SubqueueOrder(
-            NUMBER,
+        return an_order(
             self.store,
-            LIMITS,
+            self.ready,
             concurrency=self.concurrency,
             weights=self.weights,
             stored=is_stored,
@@ -61,20 +79,20 @@ class SubqueueMachine(RuleBasedStateMachine):
         own = [task.order for task in self.ready.values() if task.subqueue == name]
         return min(own, default=None)
 
-    def offers(self):
+    def offers(self, types=()):
         found = []
         for name in {task.subqueue for task in self.ready.values()}:
             first = self.first(name)
-            if first is not None:
+            if first is not None and (not types or self.ready[first[-1]].type in types):
                 found.append((self.turns[name], *first[1:]) if self.weights else first)
         return sorted(found)
 
     # ------------------------------------------------------------------------------------- actions
 
-    @rule(name=NAMES, lane=st.integers(-1, 0), rank=st.integers(0, 2))
-    def put(self, name, lane, rank):
+    @rule(name=NAMES, lane=st.integers(-1, 0), rank=st.integers(0, 2), type_=TYPES)
+    def put(self, name, lane, rank, type_):
         self.last_id += 1
-        task = a_task(self.last_id, name, lane, rank)
+        task = a_task(self.last_id, name, lane, rank, type_)
         self.ready[task.id] = task
         self.order.add(task)
         self.settle_turns()
@@ -82,12 +100,12 @@ class SubqueueMachine(RuleBasedStateMachine):
     @rule(names=st.lists(NAMES, min_size=3, max_size=9))
     def put_many(self, names):
         for name in names:
-            self.put(name, 0, 0)
+            self.put(name, 0, 0, "")
 
     @rule()
     def take(self):
         offers = self.offers()
-        entry = self.order.pop_least()
+        entry = pop_least(self.order)
         assert entry == (offers[0] if offers else None)
         if entry is not None:
             self.claim(self.ready[entry[-1]])
@@ -105,17 +123,38 @@ class SubqueueMachine(RuleBasedStateMachine):
     def take_past_some(self, aside):
         """A filter puts the first offers aside, and takes a later one."""
         offers = self.offers()
-        withdrawn = [entry for _ in range(aside) if (entry := self.order.pop_least())]
+        withdrawn = [entry for _ in range(aside) if (entry := pop_least(self.order))]
         assert withdrawn == offers[:aside]
         self.take_next(offers[aside:])
         for entry in withdrawn:
             self.order.restore(entry)
 
     def take_next(self, offers):
-        entry = self.order.pop_least()
+        entry = pop_least(self.order)
         assert entry == (offers[0] if offers else None)
         if entry is not None:
             self.claim(self.ready[entry[-1]])
+
+    @rule(types=st.sampled_from((("x",), ("y",), ("y", "x"), ("none",))))
+    def take_of_types(self, types):
+        offers = self.offers(types)
+        entry = OfTypes(self.order.types.ask(types)).least()
+        assert entry == (offers[0] if offers else None)
+        if entry is not None:
+            self.claim(self.ready[entry[-1]])
+
+    @rule(place=st.integers(0, 20), type_=TYPES)
+    def change_type(self, place, type_):
+        """A producer replaces a ready task: it comes back to the same place."""
+        if self.ready:
+            task = sorted(self.ready.values(), key=lambda task: task.id)[place % len(self.ready)]
+            self.order.discard(task)
+            del self.ready[task.id]
+            self.settle_turns()
+            task.type = type_
+            self.ready[task.id] = task
+            self.order.add(task)
+            self.settle_turns()
 
     @rule(place=st.integers(0, 20))
     def end(self, place):
@@ -159,9 +198,10 @@ class SubqueueMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self):
         self.collect()
-        offers, time = self.order.offers, self.order.time
+        offers, time, has_types = self.order.offers, self.order.time, self.order.types.has_any
         self.order = self.opened(is_stored=bool(self.ready))
         self.order.restore_state(offers, time)
+        self.order.types.has_any = has_types
         for task in self.taken.values():
             self.order.reopen(task)
 
@@ -172,6 +212,9 @@ class SubqueueMachine(RuleBasedStateMachine):
         if hasattr(self, "order"):
             offers = self.offers()
             assert list(self.order.ordered()) == offers
+            for name in ("x", "y"):
+                typed = OfTypes(self.order.types.ask([name]))
+                assert list(typed.ordered()) == self.offers([name])
             assert self.order.offered(len(self.ready)) == len(offers)
             assert self.order.time == self.time
 
@@ -192,14 +235,12 @@ TestSubqueuesAgainstNaiveOnes = SubqueueMachine.TestCase
 
 
 def test_a_sub_queue_of_weight_three_is_served_three_times_as_often():
-    order = SubqueueOrder(
-        NUMBER, MemoryStore(), Limits(), concurrency=1, weights={"heavy": 3}, stored=False
-    )
+    order = an_order(MemoryStore(), {}, Limits(), concurrency=1, weights={"heavy": 3})
     tasks = {number: a_task(number, ("heavy", "light")[number % 2]) for number in range(1, 41)}
     order.add_all(list(tasks.values()))
     served = []
     for _ in range(20):
-        task = tasks[order.pop_least()[-1]]
+        task = tasks[pop_least(order)[-1]]
         order.claim(task)
         order.free(task)
         served.append(task.subqueue)
@@ -208,20 +249,18 @@ def test_a_sub_queue_of_weight_three_is_served_three_times_as_often():
 
 
 def test_who_comes_back_has_saved_no_credit():
-    order = SubqueueOrder(
-        NUMBER, MemoryStore(), Limits(), concurrency=9, weights={"x": 1}, stored=False
-    )
+    order = an_order(MemoryStore(), {}, Limits(), concurrency=9, weights={"x": 1})
     steady = {number: a_task(number, "steady") for number in range(1, 30)}
     order.add_all(list(steady.values()))
     for _ in range(20):
-        order.claim(steady[order.pop_least()[-1]])
+        order.claim(steady[pop_least(order)[-1]])
         order.free(steady[1])
     late = {number: a_task(number, "late") for number in range(50, 60)}
     order.add_all(list(late.values()))
     both = steady | late
     served = []
     for _ in range(6):
-        task = both[order.pop_least()[-1]]
+        task = both[pop_least(order)[-1]]
         order.claim(task)
         order.free(task)
         served.append(task.subqueue)

@@ -1,0 +1,197 @@
+"""A take with a filter meets what it lets through, and nothing of what stands before that."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.queue.commands import (
+    CreateTube,
+    NewTask,
+    Position,
+    Put,
+    Startup,
+    Take,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.keys import TASK, TYPED_ORDER
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+BEFORE = 3_000
+"""Many times what memory holds of an order."""
+LIMITS = Limits(
+    head_entries_max=64, type_entries_max=8, read_tasks_max=8, ahead_tasks_max=8, types_max=3
+)
+
+
+class ReadingStore(MemoryStore):
+    """Counts the pairs that are read, by the first byte of their keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.read: dict[bytes, int] = {}
+
+    def note(self, keys):
+        for key in keys:
+            self.read[key[:1]] = self.read.get(key[:1], 0) + 1
+
+    def get(self, key):
+        self.note([key])
+        return super().get(key)
+
+    def get_many(self, keys):
+        self.note(keys)
+        return super().get_many(keys)
+
+    def scan(self, start, stop):
+        for key, value in super().scan(start, stop):
+            self.note([key])
+            yield key, value
+
+
+class Desk:
+    """A queue that is written behind and opened again on demand."""
+
+    def __init__(self, kind=TubeKind.FIFOTTL, **options):
+        self.store = ReadingStore()
+        self.queue = Queue(self.store, LIMITS)
+        self.index = 0
+        tubes = [CreateTube(name, kind, TubeOptions(**options)) for name in ("mail", "news")]
+        self.do(Startup(1, 0, "feed", 1), *tubes)
+
+    def do(self, *commands):
+        self.index += 1
+        return self.queue.apply(self.index, self.index, commands)
+
+    def put(self, count, tube="mail", **wishes):
+        places = range(count)
+        own = {"subqueue": f"{self.index}/"} if self.has_subqueues(tube) else {}
+        new = [
+            NewTask(b"", 0, **wishes, **{name: f"{own[name]}{place}" for name in own})
+            for place in places
+        ]
+        (answer,) = self.do(Put(tube, new))
+        return answer.ids
+
+    def has_subqueues(self, tube):
+        return self.queue._ledger.tubes[tube].has_subqueues
+
+    def reopen(self):
+        self.store.write(self.queue.collect_writes())
+        self.queue = Queue(self.store, LIMITS)
+        self.store.read.clear()
+
+    def take(self, tubes=("mail",), tasks_max=9, **wishes):
+        (answer,) = self.do(Take(tubes, tasks_max=tasks_max, **wishes))
+        return [(task.tube, task.id) for task in answer.tasks]
+
+    def reads(self):
+        return sum(self.store.read.values())
+
+
+KINDS = pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (TubeKind.FIFOTTL, {}),
+        (TubeKind.UTUBETTL, {}),
+        (TubeKind.UTUBETTL, {"subqueue_weights": (("a", 2),)}),
+    ],
+    ids=["fifottl", "utubettl", "weights"],
+)
+
+
+@KINDS
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "in memory"])
+def test_a_task_of_a_type_is_found_behind_any_number_of_others(kind, options, is_stored):
+    desk = Desk(kind, **options)
+    desk.put(BEFORE, type="common")
+    (first,) = desk.put(1, type="rare")
+    desk.put(BEFORE)
+    (second,) = desk.put(1, type="rare")
+    if is_stored:
+        desk.reopen()
+    assert desk.take(types=["rare"]) == [("mail", first), ("mail", second)]
+    assert desk.reads() < 40
+    assert desk.take(types=["rare"]) == []
+    assert len(desk.take(types=["common"])) == 9
+
+
+def test_several_types_come_in_the_order_of_the_tube():
+    desk = Desk()
+    desk.put(BEFORE, type="other")
+    ids = [
+        desk.put(1, type=name, priority=rank)[0]
+        for name, rank in zip("abcab", (0, 0, 0, -1, 0), strict=True)
+    ]
+    desk.reopen()
+    assert desk.take(types=["b", "a", "b"]) == [("mail", ids[place]) for place in (3, 0, 1, 4)]
+    assert desk.take(types=["a", "b"]) == []
+    assert desk.take(types=["c", "", "none"]) == [("mail", ids[2])]
+
+
+def test_urgent_tasks_are_found_by_type_and_across_tubes():
+    desk = Desk()
+    desk.put(BEFORE, priority=5, type="a")
+    desk.put(BEFORE, "news", priority=5, type="a")
+    late = desk.put(2, priority=4, type="b")
+    early = desk.put(2, "news", priority=3, type="b")
+    desk.put(1, "news", priority=1, type="a")
+    desk.reopen()
+    wish = {"tubes": ("mail", "news"), "types": ["b"]}
+    assert desk.take(**wish, priority_bound=3) == [("news", number) for number in early]
+    assert desk.take(**wish, priority_bound=3) == []
+    assert desk.take(**wish) == [("mail", number) for number in late]
+    assert desk.reads() < 80
+
+
+@pytest.mark.parametrize("types", [(), ("a",)], ids=["any", "of a type"])
+def test_what_is_urgent_enough_is_found_before_and_behind_all_that_is_not(types):
+    desk = Desk()
+    desk.put(BEFORE, priority=5, type="a")
+    (back,) = desk.put(1, priority=1, type="a", position=Position.BACK)
+    desk.put(2, priority=9, type="a", position=Position.BACK)
+    (last,) = desk.put(1, priority=1, type="a", position=Position.BACK)
+    desk.put(2, priority=9, type="a", position=Position.FRONT)
+    desk.reopen()
+    assert desk.take(types=types, priority_bound=4) == [("mail", back), ("mail", last)]
+    assert desk.take(types=types, priority_bound=4) == []
+    read_in_order = desk.store.read.get(TASK, 0)
+    assert read_in_order < 40
+    (urgent,) = desk.put(1, priority=2, type="a")
+    assert desk.take(types=types, priority_bound=4) == [("mail", urgent)]
+
+
+def test_nothing_urgent_is_found_out_at_once():
+    desk = Desk()
+    desk.put(BEFORE, priority=5)
+    desk.reopen()
+    assert desk.take(priority_bound=4) == []
+    assert desk.reads() <= LIMITS.head_entries_max
+
+
+def test_tubes_without_types_keep_nothing_by_type():
+    desk = Desk()
+    desk.put(100)
+    for name in "abcdef":
+        assert desk.take(types=[name]) == []
+    types = desk.queue._ledger.tubes["mail"].ready.types
+    assert not types.has_any
+    assert not types._orders
+    desk.reopen()
+    assert not [key for key in desk.store.pairs if key[:1] == TYPED_ORDER]
+
+
+def test_memory_holds_the_types_that_were_asked_for_last():
+    desk = Desk()
+    for name in "abcdef":
+        desk.put(20, type=name)
+    desk.reopen()
+    for name in "abcdefghi":
+        desk.take(types=[name], tasks_max=1)
+    desk.store.write(desk.queue.collect_writes())
+    tube = desk.queue._ledger.tubes["mail"]
+    assert list(tube.ready.types._orders) == ["g", "h", "i"]
+    waiting = [task for task in tube.tasks.values() if not task.token]
+    assert all(tube.ready.is_head(task) for task in waiting)
