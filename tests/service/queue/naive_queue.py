@@ -401,9 +401,6 @@ class NaiveQueue(
             if not firsts:
                 break
             _, task = min(firsts, key=lambda first: first[0])
-            if task["expire_at"] <= self.now:
-                self.move(task, EventKind.TTL_EXPIRED, State.GONE)
-                continue
             bound = command.priority_bound
             if bound is not None and task["tube"]["view"].options.higher_first:
                 bound = ~bound
@@ -411,6 +408,9 @@ class NaiveQueue(
                 bound is not None and task["rank"] > bound
             ):
                 passed.append(task)
+                continue
+            if task["expire_at"] <= self.now:
+                self.move(task, EventKind.TTL_EXPIRED, State.GONE)
                 continue
             if len(task["body"]) > room and chosen:
                 break
