@@ -143,6 +143,27 @@ class LocalCluster:
         assert leader is not None
         return leader
 
+    async def led_for_good(self, member: int) -> Node:
+        """Make ``member`` the first leader.
+
+        It stays the leader however busy this machine is, if ``election_ticks`` are so many that
+        no election timeout passes in the time of the test.
+        """
+        first = self.nodes[MemberId(member)]
+        await self.until_seen(lambda: all(node.is_running for node in self.nodes.values()))
+        first._driver.campaign()
+        leader = await self.leader()
+        assert leader is first
+        return first
+
+    async def trimmed(self, leader: Node, index: int) -> None:
+        """Let ``leader`` write until its log begins behind ``index``.
+
+        What is written makes it trim, and a flush may take long: not everything causes one.
+        """
+        while leader.status().first <= index:
+            await asyncio.gather(*(leader.propose(b"x" * 500) for _ in range(20)))
+
     def _leader(self) -> Node | None:
         for node in self.nodes.values():
             status = node.status()
