@@ -26,8 +26,7 @@ def on_storage_append_reply(member: Member, reply: Message) -> None:
 def on_storage_apply_reply(member: Member, reply: Message) -> None:
     """Record that entries are applied."""
     entries = reply.entries
-    if not entries:
-        return
+    assert entries, "nothing was given to the worker"
     size = payload_bytes(entries)
     applied_to(member, entries[-1].index, size)
     # A follower counts nothing, a new leader did not count what earlier ones proposed.

@@ -58,13 +58,14 @@ def on_heartbeat(member: Member, heartbeat: Message) -> None:
 
 
 def on_snapshot(member: Member, message: Message) -> None:
-    """Start over from the snapshot, unless the log has what it stands for."""
+    """Start over from the snapshot, unless the log has what it stands for.
+
+    Nothing beyond the commit index is acknowledged: what the log has there was not compared.
+    """
     _heed(member, message)
     assert message.snapshot is not None
-    if _restore(member, message, message.snapshot):
-        _accept(member, message, member.log.last_index)
-    else:
-        _accept(member, message, member.log.commit_index)
+    _restore(member, message, message.snapshot)
+    _accept(member, message, member.log.commit_index)
 
 
 def forget_leader(member: Member) -> None:
@@ -116,27 +117,24 @@ def _reject(member: Member, append: Message) -> None:
     )
 
 
-def _restore(member: Member, message: Message, snapshot: Snapshot) -> bool:
-    """Install ``snapshot`` if it brings the member forward; tell whether it was.
+def _restore(member: Member, message: Message, snapshot: Snapshot) -> None:
+    """Install ``snapshot`` if it brings the member forward.
 
     It replaces the configuration, even a later one that was not committed.
     """
     meta = snapshot.meta
     log = member.log
     if meta.index <= log.commit_index:
-        return False
+        return
     assert meta.term <= message.term, "a leader has nothing of a later term"
     configuration = membership.restored(meta.conf_state)
     if member.config.member_id not in membership.members(configuration):
         member.refuse(message, Refusal.NOT_FOUND_IN_SNAPSHOT)
-        return False
+        return
     if log.matches(meta.index, meta.term):
         log.commit_to(meta.index)
-        return False
+        return
     member.superseded = member.superseded or member.configuration
     log.restore(snapshot)
-    member.members.progress = {}
-    member.members.votes.clear()
     member.adopt(configuration)
     member.tell(SnapshotRestored(meta.index, meta.term))
-    return True

@@ -52,7 +52,7 @@ def on_append_reply(member: Member, reply: Message) -> None:
     """Take in how far a member's log matches this one."""
     progress = member.members.progress.get(reply.sender)
     if progress is None:
-        return  # removed since
+        return  # this leader, which was removed and stays
     assert reply.term == member.term, "what was promised to an earlier leader does not count"
     progress.recent_active = True
     if reply.reject:
@@ -83,7 +83,6 @@ def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
         progress.become_replicate()
     elif progress.match + 1 >= member.log.first_index():
         # Whatever snapshot it got, entries can follow what it has.
-        progress.become_probe()
         progress.become_replicate()
     is_peer = sender != member.config.member_id
     log = member.log
@@ -102,9 +101,7 @@ def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
 
 def on_heartbeat_reply(member: Member, reply: Message) -> None:
     """Take in a sign of life; it may confirm reads, and revives a paused follower."""
-    progress = member.members.progress.get(reply.sender)
-    if progress is None:
-        return  # removed since
+    progress = member.members.progress[reply.sender]
     progress.recent_active = True
     progress.paused_by_flow = False
     if progress.match < member.log.last_index or progress.state is ProgressState.PROBE:

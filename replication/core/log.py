@@ -144,14 +144,11 @@ class RaftLog:
         That is the highest place where a log that has ``term`` at ``index`` can meet this one. The
         returned term is 0 where this log does not know it.
         """
-        while index > 0:
-            own = self.term(index)
-            if own is None:
-                return index, Term(0)
-            if own <= term:
-                return index, own
+        own = self.term(index)
+        while own is not None and own > term:
             index = LogIndex(index - 1)
-        return LogIndex(0), Term(0)
+            own = self.term(index)
+        return index, own or Term(0)
 
     # Writing
 

@@ -89,7 +89,7 @@ class Progress:
     def become_replicate(self) -> None:
         """Send ahead from ``match``."""
         self._enter(_REPLICATE)
-        self.next = LogIndex(self.match + 1)
+        self._rewind(LogIndex(self.match + 1))
 
     def become_snapshot(self, index: LogIndex) -> None:
         """Wait for the snapshot of ``index``."""

@@ -305,6 +305,63 @@ def test_leader_heard_of_by_one_of_two_others_stays():
     assert cluster[1].role is RaftRole.LEADER
 
 
+def test_leader_whose_own_disk_is_slow_counts_itself_as_active():
+    cluster = Cluster(3, check_quorum=True)
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 2, 1))
+    assert cluster[1].role is RaftRole.LEADER
+    for _ in range(3):
+        cluster[1].step(Message(K.HEARTBEAT_REPLY, 1, 2, 1))
+        cluster.tick(1, 10)
+    assert cluster[1].role is RaftRole.LEADER
+
+
+def test_new_leader_has_a_whole_timeout_before_its_first_check_of_the_quorum():
+    cluster = Cluster(3, check_quorum=True)
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster.tick(1, 9)
+    cluster[1].step(Message(K.VOTE_REPLY, 1, 2, 1))
+    assert cluster[1].role is RaftRole.LEADER
+    cluster.tick(1, 9)
+    assert cluster[1].role is RaftRole.LEADER
+    cluster.tick(1)
+    assert cluster[1].role is RaftRole.FOLLOWER, "nobody has answered"
+
+
+def test_heartbeats_leave_as_often_as_they_are_asked_for():
+    cluster = Cluster(3, heartbeat_ticks=3)
+    cluster.elect(1)
+    sent = []
+    for _ in range(9):
+        cluster.tick(1)
+        cluster.flush(1)
+        sent.append(len([m for m in cluster.drop() if m.kind is K.HEARTBEAT]))
+    assert sent == [0, 0, 2] * 3
+    cluster.tick(1, 2)
+    cluster.elect(2)
+    cluster.elect(1)
+    cluster.tick(1, 2)
+    cluster.flush(1)
+    assert not cluster.network, "a new leader has just told everybody"
+
+
+def test_check_of_the_quorum_tells_who_was_heard_of_before_it():
+    cluster = Cluster(3, check_quorum=True)
+    cluster.elect(1)
+    cluster.tick(1, 9)
+    cluster.settle(among=[1, 2])
+    cluster.tick(1)
+    cluster[1].step(Message(K.HEARTBEAT_REPLY, 1, 2, 1))
+    cluster.tick(1, 10)
+    progress = cluster[1].status().progress
+    assert [(progress[each].was_active, progress[each].recent_active) for each in (2, 3)] == [
+        (True, False),
+        (False, False),
+    ]
+
+
 def test_learner_answers_but_does_not_campaign():
     """etcd-io/etcd#10998: it may have been made a voter and not know yet."""
     cluster = Cluster(3, learners=[3])
@@ -453,6 +510,7 @@ def test_random_run_uses_the_whole_table():
     [
         (Message(K.HUP, 1, 2), Refusal.NOT_FROM_PEER),
         (Message(K.STORAGE_APPLY_REPLY, 1, 2), Refusal.NOT_FROM_PEER),
+        (Message(K.STORAGE_APPEND_REPLY, 1, 0), Refusal.NOT_FROM_PEER),
         (Message(K.APPEND, 1, 0, 1), Refusal.NOT_FROM_PEER),
         (Message(K.APPEND, 1, -1, 1), Refusal.NOT_FROM_PEER),
         (Message(K.APPEND, 1, 2, 0), Refusal.WITHOUT_TERM),

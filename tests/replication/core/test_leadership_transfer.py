@@ -3,6 +3,7 @@
 import pytest
 
 from replication.core.errors import DropReason, ProposalDropped
+from replication.core.trace import Refusal
 from replication.core.types import Message, MessageKind, RaftRole
 from tests.replication.core.cluster import Cluster
 
@@ -51,6 +52,7 @@ def test_order_to_hand_over_goes_nowhere_without_a_leader():
     cluster[2].transfer_leader(3)
     cluster.flush(2)
     assert not cluster.network
+    assert cluster.peers[2].facts[-1].reason is Refusal.PROPOSAL_DROPPED
 
 
 def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():
@@ -65,6 +67,28 @@ def test_to_ask_again_for_the_same_transfer_gives_it_no_more_time():
     before = cluster[1].status().last
     cluster[1].propose(b"x")
     assert cluster[1].status().last == before + 1
+
+
+def test_leader_that_is_to_keep_its_leadership_gives_a_transfer_up():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].transfer_leader(3)
+    cluster[1].transfer_leader(1)
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 2])
+    assert cluster.applied(1) == [b"x"]
+
+
+def test_transfer_has_a_whole_timeout_whenever_it_begins():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.tick(1, 9)
+    cluster[1].transfer_leader(3)
+    cluster.tick(1, 9)
+    with pytest.raises(ProposalDropped):
+        cluster[1].propose(b"x")
+    cluster.tick(1)
+    cluster[1].propose(b"x")
 
 
 def test_leadership_is_not_handed_to_learners_or_strangers():

@@ -71,6 +71,7 @@ def test_commit_index_does_not_go_back():
     raft_log, _ = log((1, 1, 2))
     assert raft_log.commit_to(2)
     assert not raft_log.commit_to(1)
+    assert not raft_log.commit_to(2), "no news"
     assert raft_log.commit_index == 2
     with pytest.raises(AssertionError, match="must be here"):
         raft_log.commit_to(4)
@@ -102,6 +103,28 @@ def test_entries_come_from_disk_and_memory_within_the_limit():
     raft_log.append(entries(1, 1, first=3, data=b"xxx"))
     for limit, count in ((1, 1), (3, 1), (5, 1), (6, 2), (8, 2), (9, 3), (12, 4)):
         assert [e.index for e in raft_log.entries(1, 5, limit)] == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize("limit", range(1, 20))
+def test_no_entry_is_left_out_because_it_is_large(limit):
+    """A smaller one behind it, in memory, would still fit."""
+    disk = MemoryLog(ConfState((1,)))
+    sizes = {1: 3, 2: 9, 3: 1, 4: 1}
+    whole = [Entry(1, index, bytes(size)) for index, size in sizes.items()]
+    disk.store(None, whole[:2], None)
+    raft_log = RaftLog(disk, UNLIMITED, applies_unstable=False)
+    raft_log.append(whole[2:])
+    for lo in (1, 2, 3):
+        for hi in range(lo + 1, 6):
+            found = raft_log.entries(lo, hi, limit)
+            assert list(found) == list(within(whole[lo - 1 : hi - 1], limit))
+
+
+def test_term_of_each_entry_is_right_after_the_log_was_cut():
+    """The last term may be the same as before, and begin later."""
+    raft_log, _ = log((1,), (2, 2, 2))
+    raft_log.append(entries(1, 2, first=2))
+    assert terms_of(raft_log) == [1, 1, 2]
 
 
 def test_compacted_entries_are_gone_but_the_term_before_the_first_is_known():
@@ -148,6 +171,44 @@ def test_applying_pauses_at_its_limit_until_something_is_applied():
     assert not raft_log.has_committed
     raft_log.applied_to(2, 6)
     assert [entry.index for entry in raft_log.take_committed()] == [3, 4]
+
+
+def test_what_is_being_applied_takes_room_from_what_is_committed_later():
+    disk = MemoryLog(ConfState((1,)))
+    disk.store(None, entries(*[1] * 7, data=b"xxx"), None)
+    raft_log = RaftLog(disk, 7, applies_unstable=False)
+
+    def taken():
+        assert raft_log.has_committed
+        batch = [entry.index for entry in raft_log.take_committed()]
+        return batch, raft_log.has_committed
+
+    raft_log.commit_to(2)
+    assert taken() == ([1, 2], False), "that is all"
+    raft_log.commit_to(4)
+    assert taken() == ([3], False), "one fits in any room"
+    raft_log.applied_to(1, 2)
+    assert not raft_log.has_committed, "7 bytes are under way"
+    raft_log.applied_to(2, 4)
+    assert taken() == ([4], False)
+    raft_log.commit_to(6)
+    assert raft_log.has_committed
+    raft_log.applied_to(4, 6)
+    assert taken() == ([5, 6], False)
+    raft_log.commit_to(7)
+    assert taken() == ([7], False)
+
+
+def test_a_batch_of_exactly_the_limit_pauses():
+    disk = MemoryLog(ConfState((1,)))
+    disk.store(None, entries(1, 1, 1, data=b"xxx"), None)
+    raft_log = RaftLog(disk, 6, applies_unstable=False)
+    raft_log.commit_to(2)
+    assert len(raft_log.take_committed()) == 2
+    raft_log.commit_to(3)
+    assert not raft_log.has_committed
+    raft_log.applied_to(1, 3)
+    assert len(raft_log.take_committed()) == 1
 
 
 def test_nothing_is_applied_while_a_snapshot_is_being_installed():

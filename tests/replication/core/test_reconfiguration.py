@@ -213,6 +213,13 @@ def test_order_to_take_over_is_void_for_who_does_not_vote_after_the_change():
     while peer.apply_work:
         peer.apply()
     assert peer.core.role is RaftRole.FOLLOWER
+    again = Entry(1, 3, encode(change("v3")), EntryKind.CONF_CHANGE_V2)
+    peer.core.step(Message(K.APPEND, 3, 1, 1, 1, 2, (again,), 3))
+    while peer.take_ready() or peer.append_work:
+        peer.sync()
+    peer.apply()
+    assert peer.core.status().configuration == ConfState((1, 2, 3))
+    assert peer.core.role is RaftRole.FOLLOWER, "nobody has ordered it since"
 
 
 def test_order_to_take_over_ends_with_its_term():

@@ -334,6 +334,51 @@ def test_uncommitted_tail_is_bounded_and_freed_when_applied():
         assert len(cluster.applied(3)) == round_ + 1
 
 
+def test_uncommitted_tail_counts_what_is_not_applied_yet_and_no_less_than_nothing():
+    cluster = Cluster(3, uncommitted_bytes_max=20, committed_bytes_max=10)
+    cluster.elect(1)
+    cluster[1].propose(b"x" * 10)
+    cluster[1].propose(b"y" * 10)
+    cluster.settle(among=[1])
+    cluster.elect(2, among=[2, 3])
+    cluster[2].propose(b"z" * 4)
+    cluster.tick(2)
+    cluster.settle()
+    cluster.elect(1)
+    cluster[1].propose(b"a" * 10)
+    cluster[1].propose(b"b" * 10)
+    peer = cluster.peers[1]
+    cluster.network += peer.take_ready()
+    while peer.append_work:
+        cluster.network += peer.sync()
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    peer.take_ready()
+    assert len(peer.apply_work[0].entries) == 1, "ten bytes at a time"
+    peer.apply()
+    with pytest.raises(ProposalDropped):
+        cluster[1].propose(b"c" * 11)
+    cluster[1].propose(b"c" * 10)
+    with pytest.raises(ProposalDropped):
+        cluster[1].propose(b"d")
+
+
+def test_new_leader_does_not_count_what_its_predecessors_proposed():
+    cluster = Cluster(3, uncommitted_bytes_max=20)
+    cluster.elect(1)
+    cluster[1].propose(b"x" * 15)
+    cluster.flush(1)
+    cluster.deliver(to(2))
+    cluster.flush(2)
+    cluster.drop()
+    cluster.elect(2, among=[2, 3])
+    cluster.settle(among=[2, 3])
+    cluster[2].propose(b"y" * 20)
+    with pytest.raises(ProposalDropped):
+        cluster[2].propose(b"z")
+
+
 def test_uncommitted_tail_starts_empty_in_each_leadership():
     cluster = Cluster(3, uncommitted_bytes_max=10)
     cluster.elect(1)
@@ -388,6 +433,16 @@ def test_missing_synced_entries_stop_the_member():
     cluster.peers[1].disk.store(HardState(1, 1, 7), (), None)
     with pytest.raises(AssertionError, match="missing"):
         cluster.crash(1)
+
+
+def test_unreachable_stranger_or_one_that_waits_changes_nothing():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].report_unreachable(3)
+    before = cluster[1].status()
+    for member in (9, 3):
+        cluster[1].report_unreachable(member)
+    assert cluster[1].status() == before
 
 
 def test_unreachable_member_is_probed_and_comes_back():

@@ -138,6 +138,50 @@ def test_snapshot_of_what_the_log_has_only_moves_the_commit_index():
     cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=Snapshot(meta, b"")))
     assert cluster[3].commit_index == 2
     assert cluster[3].last_index == 3
+    cluster.flush(3)
+    assert [m.index for m in cluster.network] == [2], "entry 3 was not compared with anything"
+
+
+@pytest.mark.parametrize(
+    ("index", "term", "voters"), [(1, 1, (1, 2, 3)), (2, 1, (1, 2, 3)), (9, 2, (1, 2))]
+)
+def test_snapshot_that_is_not_installed_acknowledges_only_what_is_committed(index, term, voters):
+    """Entry 3 may be another one on the leader."""
+    cluster = Cluster(3)
+    with_log(cluster, 3, 1, 1, 1, commit=2)
+    snapshot = Snapshot(SnapshotMeta(index, term, ConfState(voters)), b"")
+    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 2, snapshot=snapshot))
+    cluster.flush(3)
+    assert [(m.kind, m.index, m.reject) for m in cluster.network] == [(K.APPEND_REPLY, 2, False)]
+
+
+def test_snapshot_is_a_sign_of_a_leader():
+    cluster = Cluster(3, draw=lambda n: 0)
+    cluster[3].campaign()
+    cluster.tick(3, 9)
+    snapshot = Snapshot(SnapshotMeta(9, 1, cluster.configuration), b"[(1, 9, b'', 'NORMAL')]")
+    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    assert (cluster[3].role, cluster[3].leader) == (RaftRole.FOLLOWER, 1)
+    cluster.flush(3)
+    cluster.tick(3, 9)
+    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    cluster.tick(3, 9)
+    assert cluster[3].role is RaftRole.FOLLOWER
+
+
+def test_member_without_anything_is_sent_everything_after_a_failed_snapshot():
+    cluster = Cluster(1)
+    cluster.elect(1)
+    cluster.add_empty(2)
+    cluster[1].propose_conf_change(ConfChange((MemberChange(MemberChangeKind.ADD_VOTER, 2),)))
+    while not cluster[1].status().progress.get(2, None) or (
+        cluster[1].status().progress[2].state is not ProgressState.SNAPSHOT
+    ):
+        cluster.flush()
+        cluster.deliver()
+    cluster[1].report_snapshot(2, ok=False)
+    progress = cluster[1].status().progress[2]
+    assert (progress.state, progress.match, progress.next) == (ProgressState.PROBE, 0, 1)
 
 
 def test_snapshot_takes_the_place_of_entries_that_are_on_their_way_to_the_disk():
