@@ -9,7 +9,6 @@ from replication.core.member import Member
 from replication.core.roles import become_follower
 from replication.core.types import NO_MEMBER, Message, MessageKind
 
-_FROM_A_LEADER: Final = frozenset({MessageKind.APPEND, MessageKind.HEARTBEAT, MessageKind.SNAPSHOT})
 _ANSWERED: Final = frozenset({MessageKind.APPEND, MessageKind.HEARTBEAT})
 _VOTE_REQUESTS: Final = frozenset({MessageKind.VOTE, MessageKind.PRE_VOTE})
 
@@ -36,8 +35,7 @@ def _enter_term(member: Member, message: Message) -> bool:
         return True  # only asks about the term
     if kind is MessageKind.PRE_VOTE_REPLY and not message.reject:
         return True  # granted for the term that this member asked about
-    leader = message.sender if kind in _FROM_A_LEADER else NO_MEMBER
-    become_follower(member, message.term, leader)
+    become_follower(member, message.term)  # whom it follows, if this is the leader, comes next
     return True
 
 

@@ -44,6 +44,5 @@ def applied_to(member: Member, index: LogIndex, size: int) -> None:
 
 def _snapshot_installed(member: Member, snapshot: Snapshot) -> None:
     member.log.unstable.snapshot_synced(snapshot.meta.index)
-    if member.log.unstable.snapshot is None:
-        member.superseded = None
+    member.superseded = None  # entries below it are not applied any more
     applied_to(member, snapshot.meta.index, 0)

@@ -125,11 +125,11 @@ def on_vote_request(member: Member, request: Message) -> None:
 def on_vote_reply(member: Member, reply: Message) -> None:
     """Count an answer; win, lose, or go on waiting."""
     if reply.reject and _learn_commit(member, reply) and _has_unapplied_change(member):
-        become_follower(member, member.term, NO_MEMBER)  # its quorum may be another one by now
+        become_follower(member, member.term)  # its quorum may be another one by now
         return
     result = member.members.record_vote(reply.sender, granted=not reply.reject)
     if result is VoteResult.LOST:
-        become_follower(member, member.term, NO_MEMBER)
+        become_follower(member, member.term)
     elif result is VoteResult.WON:
         if member.role is RaftRole.PRE_CANDIDATE:
             campaign(member, Campaign.ELECTION)

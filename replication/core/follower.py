@@ -81,7 +81,7 @@ def _heed(member: Member, message: Message) -> None:
     """Accept the sender as the leader of this term."""
     if member.role is not _FOLLOWER:
         assert member.role is not RaftRole.LEADER, "two leaders in one term"
-        become_follower(member, message.term, message.sender)
+        become_follower(member, message.term)
     assert member.leader in (NO_MEMBER, message.sender), "two leaders in one term"
     member.election_elapsed = 0
     member.leader = message.sender

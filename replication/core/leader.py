@@ -117,16 +117,14 @@ def on_transfer_leader(member: Member, request: Message) -> None:
     It is given up after an election timeout.
     """
     to = request.sender
-    progress = member.members.progress.get(to)
-    if progress is None or progress.is_learner:
-        return
-    if to == member.transferee:
+    if to not in member.members.voters or to == member.transferee:
         return
     member.transferee = NO_MEMBER
     if member.is_self(to):
         return
     member.election_elapsed = 0
     member.transferee = to
+    progress = member.members.progress[to]
     if progress.match == member.log.last_index:
         send_timeout_now(member, to)
     else:
@@ -175,7 +173,7 @@ def tick(member: Member) -> None:
 def _check_quorum(member: Member) -> None:
     """Step down if no quorum was heard of since the last check."""
     if not member.members.has_active_quorum():
-        become_follower(member, member.term, NO_MEMBER)
+        become_follower(member, member.term)
     for _, progress in member.members.others:
         progress.was_active = progress.recent_active
         progress.recent_active = False

@@ -101,16 +101,11 @@ class Members:
             match=match,
             next_index=next_index,
             inflights=inflights,
-            is_learner=False,
             recent_active=recent_active,
         )
 
     def _settle(self) -> None:
         own = self._config.member_id
-        for learner in self.configuration.learners:
-            self.progress[learner].is_learner = True
-        for voter in self.voters:
-            self.progress[voter].is_learner = False
         self.others = tuple(item for item in self.progress.items() if item[0] != own)
 
     def __iter__(self) -> Iterator[MemberId]:

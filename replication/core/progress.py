@@ -34,7 +34,6 @@ class Progress:
 
     __slots__ = (
         "inflights",
-        "is_learner",
         "match",
         "next",
         "paused_by_flow",
@@ -51,7 +50,6 @@ class Progress:
         match: LogIndex,
         next_index: LogIndex,
         inflights: Inflights,
-        is_learner: bool,
         recent_active: bool,
     ) -> None:
         assert match < next_index
@@ -69,7 +67,6 @@ class Progress:
         self.paused_by_flow = False
         """No append until the follower answers one, or a heartbeat."""
         self.inflights = inflights
-        self.is_learner = is_learner
         self.sent_commit = LogIndex(0)
         """The commit index that the last message carried."""
 

@@ -245,4 +245,4 @@ def _resume(member: Member, hard_state: HardState) -> None:
     log.commit_to(max(hard_state.commit, applied))
     if applied:
         applied_to(member, applied, 0)
-    become_follower(member, member.term, NO_MEMBER)
+    become_follower(member, member.term)

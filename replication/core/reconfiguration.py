@@ -33,10 +33,9 @@ def apply_change(member: Member, wanted: ConfChange) -> ConfState:
 
 def _lead_on(member: Member) -> None:
     """Do what the new configuration asks of its leader, or stop leading."""
-    own = member.members.progress.get(member.config.member_id)
-    if own is None or own.is_learner:
+    if member.config.member_id not in member.members.voters:
         if member.config.step_down_on_removal:
-            become_follower(member, member.term, NO_MEMBER)
+            become_follower(member, member.term)
         return
     # With fewer members, or others, more may be committed, and reads confirmed.
     release_confirmed(member)

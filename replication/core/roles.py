@@ -7,7 +7,7 @@ from typing import Final
 
 from replication.core.member import Member
 from replication.core.trace import RoleTaken
-from replication.core.types import NO_MEMBER, MemberId, RaftRole, Term
+from replication.core.types import NO_MEMBER, RaftRole, Term
 
 ROLE_CHANGES: Final[Mapping[tuple[RaftRole, RaftRole], str]] = {
     (RaftRole.FOLLOWER, RaftRole.PRE_CANDIDATE): "no sign of a leader; asks whether it could win",
@@ -25,10 +25,9 @@ ROLE_CHANGES: Final[Mapping[tuple[RaftRole, RaftRole], str]] = {
 """Which role may follow which, and why it does."""
 
 
-def become_follower(member: Member, term: Term, leader: MemberId) -> None:
-    """Follow ``leader``, or nobody yet, at ``term``. The vote stays unless the term is new."""
+def become_follower(member: Member, term: Term) -> None:
+    """Follow nobody yet, at ``term``. The vote stays unless the term is new."""
     member.reset(term)
-    member.leader = leader
     take_role(member, RaftRole.FOLLOWER)
 
 

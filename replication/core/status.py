@@ -56,7 +56,7 @@ def status_of(member: Member) -> Status:
             state=each.state,
             match=each.match,
             next=each.next,
-            is_learner=each.is_learner,
+            is_learner=peer not in member.members.voters,
             paused=each.paused,
             pending_snapshot=each.pending_snapshot,
             recent_active=each.recent_active,

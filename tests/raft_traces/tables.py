@@ -100,7 +100,7 @@ class MembershipTable:
     def _show(self) -> str:
         lines = [write_configuration(self._members.configuration)]
         for member, progress in self._members.progress.items():
-            mark = " learner" if progress.is_learner else ""
+            mark = "" if member in self._members.voters else " learner"
             state = PROGRESS_NAMES[progress.state]
             lines.append(f"{member}: {state} match={progress.match} next={progress.next}{mark}")
         return "\n".join(lines)

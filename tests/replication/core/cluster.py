@@ -275,3 +275,12 @@ def with_log(cluster, member, *terms, commit=0):
     log = [Entry(term, index, b"old") for index, term in enumerate(terms, start=1)]
     cluster.peers[member].disk.store(HardState(max(terms), 0, commit), log, None)
     cluster.crash(member)
+
+
+def in_joint(**settings):
+    """Start five members in a joint configuration: incoming 1, 4, 5; outgoing 1, 2, 3."""
+    cluster = Cluster(5, **settings)
+    for member, peer in cluster.peers.items():
+        peer.disk.configuration = ConfState((1, 4, 5), voters_outgoing=(1, 2, 3))
+        cluster.crash(member)
+    return cluster

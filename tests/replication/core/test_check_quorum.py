@@ -1,7 +1,9 @@
 """A leader tells its followers that it lives, and leads only as long as a quorum answers."""
 
+import pytest
+
 from replication.core.types import Message, MessageKind, RaftRole
-from tests.replication.core.cluster import Cluster, to
+from tests.replication.core.cluster import Cluster, in_joint, to
 
 K = MessageKind
 
@@ -41,6 +43,29 @@ def test_leader_without_a_quorum_steps_down():
     cluster.tick(1, 10)
     assert cluster[1].role is RaftRole.FOLLOWER
     assert cluster[1].leader == 0
+
+
+@pytest.mark.parametrize("settings", [{"check_quorum": True}, {"pre_vote": True}])
+@pytest.mark.parametrize("kind", [K.APPEND, K.HEARTBEAT])
+def test_message_of_an_earlier_term_is_answered_where_no_candidate_disturbs(settings, kind):
+    cluster = Cluster(3, **settings)
+    cluster[3].step(Message(K.HEARTBEAT, 3, 2, 5))
+    cluster.flush(3)
+    cluster.drop()
+    cluster[3].step(Message(kind, 3, 1, 4))
+    cluster.flush(3)
+    assert [(m.kind, m.to, m.term) for m in cluster.network] == [(K.APPEND_REPLY, 1, 5)]
+
+
+@pytest.mark.parametrize(("answering", "leads"), [((2, 3), False), ((4, 5), False), ((2, 4), True)])
+def test_leader_in_a_joint_configuration_needs_to_hear_of_both_majorities(answering, leads):
+    cluster = in_joint(check_quorum=True)
+    cluster.elect(1)
+    cluster.tick(1, 10)
+    for member in answering:
+        cluster[1].step(Message(K.HEARTBEAT_REPLY, 1, member, 1))
+    cluster.tick(1, 10)
+    assert (cluster[1].role is RaftRole.LEADER) is leads
 
 
 def test_leader_heard_of_by_one_of_two_others_stays():

@@ -219,6 +219,25 @@ def test_a_pre_candidate_of_an_earlier_term_learns_of_the_present_one():
     assert cluster[2].role is RaftRole.FOLLOWER
 
 
+def test_pre_candidate_takes_the_later_term_of_who_refuses():
+    cluster = Cluster(3, pre_vote=True)
+    cluster[1].campaign()
+    cluster[1].step(Message(K.PRE_VOTE_REPLY, 1, 2, 5, reject=True))
+    assert (cluster[1].role, cluster[1].term) == (RaftRole.FOLLOWER, 5)
+
+
+def test_each_term_has_a_timeout_of_its_own():
+    """Raft paper, 5.2: or else the same members would split the vote again and again."""
+    drawn = iter([0, 7, 2, 5])
+    cluster = Cluster(1, draw=lambda _: next(drawn))
+    member = cluster.peers[1].core._member
+    timeouts = [member.election_timeout_ticks]
+    for term in (1, 2, 3):
+        cluster[1].step(Message(K.HEARTBEAT, 1, 2, term))
+        timeouts.append(member.election_timeout_ticks)
+    assert timeouts == [10, 17, 12, 15]
+
+
 def test_pre_vote_changes_nothing():
     """Raft thesis, 9.6: neither the term, nor the vote, nor the patience of who is asked."""
     cluster = Cluster(3, pre_vote=True, draw=lambda n: 0)

@@ -5,7 +5,7 @@ import pytest
 from replication.core.errors import DropReason, ProposalDropped
 from replication.core.trace import Refusal
 from replication.core.types import Message, MessageKind, RaftRole
-from tests.replication.core.cluster import Cluster
+from tests.replication.core.cluster import Cluster, to
 
 K = MessageKind
 
@@ -34,6 +34,23 @@ def test_leadership_is_handed_over_only_when_the_log_has_arrived():
     cluster.settle()
     assert cluster[3].role is RaftRole.LEADER
     assert cluster.applied(3) == [b"x"]
+
+
+def test_leadership_is_handed_over_only_when_what_is_not_committed_has_arrived_too():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.flush(1)
+    lost = cluster.drop(to(2))
+    cluster[1].transfer_leader(2)
+    cluster.flush(1)
+    assert not [m for m in cluster.network if m.kind is K.TIMEOUT_NOW]
+    for message in lost:
+        cluster[2].step(message)
+    cluster.flush(2)
+    cluster.deliver(to(1))
+    cluster.flush(1)
+    assert [m.to for m in cluster.network if m.kind is K.TIMEOUT_NOW] == [2]
 
 
 def test_handing_over_is_given_up_after_a_timeout():

@@ -13,7 +13,6 @@ def progress(match=0, next_index=1, *, messages_max=3, bytes_max=100):
         match=match,
         next_index=next_index,
         inflights=Inflights(messages_max, bytes_max),
-        is_learner=False,
         recent_active=True,
     )
 

@@ -5,7 +5,7 @@ import pytest
 from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
 from replication.core.config import Config, ReadOnly
 from replication.core.trace import MessageRefused, Refusal
-from replication.core.types import Message, MessageKind, ReadState
+from replication.core.types import Message, MessageKind, RaftRole, ReadState
 from tests.replication.core.cluster import Cluster, of_kind, to
 
 K = MessageKind
@@ -148,6 +148,34 @@ def test_waiting_reads_are_bounded():
     assert (refused.reason, refused.message.context) == (Refusal.READ_DROPPED, b"c")
     cluster.settle()
     assert [read.context for read in reads(cluster, 1)] == [b"a", b"b"]
+
+
+def test_reads_that_wait_for_the_first_commit_are_bounded_too():
+    cluster = Cluster(3, reads_pending_max=2)
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster.deliver()
+    cluster.flush(2, 3)
+    cluster.deliver()
+    assert cluster[1].role is RaftRole.LEADER
+    for name in (b"a", b"b", b"c"):
+        cluster[1].read_index(name)
+    assert cluster.peers[1].facts[-1].reason is Refusal.READ_DROPPED
+    cluster.settle()
+    assert [read.context for read in reads(cluster, 1)] == [b"a", b"b"]
+
+
+def test_lease_answers_nothing_before_the_first_commit_of_the_term():
+    cluster = Cluster(3, check_quorum=True, read_only=ReadOnly.LEASE_BASED)
+    cluster[1].campaign()
+    cluster.flush(1)
+    cluster.deliver()
+    cluster.flush(2, 3)
+    cluster.deliver()
+    cluster[1].read_index(b"a")
+    assert reads(cluster, 1) == []
+    cluster.settle()
+    assert reads(cluster, 1) == [ReadState(1, b"a")]
 
 
 def test_request_that_was_sent_on_is_not_sent_on_again():

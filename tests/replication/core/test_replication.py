@@ -172,6 +172,15 @@ def test_append_below_the_commit_index_is_answered_with_it(compacted):
     assert [(m.kind, m.index, m.reject) for m in cluster.network] == [(K.APPEND_REPLY, 5, False)]
 
 
+def test_entries_of_an_earlier_term_are_known_to_be_synced_when_they_are():
+    peer = Cluster(3).peers[2]
+    peer.core.step(Message(K.APPEND, 2, 1, 3, 0, 0, (Entry(1, 1), Entry(1, 2))))
+    peer.take_ready()
+    while peer.append_work:
+        peer.sync()
+    assert peer.core._member.log.unstable.entries == []
+
+
 def test_late_report_of_a_write_says_nothing_about_entries_that_came_back():
     """The ABA problem: an entry is replaced and put back while three writes are under way."""
     peer = Cluster(3).peers[2]

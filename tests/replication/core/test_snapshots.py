@@ -26,13 +26,14 @@ from tests.replication.core.cluster import Cluster, to, with_log
 K = MessageKind
 
 
-def lagging(cluster):
+def lagging(cluster, *, compacted=6):
     """Let member 3 miss so much that only a snapshot helps."""
     cluster.elect(1)
     for number in range(5):
         cluster[1].propose(b"%d" % number)
         cluster.settle(among=[1, 2])
-    cluster.peers[1].disk.compact(cluster.peers[1].disk.applied_index)
+    assert cluster.peers[1].disk.applied_index == 6
+    cluster.peers[1].disk.compact(compacted)
     cluster.tick(1)
 
 
@@ -233,6 +234,44 @@ def test_change_below_a_snapshot_that_has_just_come_is_not_made_twice():
     assert peer.disk.configuration == peer.core.status().configuration == later
     peer.core.apply_conf_change(ConfChange((MemberChange(MemberChangeKind.REMOVE, 5),)))
     assert peer.core.status().configuration == ConfState((1, 2, 3), (4,))
+
+
+def test_change_below_two_snapshots_is_made_to_the_state_that_they_replace():
+    peer = Cluster(3).peers[3]
+    change = ConfChange((MemberChange(MemberChangeKind.ADD_LEARNER, 4),))
+    entry = Entry(1, 1, encode(change), EntryKind.CONF_CHANGE_V2)
+    peer.core.step(Message(K.APPEND, 3, 1, 1, 0, 0, (entry,), 1))
+    peer.take_ready()
+    peer.sync()
+    peer.take_ready()
+    for index in (5, 9):
+        later = ConfState((1, 2, 3), (4, index))
+        snapshot = Snapshot(SnapshotMeta(index, 1, later), b"[]")
+        peer.core.step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    peer.apply()
+    assert peer.disk.configuration == ConfState((1, 2, 3), (4,))
+    assert peer.core.status().configuration == later
+
+
+def test_follower_that_gets_on_without_its_snapshot_is_sent_entries():
+    """It may have had another one, or the entries after all, before the log was cut."""
+    cluster = Cluster(3)
+    lagging(cluster, compacted=4)
+    while cluster[1].status().progress[3].state is not ProgressState.SNAPSHOT:
+        cluster.flush(1, 2)
+        cluster.deliver()
+        cluster.flush(3)
+    cluster.flush(1)
+    cluster.drop()
+    assert cluster[1].status().progress[3].pending_snapshot == 6
+    cluster[1].step(Message(K.APPEND_REPLY, 1, 3, 1, index=3))
+    assert cluster[1].status().progress[3].state is ProgressState.SNAPSHOT
+    cluster[1].step(Message(K.APPEND_REPLY, 1, 3, 1, index=4))
+    progress = cluster[1].status().progress[3]
+    assert (progress.state, progress.match) == (ProgressState.REPLICATE, 4)
+    cluster.flush(1)
+    (append,) = (m for m in cluster.network if m.to == 3)
+    assert [entry.index for entry in append.entries] == [5, 6]
 
 
 def test_snapshot_for_others_is_refused():
