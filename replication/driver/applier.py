@@ -69,9 +69,8 @@ class Applier:
         self._queue.append(message)
 
     def advance(self) -> None:
-        """Apply one slice."""
-        if not self.has_work:
-            return
+        """Apply one slice; there must be work."""
+        assert self.has_work
         message = self._queue[0]
         entries = _slice(message.entries, self._position)
         if entries:

@@ -241,6 +241,7 @@ class Node:
 
         Raises:
             NotLeader: this member does not lead.
+            Stopped: the node is stopping; the outcome is unknown.
             TransferFailed: nobody took over, though it was offered twice.
         """
         await self._requests.transfer_leadership(to)

@@ -64,6 +64,7 @@ class Requests:
 
     async def transfer_leadership(self, to: MemberId | None) -> None:
         """See ``Node``."""
+        self._check_running()
         status = self._driver.core.status()
         if status.soft_state.role is not RaftRole.LEADER:
             raise NotLeader(status.soft_state.leader)
@@ -82,6 +83,7 @@ class Requests:
         try:
             async with asyncio.timeout(self._transfer_ms_max / 1000):
                 while self._driver.core.role is RaftRole.LEADER:
+                    self._check_running()
                     await self._turns.next()
         except TimeoutError:
             return False

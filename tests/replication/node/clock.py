@@ -1,0 +1,27 @@
+"""Stand in for the event loop where only its clock matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+
+class Clock:
+    """Calls what is due when it is advanced; times are in milliseconds."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self._due: list[tuple[int, Callable[[], object]]] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], object], *arguments: object):
+        due = (self.now_ms + round(seconds * 1000), lambda: callback(*arguments))
+        self._due.append(due)
+        return SimpleNamespace(cancel=lambda: self._due.remove(due))
+
+    def advance(self, milliseconds: int) -> None:
+        for _ in range(milliseconds):
+            self.now_ms += 1
+            for due in [each for each in self._due if each[0] <= self.now_ms]:
+                if due in self._due:
+                    self._due.remove(due)
+                    due[1]()

@@ -1,0 +1,73 @@
+"""A group begins when all its founders have met, and no founder takes another one's place."""
+
+from types import SimpleNamespace
+
+from replication.core.types import ConfState, MemberId, MemberInfo
+from replication.membership.roster import roster_of
+from replication.node.founding import Founding
+
+ONE, TWO, THREE = map(MemberId, (1, 2, 3))
+
+
+def storage_of(*directories: str, is_at_its_beginning: bool = True) -> SimpleNamespace:
+    """A storage of member 1, with what it knows of the directories of the members."""
+    infos = [
+        MemberInfo(MemberId(number), f"m{number}", directory_id=directory)
+        for number, directory in enumerate(directories, start=1)
+    ]
+    known = ConfState((ONE, TWO, THREE), roster=roster_of(infos))
+    return SimpleNamespace(
+        is_at_its_beginning=is_at_its_beginning,
+        directory_id="d1",
+        membership_at=lambda index: {1: known}[index],
+    )
+
+
+def directories(founding: Founding) -> list[str]:
+    return [info.directory_id for info in founding.roster.members]
+
+
+def test_the_last_founder_that_is_met_completes_the_group():
+    founding = Founding(ONE, storage_of("", "", ""))
+    assert founding.missing == (2, 3)
+    assert not founding.met(THREE, "d3")
+    assert not founding.is_complete
+    assert founding.missing == (2,)
+    assert founding.met(TWO, "d2")
+    assert founding.is_complete
+    assert directories(founding) == ["d1", "d2", "d3"]
+
+
+def test_what_a_founder_said_last_counts_until_all_are_known():
+    founding = Founding(ONE, storage_of("", "", ""))
+    founding.met(TWO, "wiped since")
+    assert not founding.met(TWO, "d2")
+    assert founding.met(THREE, "d3")
+    assert not founding.met(TWO, "another")
+    assert directories(founding) == ["d1", "d2", "d3"]
+
+
+def test_who_does_not_name_a_directory_is_not_met():
+    founding = Founding(ONE, storage_of("", "", ""))
+    founding.met(TWO, "d2")
+    assert not founding.met(THREE, "")
+    assert founding.missing == (3,)
+
+
+def test_a_group_of_one_is_complete_at_once():
+    founding = Founding(ONE, storage_of(""))
+    assert founding.is_complete
+    assert directories(founding) == ["d1"]
+
+
+def test_founders_that_are_known_durably_need_not_be_met_again():
+    founding = Founding(ONE, storage_of("d1", "d2", "d3"))
+    assert founding.is_complete
+    assert not founding.met(TWO, "another")
+    assert directories(founding) == ["d1", "d2", "d3"]
+
+
+def test_a_group_that_was_founded_long_ago_asks_for_nobody():
+    founding = Founding(ONE, storage_of("", "", "", is_at_its_beginning=False))
+    assert founding.is_complete
+    assert founding.missing == ()

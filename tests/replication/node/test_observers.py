@@ -1,0 +1,62 @@
+"""All observers hear of everything, and whoever waits for a turn is woken."""
+
+import logging
+
+import pytest
+
+from replication.core.types import NO_MEMBER, ConfState, LogIndex, MemberId, RaftRole, SoftState
+from replication.node.observers import Observers
+
+LEADER = SoftState(MemberId(1), RaftRole.LEADER)
+JOINT = ConfState((MemberId(1),), (MemberId(3),), (MemberId(1), MemberId(2)))
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def role_changed(self, state, term) -> None:
+        self.heard.append((state, term))
+
+    def applied(self, index) -> None:
+        self.heard.append(index)
+
+    def synced(self, entries, log_bytes) -> None:
+        self.heard.append(("synced", entries, log_bytes))
+
+    def membership_changed(self, conf_state) -> None:
+        self.heard.append(conf_state)
+
+
+async def test_all_observers_hear_of_everything_and_the_node_of_members_first():
+    first, second = Notes(), Notes()
+    observers = Observers(7, MemberId(1), lambda state: first.heard.append(("node", state)))
+    observers.join(first)
+    observers.join(second)
+    turn = observers.turns.next()
+    observers.applied(LogIndex(5))
+    observers.synced(2, 300)
+    assert not turn.done()
+    observers.role_changed(LEADER, 4)
+    assert turn.done()
+    turn = observers.turns.next()
+    observers.membership_changed(JOINT)
+    assert turn.done()
+    heard = [5, ("synced", 2, 300), (LEADER, 4), ("node", JOINT), JOINT]
+    assert first.heard == heard
+    assert second.heard == [each for each in heard if each != ("node", JOINT)]
+
+
+@pytest.mark.parametrize(
+    ("conf_state", "said"),
+    [
+        (JOINT, "group 7: member 1: voters (1,) and (1, 2), learners (3,)"),
+        (ConfState((MemberId(1),)), "group 7: member 1: voters (1,), learners ()"),
+    ],
+)
+def test_the_log_tells_of_roles_and_members(caplog, conf_state, said):
+    caplog.set_level(logging.INFO)
+    observers = Observers(7, MemberId(1), lambda _: None)
+    observers.role_changed(SoftState(NO_MEMBER, RaftRole.FOLLOWER), 4)
+    observers.membership_changed(conf_state)
+    assert caplog.messages == ["group 7: member 1 is follower in term 4, leader 0", said]

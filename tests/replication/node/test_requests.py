@@ -1,0 +1,165 @@
+"""What is wanted of a member has an outcome: also of one that does not run, or stops meanwhile."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from replication.core.confchange import ConfChange
+from replication.core.types import ConfState, LogIndex, MemberId, RaftRole
+from replication.errors import NotLeader, Stopped, TransferFailed
+from replication.node.requests import Requests
+from replication.node.turns import Turns
+from tests.replication.core.cluster import Cluster
+
+ALONE = ConfState((MemberId(1),))
+JOINT = ConfState((MemberId(1),), voters_outgoing=(MemberId(1), MemberId(2)), auto_leave=True)
+
+
+class Member:
+    """Stands for a driver; ``core`` leads a group of three, of which 2 answers."""
+
+    def __init__(self) -> None:
+        cluster = Cluster(3)
+        cluster.elect(1)
+        cluster[1].propose(b"x")
+        cluster.settle(among=[1, 2])
+        self.core = SimpleNamespace(role=RaftRole.LEADER, status=cluster[1].status)
+        self.membership = ALONE
+        self.offered: list[MemberId] = []
+        self.wanted: list[tuple[object, asyncio.Future]] = []
+
+    def propose(self, data, outcome) -> None:
+        self.wanted.append((data, outcome))
+
+    def propose_change(self, change, outcome) -> None:
+        self.wanted.append((change, outcome))
+
+    def read_index(self, outcome) -> None:
+        self.wanted.append(("read", outcome))
+
+    def transfer_leader(self, to) -> None:
+        self.offered.append(to)
+
+
+class Running:
+    """Requests to a member that runs."""
+
+    def __init__(self, transfer_ms_max: int = 60_000) -> None:
+        self.member = Member()
+        self.turns = Turns()
+        self.requests = Requests(self.member, self.turns, transfer_ms_max)
+        self.requests.are_taken = True
+
+    def stop(self) -> None:
+        self.requests.are_taken = False
+        self.turns.take()
+
+    async def begin(self, wanted) -> asyncio.Task:
+        task = asyncio.create_task(wanted)
+        await asyncio.sleep(0)
+        return task
+
+
+async def test_a_member_that_does_not_run_takes_nothing():
+    running = Running()
+    running.requests.are_taken = False
+    with pytest.raises(Stopped):
+        await running.requests.propose(b"x")
+    for wanted in (
+        running.requests.change_membership(ConfChange()),
+        running.requests.read_index(),
+        running.requests.transfer_leadership(None),
+    ):
+        with pytest.raises(Stopped):
+            await wanted
+    assert not running.member.wanted
+    assert not running.member.offered
+
+
+async def test_proposals_and_reads_get_what_the_member_finds_out():
+    running = Running()
+    proposed = running.requests.propose(b"x")
+    reading = await running.begin(running.requests.read_index())
+    assert [what for what, _ in running.member.wanted] == [b"x", "read"]
+    for number, (_, outcome) in enumerate(running.member.wanted, start=7):
+        outcome.set_result(LogIndex(number))
+    assert await proposed == 7
+    assert await reading == 8
+
+
+async def test_a_change_is_done_when_the_joint_configuration_is_left():
+    running = Running()
+    change = ConfChange()
+    changing = await running.begin(running.requests.change_membership(change))
+    ((wanted, outcome),) = running.member.wanted
+    assert wanted is change
+    running.member.membership = JOINT
+    outcome.set_result(None)
+    for _ in range(3):
+        running.turns.take()
+        await asyncio.sleep(0)
+    assert not changing.done()
+    running.member.membership = ALONE
+    running.turns.take()
+    assert await changing == ALONE
+
+
+async def test_a_member_that_stops_in_a_joint_configuration_tells_it():
+    running = Running()
+    changing = await running.begin(running.requests.change_membership(ConfChange()))
+    running.member.membership = JOINT
+    running.member.wanted[0][1].set_result(None)
+    await asyncio.sleep(0)
+    running.stop()
+    with pytest.raises(Stopped, match="joint"):
+        await changing
+
+
+@pytest.mark.parametrize(("to", "offered"), [(None, 2), (MemberId(3), 3)])
+async def test_leadership_is_offered_until_it_is_lost(to, offered):
+    running = Running()
+    handing = await running.begin(running.requests.transfer_leadership(to))
+    assert running.member.offered == [offered]
+    running.turns.take()
+    await asyncio.sleep(0)
+    assert not handing.done(), "something else has happened"
+    running.member.core.role = RaftRole.FOLLOWER
+    running.turns.take()
+    await handing
+    assert running.member.offered == [offered]
+
+
+async def test_leadership_that_nobody_takes_is_offered_twice():
+    running = Running(transfer_ms_max=1)
+    with pytest.raises(TransferFailed, match="member 2 did not take over in 2 ms"):
+        await running.requests.transfer_leadership(None)
+    assert running.member.offered == [2, 2]
+
+
+async def test_a_follower_has_no_leadership_to_hand_over():
+    running = Running()
+    cluster = Cluster(3)
+    cluster.elect(2)
+    running.member.core = cluster[1]
+    with pytest.raises(NotLeader) as refusal:
+        await running.requests.transfer_leadership(None)
+    assert refusal.value.leader == 2
+    assert not running.member.offered
+
+
+async def test_leadership_is_not_offered_where_nobody_answers():
+    running = Running()
+    cluster = Cluster(1)
+    cluster.elect(1)
+    running.member.core = cluster[1]
+    with pytest.raises(TransferFailed, match="no other voter"):
+        await running.requests.transfer_leadership(None)
+
+
+async def test_a_member_that_stops_hands_nothing_over_any_more():
+    running = Running()
+    handing = await running.begin(running.requests.transfer_leadership(None))
+    running.stop()
+    with pytest.raises(Stopped):
+        await handing

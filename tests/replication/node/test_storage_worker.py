@@ -1,0 +1,92 @@
+"""Storage work is done in order, on a thread; the loop hears of it, and of the first failure."""
+
+import asyncio
+import threading
+
+from replication.node.storage_worker import StorageWorker
+
+
+class Work:
+    """A worker, and what the loop hears of it."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.happened = asyncio.Event()
+        self.marked = threading.Event()
+        self.worker = StorageWorker(
+            asyncio.get_running_loop(), "storage-test", self.marked.set, self._tell
+        )
+
+    def _tell(self, what: object) -> None:
+        self.told.append((what, threading.current_thread().name))
+        self.happened.set()
+
+    def submit(self, work) -> None:
+        self.worker.submit(work, self._tell)
+
+    async def until(self, count: int) -> None:
+        while len(self.told) < count:
+            self.happened.clear()
+            await self.happened.wait()
+
+
+async def test_work_is_done_in_order_on_the_thread_and_reported_on_the_loop():
+    work = Work()
+    names = []
+    for number in range(3):
+        work.submit(lambda number=number: names.append(threading.current_thread().name) or number)
+    await work.until(3)
+    here = threading.current_thread().name
+    assert work.told == [(0, here), (1, here), (2, here)]
+    assert names == ["storage-test"] * 3
+    await asyncio.to_thread(work.worker.stop)
+
+
+async def test_after_a_failure_nothing_more_is_done():
+    work = Work()
+    error = OSError("no room")
+
+    def fail() -> None:
+        raise error
+
+    done = []
+    work.submit(fail)
+    work.submit(lambda: done.append("after the failure"))
+    await work.until(1)
+    await asyncio.to_thread(work.worker.stop)
+    await asyncio.sleep(0)
+    assert [what for what, _ in work.told] == [error]
+    assert not done
+
+
+async def test_the_end_waits_for_what_was_wanted_before():
+    work = Work()
+    may_end = threading.Event()
+    work.submit(may_end.wait)
+    work.submit(lambda: "last")
+    ending = asyncio.create_task(asyncio.to_thread(work.worker.stop))
+    await asyncio.sleep(0)
+    may_end.set()
+    await ending
+    await work.until(2)
+    assert [what for what, _ in work.told] == [True, "last"]
+
+
+async def test_a_pause_marks_what_was_done_and_time_at_work_is_counted():
+    work = Work()
+    assert work.worker.busy_us == 0
+    work.submit(lambda: sum(range(200_000)))
+    await work.until(1)
+    assert 0 < work.worker.busy_us < 60_000_000
+    assert await asyncio.to_thread(work.marked.wait, 20)
+    work.marked.clear()
+    await asyncio.to_thread(work.worker.stop)
+    assert not work.marked.is_set(), "nothing was written since"
+
+
+def test_what_is_reported_to_a_loop_that_has_ended_is_for_nobody():
+    loop = asyncio.new_event_loop()
+    worker = StorageWorker(loop, "storage-test", lambda: None, lambda _: None)
+    loop.close()
+    worker.submit(lambda: None, lambda _: None)
+    worker.stop()

@@ -1,0 +1,74 @@
+"""Who looks for another leader when the present one has hung up, and when."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from replication.core.types import NO_MEMBER, MemberId
+from replication.node.succession import Succession
+from tests.replication.node.clock import Clock
+
+LEADER = MemberId(2)
+
+
+class Member:
+    """Stands for a driver that follows member 2."""
+
+    def __init__(self) -> None:
+        self.core = SimpleNamespace(leader=LEADER)
+        self.is_running = True
+        self.campaigns = 0
+
+    def forget_leader(self, member: MemberId) -> bool:
+        if member != self.core.leader:
+            return False
+        self.core.leader = NO_MEMBER
+        return True
+
+    def campaign(self) -> None:
+        self.campaigns += 1
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
+    return clock
+
+
+@pytest.mark.parametrize(("drawn", "waited_ms"), [(0, 100), (0.5, 200), (1, 300)])
+def test_a_leader_that_hangs_up_is_replaced_after_a_while_that_is_drawn(clock, drawn, waited_ms):
+    member = Member()
+    Succession(member, 50, lambda: drawn, lambda: True).hung_up(LEADER)
+    clock.advance(waited_ms - 1)
+    assert member.campaigns == 0
+    clock.advance(1)
+    assert member.campaigns == 1
+    clock.advance(1000)
+    assert member.campaigns == 1
+
+
+def test_nobody_else_is_replaced(clock):
+    member = Member()
+    Succession(member, 50, lambda: 0, lambda: True).hung_up(MemberId(3))
+    clock.advance(1000)
+    assert member.campaigns == 0
+    assert member.core.leader == LEADER
+
+
+def test_a_leader_that_is_back_stays(clock):
+    member = Member()
+    Succession(member, 50, lambda: 0, lambda: True).hung_up(LEADER)
+    clock.advance(99)
+    member.core.leader = LEADER
+    clock.advance(1000)
+    assert member.campaigns == 0
+
+
+def test_a_member_that_has_stopped_does_not_campaign(clock):
+    member = Member()
+    Succession(member, 50, lambda: 0, lambda: member.is_running).hung_up(LEADER)
+    member.is_running = False
+    clock.advance(1000)
+    assert member.campaigns == 0
