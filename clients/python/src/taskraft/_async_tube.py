@@ -59,7 +59,7 @@ class AsyncTube(AsyncMoves):
             KeyTaken: An unfinished task has the unique key.
             TaskraftError: Any other refusal.
         """
-        spec = spec_of(payload, prototype(options) if options else None)
+        spec = spec_of(payload, prototype(options, self.name) if options else None)
         with self._traced_send([spec]) as task_ids:
             outcomes = await self._submit([spec], timeout)
             task_id = only(outcomes)
@@ -84,7 +84,7 @@ class AsyncTube(AsyncMoves):
             ItemsRefused: Some were refused; all others were put.
             TaskraftError: A message failed as a whole; what was read before it may have been put.
         """
-        shared = prototype(options) if options else None
+        shared = prototype(options, self.name) if options else None
         outcomes: list[Outcome[int]] = []
         in_hand: deque[asyncio.Task[list[Outcome[int]]]] = deque()
         try:
@@ -115,7 +115,7 @@ class AsyncTube(AsyncMoves):
             timeout: How long to try.
             **options: The same for all tasks.
         """
-        shared = prototype(options) if options else None
+        shared = prototype(options, self.name) if options else None
         specs = [spec_of(payload, shared) for payload in payloads]
         request = task_service_pb2.PutTasksRequest(
             request_id=new_request_id(),
@@ -155,7 +155,7 @@ class AsyncTube(AsyncMoves):
         """
         wait_end = None if wait is None else time.monotonic() + seconds(wait)
         wait_seconds = WAIT_SECONDS_MAX if wait is None else min(seconds(wait), WAIT_SECONDS_MAX)
-        spec = spec_of(payload, prototype(options) if options else None)
+        spec = spec_of(payload, prototype(options, self.name) if options else None)
         request = task_service_pb2.PutTasksRequest(
             request_id=new_request_id(),
             tube=self.name,

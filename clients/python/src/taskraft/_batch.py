@@ -12,6 +12,8 @@ from taskraft._task import Task
 from taskraft.v1 import task_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from taskraft._payload import Payload
     from taskraft._planned import PlannedTask
     from taskraft._settlement import Keep, Reason, ReleaseOptions, Settlement
@@ -30,19 +32,51 @@ class Batch:
     def __init__(self) -> None:
         self._operations: list[pb.BatchOperation] = []
         self._ended: list[Task] = []
+        self._planned: list[PlannedTask] = []
+        """What it puts, in order; kept, so that each is known by its identity."""
+        self._items: dict[int, int] = {}
+        """By identity the place among them, by which tasks name those that they depend on."""
 
     def __len__(self) -> int:
         return len(self._operations)
 
     def put(self, *tasks: PlannedTask) -> Self:
-        """Put tasks, made by `Tube.task`."""
+        """Put tasks, made by `Tube.task`; they may depend on others that it puts before.
+
+        Raises:
+            ValueError: One depends on a task that is not put yet, and not by this batch before it.
+        """
         for task in tasks:
-            last = self._operations[-1] if self._operations else pb.BatchOperation()
-            if last.WhichOneof("operation") != "put" or last.put.tube != task.tube:
-                last = pb.BatchOperation(put=pb.PutTasksRequest(tube=task.tube))
-                self._operations.append(last)
-            last.put.tasks.append(task.spec)
+            self._put(task, [self._item_of(before) for before in task.after])
         return self
+
+    def chain(self, *tasks: PlannedTask) -> Self:
+        """Put tasks each of which depends, besides what it says itself, on the one before it."""
+        for place, task in enumerate(tasks):
+            items = {self._item_of(before): None for before in task.after}
+            if place > 0:
+                items[len(self._planned) - 1] = None
+            self._put(task, items)
+        return self
+
+    def _item_of(self, task: PlannedTask) -> int:
+        """Return the place of a task among those that are put."""
+        item = self._items.get(id(task))
+        if item is None:
+            raise ValueError("a task depends on one that this batch does not put before it")
+        return item
+
+    def _put(self, task: PlannedTask, items: Iterable[int]) -> None:
+        last = self._operations[-1] if self._operations else pb.BatchOperation()
+        if last.WhichOneof("operation") != "put" or last.put.tube != task.tube:
+            last = pb.BatchOperation(put=pb.PutTasksRequest(tube=task.tube))
+            self._operations.append(last)
+        spec = last.put.tasks.add()
+        spec.CopyFrom(task.spec)
+        for item in items:
+            spec.depends_on.add(item=item)
+        self._items[id(task)] = len(self._planned)
+        self._planned.append(task)
 
     def ack(
         self,

@@ -118,4 +118,4 @@ class Groups:
 
 
 def _group_task(task: PlannedTask | None) -> pb.GroupTask | None:
-    return None if task is None else pb.GroupTask(tube=task.tube, spec=task.spec)
+    return None if task is None else pb.GroupTask(tube=task.tube, spec=task.alone())

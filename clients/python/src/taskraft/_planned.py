@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from taskraft._spec import prototype, spec_of
@@ -20,9 +20,28 @@ class PlannedTask:
     tube: str
     """Name of the tube."""
     spec: task_pb2.TaskSpec
-    """The task as the contract writes it."""
+    """The task as the contract writes it, but for `after`."""
+    after: tuple[PlannedTask, ...] = field(default=(), repr=False)
+    """What it depends on and is not put yet either."""
+
+    def alone(self) -> task_pb2.TaskSpec:
+        """Return the spec of a task that is not put with others.
+
+        Raises:
+            ValueError: It depends on tasks that are not put yet.
+        """
+        if self.after:
+            raise ValueError("what depends on a task that is not put yet belongs into one Batch")
+        return self.spec
 
 
 def planned(tube: str, payload: Payload, options: PutOptions) -> PlannedTask:
     """Return the plan of a task."""
-    return PlannedTask(tube, spec_of(payload, prototype(options) if options else None))
+    if not options:
+        return PlannedTask(tube, spec_of(payload, None))
+    named = options.get("depends_on", ())
+    after = tuple(one for one in named if isinstance(one, PlannedTask))
+    if after:
+        there = [one for one in named if not isinstance(one, PlannedTask)]
+        options = {**options, "depends_on": there}
+    return PlannedTask(tube, spec_of(payload, prototype(options, tube)), after)

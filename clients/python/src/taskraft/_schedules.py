@@ -139,6 +139,6 @@ def _schedule(name: str, cron: str, task: PlannedTask, options: ScheduleOptions)
         catch_up=pb.Schedule.CatchUp.Value(options.get("catch_up", "skip").upper()),
         overlap=_OVERLAPS[options.get("overlap", "allow")],
         tube=task.tube,
-        spec=task.spec,
+        spec=task.alone(),
         paused=options.get("paused", False),
     )

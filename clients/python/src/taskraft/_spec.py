@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypedDict
 
+from taskraft._dependencies import DependsOn, references
 from taskraft._durations import Duration, milliseconds
 from taskraft._payload import Payload, encode
 from taskraft.v1 import task_pb2
@@ -88,6 +89,11 @@ class PutOptions(TypedDict, total=False):
     """An absolute alternative to the delay: milliseconds since the Unix epoch."""
     retry: Retry
     """Overrides the tube's policy."""
+    depends_on: Sequence[DependsOn]
+    """The task is held until these are acknowledged: tasks, "tube/id", ids in the same tube; in a
+    batch also what `Tube.task` made for an earlier put of it."""
+    on_dependency_failure: Literal["cancel", "run"]
+    """What becomes of it when one of them fails: it is cancelled too (default), or runs anyway."""
 
 
 _PLAIN: Final = ("priority", "subqueue", "type", "group", "visible_at_ms", "content_type")
@@ -99,8 +105,8 @@ _DURATIONS: Final = (
 )
 
 
-def prototype(options: PutOptions) -> task_pb2.TaskSpec:
-    """Return a spec with everything but the payload; tasks of one list share it.
+def prototype(options: PutOptions, tube: str) -> task_pb2.TaskSpec:
+    """Return a spec for a tube with everything but the payload; tasks of one list share it.
 
     Raises:
         TypeError: There is no such option, or its value is of the wrong type.
@@ -127,6 +133,11 @@ def prototype(options: PutOptions) -> task_pb2.TaskSpec:
         task_pb2.Task.State.Value(state) for state in options.get("key_states", ())
     )
     spec.position = position_of(options.get("position", "position_unspecified"))
+    spec.depends_on.extend(references(options.get("depends_on", ()), tube))
+    if "on_dependency_failure" in options:
+        spec.on_dependency_failure = task_pb2.TaskSpec.OnDependencyFailure.Value(
+            options["on_dependency_failure"].upper()
+        )
     if "retry" in options:
         spec.retry.CopyFrom(options["retry"].message())
     return spec

@@ -115,11 +115,16 @@ class Task:
 
     @property
     def outcome(self) -> str:
-        """PROCESSED, FAILED, BURIED_OUT, EXPIRED or DELETED; empty if it has not ended.
+        """PROCESSED, FAILED, BURIED_OUT, EXPIRED, DELETED or DEPENDENCY_FAILED; empty: not ended.
 
         TIMEOUT: it had not ended when the time of a wait was over.
         """
         return OUTCOMES.get(self.message.outcome, "")
+
+    @property
+    def waits_for(self) -> list[str]:
+        """What has not ended of the tasks that it depends on, each like "emails/17"."""
+        return [f"{one.tube}/{one.id}" for one in self.message.waits_for]
 
     def note_settled(self) -> None:
         """Take note that something else has settled the task."""

@@ -23,6 +23,7 @@ TEXT = "text/plain; charset=utf-8"
     epilog=examples(
         'taskraft put emails \'{"to": "a@b.c"}\' --delay 10s --priority 5',
         "taskraft put emails - < emails.ndjson",
+        "taskraft put invoices 'order 7' --depends-on orders/7",
     )
 )
 @click.argument("tube")
@@ -40,6 +41,14 @@ TEXT = "text/plain; charset=utf-8"
 @click.option("--type", help="Kind of work.")
 @click.option("--subqueue", help="Sub-queue, in utube and utubettl.")
 @click.option("--group", help="Hold it until this group is started.")
+@click.option(
+    "--depends-on", multiple=True, metavar="TUBE/ID", help="Hold it until this is acknowledged."
+)
+@click.option(
+    "--on-dependency-failure",
+    type=click.Choice(("cancel", "run")),
+    help="What becomes of it when that fails; cancel by default.",
+)
 @click.option("--position", type=click.Choice(("front", "back")), help="Of all ready tasks.")
 @click.option("--header", multiple=True, metavar="NAME=VALUE", help="Carried beside the payload.")
 @output_option
@@ -131,7 +140,7 @@ def _show(tube: str, task_ids: list[int], output: str, options: PutOptions) -> N
     from taskraft.v1 import task_pb2
 
     state = task_pb2.Task.DELAYED if options.get("delay") else task_pb2.Task.READY
-    if "group" in options or "on_conflict" in options:
+    if not options.keys().isdisjoint(("group", "on_conflict", "depends_on")):
         state = task_pb2.Task.STATE_UNSPECIFIED  # the server alone knows
     tasks = [task_pb2.Task(tube=tube, id=task_id, state=state) for task_id in task_ids]
     if write(tasks, output):

@@ -1,0 +1,42 @@
+"""Name tasks that another one depends on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from taskraft._task import Task
+from taskraft.v1 import task_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from taskraft._planned import PlannedTask
+
+DependsOn: TypeAlias = Union[Task, "PlannedTask", str, int]
+"""A task, one that the same batch puts before, "tube/id", or an id in the tube of the put."""
+
+
+def references(depends_on: Iterable[DependsOn], tube: str) -> list[task_pb2.Dependency]:
+    """Return tasks that are there as the contract names them; `tube` is that of mere ids.
+
+    Raises:
+        TypeError: A task is not put yet; only a batch can name it.
+        ValueError: A text is not like "tube/id".
+    """
+    return [
+        task_pb2.Dependency(task=task_pb2.TaskReference(tube=name, id=task_id))
+        for name, task_id in (_named(one, tube) for one in depends_on)
+    ]
+
+
+def _named(one: DependsOn, tube: str) -> tuple[str, int]:
+    if isinstance(one, Task):
+        return one.tube, one.id
+    if isinstance(one, int):
+        return tube, one
+    if isinstance(one, str):
+        name, slash, number = one.rpartition("/")
+        if not slash or not number.isdecimal():
+            raise ValueError(f'{one!r} names no task; write it like "emails/17"')
+        return name, int(number)
+    raise TypeError(f"depends_on names {one!r}: what is not put yet belongs into one Batch with it")
