@@ -19,7 +19,8 @@ from service.queue.commands import (
     TaskView,
 )
 from service.queue.life_cycle import BURIED, DELAYED, HELD, READY, TAKEN, EventKind
-from service.queue.tubes.statistics import Call, Calls, TubeStatistics
+from service.queue.tubes.counters import Call, Calls
+from service.queue.tubes.statistics import TubeStatistics
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 
 _SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)

@@ -186,7 +186,8 @@ class TubeApi:
         request = call.request
         check_page(request, "tubes", request.tubes)
         queue = await self._reading.queue(request.consistency)
-        named = _chosen([tube.name for tube in queue.tubes()], request.tubes)
+        known = queue.tube_names()
+        named = _chosen(known, request.tubes)
         names = [name for name in named if call.caller.may(Verb.READ, name)]
         page, next_token = page_of(
             names,
@@ -203,7 +204,7 @@ class TubeApi:
         for one in shown:
             self._notes.add_to(one, (one.tube,))
         total = total_message(
-            contents.total_statistics(names),
+            contents.total_statistics(None if len(names) == len(known) else names),
             sum(waiting(name) for name in names),
             transitions=request.transitions,
         )

@@ -87,14 +87,18 @@ class Contents:
         """Return the counts of some tubes; unknown ones are left out."""
         return [counts for name in names for counts in self.of(name).statistics((name,))]
 
-    def total_statistics(self, names: Sequence[str]) -> TubeStatistics:
-        """Return the counts of some tubes together; unknown ones are left out."""
-        if self._temporary is None:
-            return self._replicated().total_statistics(names)
+    def total_statistics(self, names: Sequence[str] | None) -> TubeStatistics:
+        """Return the counts of some tubes together; unknown ones are left out. None: of all.
+
+        Of all at once, whatever their number, unless some are temporary.
+        """
+        replicated = self._replicated()
+        if self._temporary is None or (names is None and not replicated.temporary_tubes()):
+            return replicated.total_statistics(names)
         parts: dict[bool, list[str]] = {True: [], False: []}
-        for name in names:
+        for name in replicated.tube_names() if names is None else names:
             parts[self.is_logged(name)].append(name)
-        logged = self._replicated().total_statistics(parts[True])
+        logged = replicated.total_statistics(parts[True])
         return logged.plus(self._temporary.total_statistics(parts[False]))
 
     def task_counts(self) -> dict[str, Sequence[int]]:

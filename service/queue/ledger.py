@@ -34,6 +34,7 @@ from service.queue.tasks.unique_keys import UniqueKeys
 from service.queue.tasks.watch import Watch
 from service.queue.tasks.working_set import WorkingSet
 from service.queue.tubes.temporary import is_temporary
+from service.queue.tubes.totals import Totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,6 +77,7 @@ class Ledger(WorkingSet):
         self.session_number = 0
         self.tubes: dict[str, Tube] = {}
         self.tubes_by_number: dict[int, Tube] = {}
+        self.totals = Totals(self.tubes_by_number)
         self.removals: dict[int, tuple[Tube, int]] = {}
         """Content of truncated and dropped tubes that is to be cleared away, from an id on."""
         self.surplus: dict[int, Tube] = {}
@@ -143,6 +145,7 @@ class Ledger(WorkingSet):
     def add_tube(self, tube: Tube) -> None:
         """Bring a new tube within reach."""
         self.admit(tube)
+        self.totals.add(tube)
         self.touch_tube(tube)
         self.note_definition(tube)
 
@@ -180,6 +183,7 @@ class Ledger(WorkingSet):
         """Take a tube out of reach."""
         del self.tubes[tube.name]
         del self.tubes_by_number[tube.number]
+        self.totals.remove(tube)
         self.temporary.pop(tube.name, None)
         self.ended_tubes.append(tube)
         self.surplus.pop(tube.number, None)
@@ -259,6 +263,7 @@ class Ledger(WorkingSet):
             ages.left(task.since_ms)
         if state is READY:
             ages.came(self.now_ms)
+            self.totals.note_ready(task.tube)
         task.since_ms = self.now_ms
 
     def welcome(self, task: Task, kind: EventKind, reason: str) -> None:
@@ -272,6 +277,7 @@ class Ledger(WorkingSet):
         tube.counters.count(kind, GONE, state, 1, task.payload_bytes)
         if state is READY:
             tube.ages.came(self.now_ms)
+            self.totals.note_ready(tube)
             if tube.custom is not None:
                 self.line_up(task)
             tube.ready.add(task)

@@ -85,6 +85,7 @@ def open_ledger(
         tube = read_tube(record, store, limits)
         ledger.admit(tube)
         note_surplus(ledger, tube)
+    ledger.totals.restore()
     for _, record in store.scan(SESSION, prefix_stop(SESSION)):
         session = read_session(record)
         session.written = timer_key(session.timer) if session.timer is not None else b""

@@ -23,9 +23,9 @@ from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
 from service.queue.tasks.endings import end
 from service.queue.tasks.updating import growth, unsuitable_update, update_task
 from service.queue.tasks.working_set import by_tube
+from service.queue.tubes.counters import Call
 from service.queue.tubes.option_checks import is_period
 from service.queue.tubes.room import Room
-from service.queue.tubes.statistics import Call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

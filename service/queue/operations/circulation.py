@@ -22,7 +22,7 @@ from service.queue.refusals import delay_unsuitable, wrong_state
 from service.queue.tasks.endings import bury as bury_task
 from service.queue.tasks.endings import end
 from service.queue.tasks.updating import no_room_to_grow, unsuitable_update, update_task
-from service.queue.tubes.statistics import Call
+from service.queue.tubes.counters import Call
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger

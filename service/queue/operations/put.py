@@ -27,8 +27,8 @@ from service.queue.refusals import at_item
 from service.queue.tasks.task import Task
 from service.queue.tasks.terms import terms_of
 from service.queue.tasks.uniqueness import claim
+from service.queue.tubes.counters import Call
 from service.queue.tubes.profiles import suitable_task
-from service.queue.tubes.statistics import Call
 from service.queue.tubes.temporary import is_temporary, out_of_reach
 
 if TYPE_CHECKING:
@@ -218,12 +218,13 @@ def _store(
     others = task_id - first_id - len(ready)
     tube.counters.count(PUT, GONE, DELAYED, others - held, payload_bytes)
     tube.counters.count(PUT, GONE, HELD, held)
-    _line_up(tube, ready, now_ms)
+    _line_up(ledger, tube, ready)
     return range(first_id, task_id)
 
 
-def _line_up(tube: Tube, ready: Sequence[Task], now_ms: int) -> None:
+def _line_up(ledger: Ledger, tube: Tube, ready: Sequence[Task]) -> None:
     """Let new tasks that are ready take their places, and count them."""
     tube.ready.add_all(ready)
-    tube.ages.came(now_ms, len(ready))
+    tube.ages.came(ledger.now_ms, len(ready))
+    ledger.totals.note_ready(tube)
     tube.counters.count(PUT, GONE, READY, len(ready))

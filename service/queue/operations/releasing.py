@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from service.queue.commands import Position, Release, TtlPolicy
 from service.queue.instants import after, lengthened, postponed
 from service.queue.life_cycle import DELAYED, READY
-from service.queue.tubes.statistics import Call
+from service.queue.tubes.counters import Call
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger

@@ -26,7 +26,7 @@ from service.queue.operations.releasing import come_back
 from service.queue.operations.retrying import SESSION_LOST, hand_back
 from service.queue.sessions.session import Session
 from service.queue.settings import session_ttr_ms
-from service.queue.tubes.statistics import Call
+from service.queue.tubes.counters import Call
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -152,8 +152,7 @@ def startup(ledger: Ledger, command: Startup) -> StartupResult:
     """
     if not ledger.feed.partitions and command.feed_partitions > 0:
         ledger.feed.begin(command.feed_id, command.feed_partitions)
-    for tube in ledger.tubes.values():
-        tube.counters.begin()
+    ledger.totals.begin()
     configured_ms = ledger.settings.failover_grace_ms
     failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
     for session in ledger.sessions.values():

@@ -41,7 +41,7 @@ def end(
         ledger.move(task, kind, state, reason)
         return
     if outcome is Outcome.EXPIRED:
-        task.tube.counters.expired[task.state] += 1
+        task.tube.counters.expire(task.state)
     if state is not GONE or task.extras.group:
         task.extras = replace(task.extras, outcome=outcome)
     if task.extras.dependents:

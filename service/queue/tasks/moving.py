@@ -114,8 +114,8 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
 def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
     """Let a task leave its tube and arrive in the other one."""
     assert moved.tube is not task.tube
-    task.tube.counters.departures[task.state] += 1
-    moved.tube.counters.arrivals[moved.state] += 1
+    task.tube.counters.depart(task.state)
+    moved.tube.counters.arrive(moved.state)
     place = f"{task.tube.name}/{task.id}"
     outcome = task.extras.outcome
     ledger.move(task, kind, GONE, f"{moved.tube.name}/{moved.id}", outcome)

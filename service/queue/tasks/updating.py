@@ -86,7 +86,7 @@ def replace_body(ledger: Ledger, task: Task, edited: Edited) -> None:
     ledger.touch_task(task)
     ledger.touch_tube(task.tube)
     ledger.resident_bytes += len(edited.body) - len(task.body or b"")
-    task.tube.counters.payload_bytes += edited.payload_bytes - task.payload_bytes
+    task.tube.counters.resize(edited.payload_bytes - task.payload_bytes)
     task.body = edited.body
     task.payload_bytes = edited.payload_bytes
     if task.written is not None and task.written[-1] is Stored.CURRENT:

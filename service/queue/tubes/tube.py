@@ -36,10 +36,10 @@ from service.queue.orders.subqueues import SubqueueOrder
 from service.queue.orders.typed_orders import TypedOrders
 from service.queue.refusals import invalid
 from service.queue.tubes.ages import Ages
+from service.queue.tubes.counters import Counters
 from service.queue.tubes.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
 from service.queue.tubes.options_codec import read_options, write_options
 from service.queue.tubes.profiles import PROFILES
-from service.queue.tubes.statistics import Counters
 from service.queue.tubes.token_bucket import TokenBucket
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from prometheus_client import generate_latest
 
 from service.api.cluster import server_version
-from service.queue.tubes.statistics import Call
+from service.queue.tubes.counters import Call
 from taskraft.v1 import (
     cluster_service_pb2,
     session_service_pb2,

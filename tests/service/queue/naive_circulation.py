@@ -23,7 +23,7 @@ from service.queue.commands.filter import (
     StateIs,
 )
 from service.queue.life_cycle import EventKind
-from service.queue.tubes.statistics import Call
+from service.queue.tubes.counters import Call
 from tests.service.queue.naive_sessions import NEVER, later, longer
 from tests.service.queue.naive_subqueues import PLAIN_KINDS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from service.queue.commands import CountResult, NoteCalls, State
 from service.queue.life_cycle import EventKind
-from service.queue.tubes.statistics import Call
+from service.queue.tubes.counters import Call
 
 FINISHED = (State.DONE, State.ZOMBIE)
 

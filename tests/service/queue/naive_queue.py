@@ -24,7 +24,7 @@ from service.queue.commands import (
     TtlScope,
 )
 from service.queue.life_cycle import EventKind
-from service.queue.tubes.statistics import Call
+from service.queue.tubes.counters import Call
 from tests.service.queue.naive_circulation import NaiveCirculation
 from tests.service.queue.naive_counting import FINISHED, NaiveCounting
 from tests.service.queue.naive_intervention import NaiveIntervention

@@ -65,8 +65,8 @@ from service.queue.commands import (
     TubeResult,
 )
 from service.queue.life_cycle import EventKind
+from service.queue.tubes.counters import Call
 from service.queue.tubes.profiles import PROFILES, defaults_of
-from service.queue.tubes.statistics import Call
 from tests.service.queue import scenario_above as above
 from tests.service.queue import scenario_changing as changing
 from tests.service.queue import scenario_chosen as chosen

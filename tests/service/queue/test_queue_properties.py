@@ -249,6 +249,7 @@ class QueueMachine(RuleBasedStateMachine):
             takeable = min(len(self.model.offers(tube)), self.model.takeable(tube))
             assert self.queue.has_ready(name) == (takeable > 0)
             assert self.queue.ready_count(name) == takeable
+        assert self.queue.total_statistics() == self.queue.total_statistics(self.queue.tube_names())
         sessions = sorted(self.model.sessions, key=lambda session: session["id"])
         views = [self.model.session_view(session) for session in sessions]
         assert self.queue.sessions() == views
