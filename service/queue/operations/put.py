@@ -215,9 +215,11 @@ def _store(
     ledger.place = place
     ledger.resident_bytes += resident_bytes
     ledger.touch_tube(tube)
+    tube.counters.resize(payload_bytes)
     others = task_id - first_id - len(ready)
-    tube.counters.count(PUT, GONE, DELAYED, others - held, payload_bytes)
-    tube.counters.count(PUT, GONE, HELD, held)
+    if others:
+        tube.counters.count(PUT, GONE, DELAYED, others - held)
+        tube.counters.count(PUT, GONE, HELD, held)
     _line_up(ledger, tube, ready)
     return range(first_id, task_id)
 

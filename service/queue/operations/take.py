@@ -66,7 +66,9 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     if isinstance(chosen, Refusal):
         return chosen
     views: list[TaskView] = []
-    for tube, run in by_tube(chosen) if chosen else ():
+    if not chosen:
+        return TakeResult(views)
+    for tube, run in ((tubes[0], chosen),) if len(tubes) == 1 else by_tube(chosen):
         views += _lease(ledger, tube, run, repeat(session), command.ttr_ms)
     return TakeResult(views)
 
@@ -153,13 +155,29 @@ def _charge(ledger: Ledger, tube: Tube, before: State, run: Sequence[Task]) -> N
     if before is READY and tasks == 1:
         tube.ages.left(run[0].since_ms)
     elif before is READY:
-        tube.ages.all_left(map(SINCE, run))
+        tube.ages.all_left(list(map(SINCE, run)))
     if not tube.dirty:
         ledger.touch_tube(tube)
     tube.counters.count(TAKE, before, TAKEN, tasks)
     if tube.bucket is not None:
         tube.bucket.use(tasks, ledger.now_ms)
         ledger.set_tube_timer(tube)
+
+
+def _limit(ledger: Ledger, task: Task, ttr_ms: int | None) -> None:
+    """Say when a lease ends by itself.
+
+    One with a session ends with that, one without after a minute, unless a time to run says
+    otherwise; in the scope UNTAKEN never after the time to live.
+    """
+    run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
+    if task.session is None and run_ms >= FOREVER_MS:
+        run_ms = SESSIONLESS_TTR_MS
+    if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
+        task.lease_until_ms = after(ledger.now_ms, run_ms)
+        if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
+            task.lease_until_ms = min(task.lease_until_ms, task.expire_at_ms)
+    ledger.set_timer(task)
 
 
 def _lease(
@@ -171,8 +189,7 @@ def _lease(
 ) -> list[TaskView]:
     """Lease tasks of one tube and state that are out of their order; return them as they are shown.
 
-    The hot path of consumers. A lease with a session ends with that, without one after a minute,
-    unless a time to run says otherwise; in the scope UNTAKEN never after the time to live.
+    The hot path of consumers: see bench/core_cycle.py.
     """
     now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
     appends = ledger.feed.appends
@@ -180,7 +197,6 @@ def _lease(
     name, leases, salt = tube.name, ledger.leases, tube.number * TUBE_STRIDE
     views: list[TaskView] = []
     before, show = run[0].state, views.append
-    is_bounded = tube.options.ttl_scope is TtlScope.UNTAKEN
     _charge(ledger, tube, before, run)
     for task, session in zip(run, holders, strict=False):
         if not task.dirty:
@@ -216,17 +232,12 @@ def _lease(
         task.state = TAKEN
         task.since_ms = now_ms
         task.visible_at_ms = NEVER_MS
-        run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
         if session is not None:
             task.session = session
             session.held[token] = task
-        elif run_ms >= FOREVER_MS:
-            run_ms = SESSIONLESS_TTR_MS
-        if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
-            task.lease_until_ms = after(now_ms, run_ms)
-            if is_bounded and task.expire_at_ms < task.lease_until_ms:
-                task.lease_until_ms = task.expire_at_ms
-            ledger.set_timer(task)
+        is_timed = task.ttr_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS
+        if is_timed or session is None or ttr_ms is not None:
+            _limit(ledger, task, ttr_ms)
         elif task.timer is not None:
             ledger.set_timer(task)
         leases[token] = task

@@ -28,8 +28,9 @@ _tube_of: Final = attrgetter("tube")
 
 def by_tube(tasks: Sequence[Task]) -> Iterable[tuple[Tube, Sequence[Task]]]:
     """Cut tasks into runs of one tube, for what is done once per run."""
-    if len(tasks) == 1:
-        return ((tasks[0].tube, tasks),)
+    first = tasks[0].tube
+    if all(task.tube is first for task in tasks):
+        return ((first, tasks),)
     return [(tube, list(run)) for tube, run in groupby(tasks, _tube_of)]
 
 

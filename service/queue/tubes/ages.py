@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 PRECISION: Final = 16
 """A slot is at most so small a part of the age of the tasks in it: the age told is at most 1/16 too
@@ -71,8 +71,12 @@ class Ages:
             assert self._tasks[place] == 0, f"more tasks left than were ready since {since_ms}"
             del self._since[place], self._tasks[place]
 
-    def all_left(self, since_ms: Iterable[int]) -> None:
-        """Take note that many tasks are ready no more, each with the time since when it was."""
+    def all_left(self, since_ms: Sequence[int]) -> None:
+        """Take note that some tasks are ready no more, each with the time since when it was."""
+        first = since_ms[0]
+        if since_ms.count(first) == len(since_ms):  # as a rule: they were put together
+            self.left(first, len(since_ms))
+            return
         for since, tasks in Counter(since_ms).items():
             self.left(since, tasks)
 
