@@ -214,19 +214,19 @@ def _store(
     tube.next_id = task_id
     ledger.place = place
     ledger.resident_bytes += resident_bytes
-    ledger.touch_tube(tube)
     tube.counters.resize(payload_bytes)
-    others = task_id - first_id - len(ready)
-    if others:
-        tube.counters.count(PUT, GONE, DELAYED, others - held)
-        tube.counters.count(PUT, GONE, HELD, held)
-    _line_up(ledger, tube, ready)
+    _welcome(ledger, tube, ready, task_id - first_id - len(ready) - held, held)
     return range(first_id, task_id)
 
 
-def _line_up(ledger: Ledger, tube: Tube, ready: Sequence[Task]) -> None:
-    """Let new tasks that are ready take their places, and count them."""
+def _welcome(ledger: Ledger, tube: Tube, ready: Sequence[Task], delayed: int, held: int) -> None:
+    """Count new tasks, and let those that are ready take their places."""
+    ledger.touch_tube(tube)
     tube.ready.add_all(ready)
     tube.ages.came(ledger.now_ms, len(ready))
     ledger.totals.note_ready(tube)
+    if delayed:
+        tube.counters.count(PUT, GONE, DELAYED, delayed)
+    if held:
+        tube.counters.count(PUT, GONE, HELD, held)
     tube.counters.count(PUT, GONE, READY, len(ready))
