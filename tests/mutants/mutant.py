@@ -69,6 +69,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     "service": ("tests/service/machine/test_state_machine.py",),
     "entries": ("tests/service/entries", "tests/service/machine"),
     "forms": (
+        "tests/service/forms",
         "tests/service/entries",
         "tests/service/api/test_policies.py",
         "tests/service/api/test_settings.py",

@@ -72,7 +72,25 @@ def test_unknown_fields_are_kept():
     assert edited.body == b"\x0a\x01p" + unknown
 
 
+def test_each_part_is_changed_by_itself():
+    spec = task_pb2.TaskSpec(
+        payload=b"p", content_type="c", type="t", headers={"a": b"1", "b": b"2", "c": b"3"}
+    )
+    update = task_pb2.TaskUpdate(headers_set={"b": b"4"}, headers_remove=["a", "none"])
+    edited = edit(spec.SerializeToString(), update.SerializeToString())
+    assert task_pb2.TaskSpec.FromString(edited.body) == task_pb2.TaskSpec(
+        payload=b"p", content_type="c", type="t", headers={"b": b"4", "c": b"3"}
+    )
+    assert edited.payload_bytes == 1
+    update = task_pb2.TaskUpdate(content_type="d")
+    edited = edit(spec.SerializeToString(), update.SerializeToString())
+    spec.content_type = "d"
+    assert task_pb2.TaskSpec.FromString(edited.body) == spec
+
+
 def test_headers_have_a_limit_together():
+    whole = task_pb2.TaskUpdate(headers_set={"b": bytes(HEADERS_BYTES_MAX - 1)})
+    assert not isinstance(edit(b"", whole.SerializeToString()), Refusal)
     spec = task_pb2.TaskSpec(headers={"a": bytes(HEADERS_BYTES_MAX - 1)})
     update = task_pb2.TaskUpdate(headers_set={"b": b""})
     refused = edit(spec.SerializeToString(), update.SerializeToString())

@@ -218,19 +218,73 @@ def test_a_request_in_the_log_is_the_bytes_in_which_it_came():
     assert unknown_field in encode_entry(1, [recorded])
 
 
+NOW = wire.tag(log_pb2.LogEntry.NOW_MS_FIELD_NUMBER, wire.VARINT) + wire.varint(300)
+DROP = tube_service_pb2.DropTubeRequest(request_id="r", name="t")
+DROPPED = record_own(forms.DROP_TUBE, DROP)
+
+
+def in_entry(command):
+    return wire.length_delimited(log_pb2.LogEntry.COMMANDS_FIELD_NUMBER, command)
+
+
+def test_an_entry_of_two_commands_one_of_them_with_a_hash():
+    hashed = record_own(forms.DROP_TUBE, DROP, 5)
+    data = encode_entry(300, [hashed, DROPPED])
+    assert data == NOW + in_entry(hashed.head + hashed.raw) + in_entry(DROPPED.head + DROPPED.raw)
+    message = log_pb2.LogEntry.FromString(data)
+    assert [one.request_hash for one in message.commands] == [5, 0]
+    again = decode_entry(data)
+    assert again == (
+        300,
+        [
+            core.DropTube("t", request_id="r", request_hash=5),
+            core.DropTube("t", request_id="r", request_hash=0),
+        ],
+    )
+    assert decode_entry(NOW) == (300, [])
+
+
 @pytest.mark.parametrize(
     "data",
     [
         b"\x0a",
         wire.length_delimited(9, b""),
-        wire.length_delimited(2, b""),
-        wire.length_delimited(2, wire.length_delimited(99, b"")),
-        wire.length_delimited(2, wire.tag(2, wire.VARINT) + b"\1"),
+        NOW + wire.length_delimited(9, b""),
+        NOW + in_entry(b""),
+        NOW + in_entry(wire.length_delimited(99, b"")),
+        NOW + in_entry(wire.tag(forms.DROP_TUBE.number, wire.VARINT) + b"\0"),
+        NOW + in_entry(DROPPED.head + DROPPED.raw + b"\0"),
+        NOW + in_entry(DROPPED.head + DROPPED.raw[:-1]),
+        NOW + in_entry(DROPPED.head + DROPPED.raw)[:-1],
     ],
 )
 def test_an_entry_that_this_version_does_not_know_stops_the_node(data):
     with pytest.raises(wire.Malformed):
         decode_entry(data)
+
+
+def test_the_hash_of_a_settle_knows_maps_in_a_release_and_in_a_burial():
+    headers = [{"a": b"1", "b": b"2"}, {"b": b"2", "a": b"1"}]
+    for kind in ("release", "bury"):
+        update = task_pb2.TaskUpdate()
+        raws = []
+        for each in headers:
+            update.headers_set.clear()
+            update.headers_set.update(each)
+            parts = [
+                wire.length_delimited(
+                    3, task_pb2.TaskUpdate(headers_set={name: content}).SerializeToString()[2:]
+                )
+                for name, content in each.items()
+            ]
+            body = b"".join(parts)
+            number = pb.Settlement.DESCRIPTOR.fields_by_name[kind].number
+            action = pb.Settlement.DESCRIPTOR.fields_by_name[kind].message_type
+            inner = wire.length_delimited(action.fields_by_name["update"].number, body)
+            settlement = wire.length_delimited(number, inner)
+            raws.append(wire.length_delimited(2, settlement))
+        hashes = {request_hash(pb.SettleTasksRequest.FromString(raw), raw) for raw in raws}
+        assert (len(set(raws)), len(hashes)) == (2, 1), kind
 
 
 def test_maps_may_come_in_any_order():
