@@ -1,0 +1,491 @@
+"""What a request says is what the command says, for every kind: all of it, and what is left out.
+
+Each kind stands here with everything that it can say, and with nothing but what it must: an absent
+field is a default or None, and never another field's value.
+"""
+
+import pytest
+
+from service import forms, wire
+from service.forms import put as put_form
+from service.forms.retry import retry_policy
+from service.languages.filter_text import read_filter
+from service.queue import commands as core
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import (
+    cluster_service_pb2,
+    feed_service_pb2,
+    group_service_pb2,
+    schedule_service_pb2,
+    session_service_pb2,
+    task_pb2,
+    tube_service_pb2,
+)
+from taskraft.v1 import task_service_pb2 as pb
+
+HASH = 77
+Ack, Release, Touch = pb.Settlement.Ack, pb.Settlement.Release, pb.Settlement.Touch
+IDS = task_pb2.TaskSelector(ids=[3, 1])
+BY_IDS = core.ByIds([3, 1])
+KEYS = task_pb2.TaskSelector(keys=[{"parts": ["a", "b"]}])
+FILTER = task_pb2.TaskSelector(filter="id > 5", tasks_max=7, after_id=9)
+FAILURE = task_pb2.Failure(type="T", message="m", fatal=True)
+WHY = core.Failure("T", "m", fatal=True)
+UPDATE = task_pb2.TaskUpdate(
+    payload=b"p", content_type="c", headers_set={"h": b"1", "b": b"2", "a": b"3"},
+    headers_remove=["g"], priority=2, ttl_ms=4, ttr_ms=5,
+)  # fmt: skip
+CONTENT = task_pb2.TaskUpdate(
+    payload=b"p",
+    content_type="c",
+    headers_set={"h": b"1", "b": b"2", "a": b"3"},
+    headers_remove=["g"],
+).SerializeToString(deterministic=True)
+CHANGES = core.TaskUpdate(content=CONTENT, priority=2, ttl_ms=4, ttr_ms=5)
+FULL_SPEC = task_pb2.TaskSpec(
+    payload=b"12345", priority=-1, delay_ms=2, ttl_ms=3, ttr_ms=4, visible_at_ms=5, type="t",
+    headers={"b": b"1", "a": b"2", "c": b"3"}, subqueue="s", position=2, retry={"attempts_max": 6},
+    unique_key=["k", "l"], group="g", on_conflict=4, unique_states=[1, 5], unique_ms=8,
+)  # fmt: skip
+FULL_TASK = core.NewTask(
+    FULL_SPEC.SerializeToString(), 5, -1, 2, 3, 4, 5, "t", "s", core.Position.BACK,
+    retry_policy(task_pb2.RetryPolicy(attempts_max=6)), ("k", "l"), "g",
+    core.OnConflict.REPLACE_IF_WAITING,
+    core.UniqueAmong((core.State.READY, core.State.DONE), 8),
+)  # fmt: skip
+KEYED_SPEC = task_pb2.TaskSpec(unique_key=["k"])
+KEYED_TASK = core.NewTask(KEYED_SPEC.SerializeToString(), 0, unique_key=("k",))
+
+
+def plain(payload):
+    return core.NewTask(task_pb2.TaskSpec(payload=payload).SerializeToString(), len(payload))
+
+
+def settle(*tokens, **action):
+    return pb.SettleTasksRequest(settlements=[pb.Settlement(tokens=tokens, **action)])
+
+
+def settled(*settlements):
+    return core.Settle(list(settlements), request_hash=HASH)
+
+
+GROUP_TASK = group_service_pb2.GroupTask(tube="ends", spec=FULL_SPEC)
+FOLLOWER = core.GroupTask("ends", FULL_SPEC.SerializeToString(deterministic=True))
+SAID = schedule_service_pb2.Schedule(
+    name="s", cron="* * * * *", time_zone="Europe/Vienna", jitter_ms=3, catch_up=2, overlap=2,
+    tube="t", paused=True,
+)  # fmt: skip
+SCHEDULE = schedule_service_pb2.Schedule(
+    spec=FULL_SPEC, next_ms=1, last_ms=2, last_task_id=3, left_out=4, last_error={"reason": 5}
+)
+SCHEDULE.MergeFrom(SAID)
+OPTIONS = core.ScheduleOptions(
+    "t",
+    "* * * * *\nEurope/Vienna",
+    core.Overlap.SKIP,
+    paused=True,
+    spec=FULL_SPEC.SerializeToString(deterministic=True),
+    body=SAID.SerializeToString(deterministic=True),
+)
+
+CASES = {
+    "put all that can be said": (
+        forms.PUT,
+        pb.PutTasksRequest(
+            request_id="r", tube="t", tasks=[FULL_SPEC], atomic=True, room_wait_ms=1
+        ),
+        core.Put("t", [FULL_TASK], atomic=True, request_id="r", request_hash=HASH,
+                 waits_for_room=True),
+    ),
+    "put payloads of several lengths, with and without more": (
+        forms.PUT,
+        pb.PutTasksRequest(
+            tube="t",
+            tasks=[
+                {"payload": b"aa"}, {"payload": b"bb"}, {"payload": b"c"}, KEYED_SPEC,
+                {"payload": b"x" * 200}, {},
+            ],
+        ),
+        core.Put(
+            "t",
+            [plain(b"aa"), plain(b"bb"), plain(b"c"), KEYED_TASK, plain(b"x" * 200),
+             core.NewTask(b"", 0)],
+            request_hash=HASH,
+        ),
+    ),
+    "take all that can be said": (
+        forms.TAKE,
+        pb.TakeTasksRequest(
+            request_id="r", sources=[{"tube": "a", "weight": 2}, {"tube": "b", "weight": 1}],
+            session_id="s", tasks_max=5, bytes_max=6, types=["x"], priority_bound=-2, ttr_ms=7,
+            task_id=8,
+        ),
+        core.Take(["a", "b"], "s", 5, 6, 7, ("x",), -2, 8, "r", HASH, (2, 1)),
+    ),
+    "take as little": (
+        forms.TAKE,
+        pb.TakeTasksRequest(sources=[{"tube": "a"}]),
+        core.Take(["a"], request_hash=HASH),
+    ),
+    "acknowledge": (forms.SETTLE, settle(1, 2, ack=Ack()), settled(core.Ack([1, 2]))),
+    "acknowledge, and keep": (
+        forms.SETTLE,
+        settle(1, ack=Ack(result=b"r", result_content_type="c", keep=3, retain_ms=4, payload=b"p")),
+        settled(
+            core.Ack(
+                [1], b"r", "c", core.Keep.ZOMBIE, 4,
+                core.TaskUpdate(content=task_pb2.TaskUpdate(payload=b"p").SerializeToString()),
+            )
+        ),
+    ),
+    "acknowledge, and say where to": (
+        forms.SETTLE, settle(1, ack=Ack(keep=1)), settled(core.Ack([1], keep=core.Keep.REMOVE)),
+    ),
+    "acknowledge with results that are empty": (
+        forms.SETTLE,
+        settle(1, ack=Ack(result=b"", retain_ms=0, payload=b"")),
+        settled(
+            core.Ack(
+                [1], b"", retain_ms=0,
+                update=core.TaskUpdate(
+                    content=task_pb2.TaskUpdate(payload=b"").SerializeToString()
+                ),
+            )
+        ),
+    ),
+    "release": (forms.SETTLE, settle(1, release=Release()), settled(core.Release([1]))),
+    "release with all that can be said": (
+        forms.SETTLE,
+        settle(
+            1,
+            release=Release(
+                delay_ms=2, ttl_policy=3, ttl_ms=4, position=1, move_to="m", uncounted=True,
+                failure=FAILURE, update=UPDATE,
+            ),
+        ),
+        settled(
+            core.Release(
+                [1], 2, core.TtlPolicy.RESET, 4, core.Position.FRONT, uncounted=True, failure=WHY,
+                move_to="m", update=CHANGES,
+            )
+        ),
+    ),
+    "release at once": (
+        forms.SETTLE, settle(1, release=Release(delay_ms=0)), settled(core.Release([1], 0)),
+    ),
+    "bury": (forms.SETTLE, settle(1, bury=pb.Settlement.Bury()), settled(core.BuryTaken([1]))),
+    "bury with reason": (
+        forms.SETTLE,
+        settle(1, bury=pb.Settlement.Bury(failure=FAILURE, update=UPDATE)),
+        settled(core.BuryTaken([1], WHY, CHANGES)),
+    ),
+    "reject": (
+        forms.SETTLE,
+        pb.SettleTasksRequest(
+            request_id="r", atomic=True,
+            settlements=[
+                {"tokens": [1], "reject": {"failure": FAILURE}}, {"tokens": [2], "reject": {}}
+            ],
+        ),
+        core.Settle([core.Reject([1], WHY), core.Reject([2])], True, "r", HASH),
+    ),
+    "touch": (
+        forms.SETTLE,
+        pb.SettleTasksRequest(
+            settlements=[
+                {"tokens": [1], "touch": {"increment_ms": 3}},
+                {"tokens": [2], "touch": {
+                    "restart": True, "progress": {"basis_points": 4, "note": "n"}}},
+            ]
+        ),
+        settled(
+            core.Touch([1], 3), core.Touch([2], restart=True, progress=core.Progress(4, "n"))
+        ),
+    ),
+    "kick the first": (
+        forms.KICK, pb.KickTasksRequest(tube="t"), core.Kick("t", 1, request_hash=HASH),
+    ),
+    "kick all that can be said": (
+        forms.KICK,
+        pb.KickTasksRequest(
+            request_id="r", tube="t", count=4, selector=IDS, delay_ms=5, update=UPDATE
+        ),
+        core.Kick("t", 4, BY_IDS, 5, "r", HASH, CHANGES),
+    ),
+    "bury by key": (
+        forms.BURY,
+        pb.BuryTasksRequest(request_id="r", tube="t", selector=KEYS, failure=FAILURE),
+        core.Bury("t", core.ByKeys([("a", "b")]), WHY, "r", HASH),
+    ),
+    "bury without reason": (
+        forms.BURY,
+        pb.BuryTasksRequest(tube="t", selector=IDS),
+        core.Bury("t", BY_IDS, request_hash=HASH),
+    ),
+    "delete by filter": (
+        forms.DELETE,
+        pb.DeleteTasksRequest(request_id="r", tube="t", selector=FILTER),
+        core.Delete("t", core.ByFilter(read_filter("id > 5"), 7, 9), "r", HASH),
+    ),
+    "delete by a filter without bounds": (
+        forms.DELETE,
+        pb.DeleteTasksRequest(tube="t", selector={"filter": "id > 5"}),
+        core.Delete("t", core.ByFilter(read_filter("id > 5"), 1_000, 0), request_hash=HASH),
+    ),
+    "move": (
+        forms.MOVE,
+        pb.MoveTasksRequest(
+            request_id="r", tube="t", selector=IDS, move_to="m", delay_ms=2, position=1,
+            renew_times=True, update=UPDATE,
+        ),
+        core.Move("t", BY_IDS, "m", 2, core.Position.FRONT, True, "r", HASH, CHANGES),
+    ),
+    "move as little": (
+        forms.MOVE,
+        pb.MoveTasksRequest(tube="t", selector=IDS),
+        core.Move("t", BY_IDS, request_hash=HASH),
+    ),
+    "update": (
+        forms.UPDATE,
+        pb.UpdateTasksRequest(
+            request_id="r", tube="t", selector=IDS, update={"delay_ms": 0, "priority": 0}
+        ),
+        core.UpdateTasks("t", BY_IDS, core.TaskUpdate(b"", 0, 0), "r", HASH),
+    ),
+    "snatch": (
+        forms.SNATCH,
+        pb.SnatchTasksRequest(request_id="r", tube="t", selector=IDS, delay_ms=3),
+        core.Snatch("t", BY_IDS, 3, "r", HASH),
+    ),
+    "restart": (
+        forms.RESTART,
+        pb.RestartTasksRequest(request_id="r", tube="t", selector=IDS, delay_ms=3),
+        core.Restart("t", BY_IDS, 3, "r", HASH),
+    ),
+    "switch": (
+        forms.SWITCH,
+        pb.SwitchTasksRequest(request_id="r", tube="t", selector=IDS, state=2, duration_ms=3),
+        core.Switch("t", BY_IDS, core.State.DELAYED, 3, "r", HASH),
+    ),
+    "cancel": (
+        forms.CANCEL,
+        pb.CancelTasksRequest(request_id="r", tube="t", selector=IDS),
+        core.Cancel("t", BY_IDS, "r", HASH),
+    ),
+    "a batch": (
+        forms.BATCH,
+        pb.ExecuteBatchRequest(
+            request_id="r",
+            operations=[
+                {"put": {"tube": "t", "tasks": [{"payload": b"1"}]}},
+                {"settle": settle(1, ack=Ack())},
+                {"kick": {"tube": "t", "selector": IDS}},
+                {"bury": {"tube": "t", "selector": IDS}},
+                {"delete": {"tube": "t", "selector": IDS, "request_id": "own"}},
+                {"update": {"tube": "t", "selector": IDS, "update": {"priority": 1}}},
+            ],
+        ),
+        core.Batch(
+            [
+                core.Put("t", [plain(b"1")]),
+                core.Settle([core.Ack([1])]),
+                core.Kick("t", 1, BY_IDS),
+                core.Bury("t", BY_IDS),
+                core.Delete("t", BY_IDS, "own"),
+                core.UpdateTasks("t", BY_IDS, core.TaskUpdate(b"", 1)),
+            ],
+            "r",
+            HASH,
+        ),
+    ),
+    "a consumer's position": (
+        forms.COMMIT_CURSOR,
+        feed_service_pb2.CommitCursorRequest(
+            request_id="r", consumer="c", cursor={"feed_id": "f", "next_seq": {1: 2}},
+            idle_ttl_ms=3,
+        ),
+        core.CommitCursor("c", "f", {1: 2}, 3, "r", HASH),
+    ),
+    "a consumer that is forgotten": (
+        forms.COMMIT_CURSOR,
+        feed_service_pb2.CommitCursorRequest(consumer="c"),
+        core.CommitCursor("c", "", None, 7 * 86_400_000, "", HASH),
+    ),
+    "a group": (
+        forms.CREATE_GROUP,
+        group_service_pb2.CreateGroupRequest(
+            request_id="r",
+            group={
+                "name": "g", "end_task": GROUP_TASK, "abort_task": {"tube": "aborts"},
+                "only_if_processed": True, "open": 5, "state": 3,
+            },
+        ),
+        core.CreateGroup("g", FOLLOWER, core.GroupTask("aborts", b""), True, "r", HASH),
+    ),
+    "a group that nothing follows": (
+        forms.CREATE_GROUP,
+        group_service_pb2.CreateGroupRequest(group={"name": "g"}),
+        core.CreateGroup("g", request_hash=HASH),
+    ),
+    "start a group": (
+        forms.START_GROUP,
+        group_service_pb2.StartGroupRequest(request_id="r", name="g"),
+        core.StartGroup("g", "r", HASH),
+    ),
+    "cancel a group": (
+        forms.CANCEL_GROUP,
+        group_service_pb2.CancelGroupRequest(request_id="r", name="g", revoke=True),
+        core.CancelGroup("g", True, "r", HASH),
+    ),
+    "a schedule": (
+        forms.CREATE_SCHEDULE,
+        log_pb2.CreateSchedule(request={"request_id": "r", "schedule": SCHEDULE}, next_ms=9),
+        core.CreateSchedule("s", OPTIONS, 9, "r", HASH),
+    ),
+    "another schedule in its place": (
+        forms.UPDATE_SCHEDULE,
+        log_pb2.UpdateSchedule(request={"request_id": "r", "schedule": SCHEDULE}, next_ms=9),
+        core.UpdateSchedule("s", OPTIONS, 9, "r", HASH),
+    ),
+    "no schedule": (
+        forms.DELETE_SCHEDULE,
+        schedule_service_pb2.DeleteScheduleRequest(request_id="r", name="s"),
+        core.DeleteSchedule("s", "r", HASH),
+    ),
+    "the times of a schedule": (
+        forms.RUN_SCHEDULE,
+        log_pb2.RunSchedule(name="s", version=2, slots_ms=[60], until_ms=70, next_ms=120),
+        core.RunSchedule(
+            "s",
+            2,
+            [core.Slot(60, task_pb2.TaskSpec(headers={"taskraft-slot-ms": b"60"})
+                       .SerializeToString())],
+            70,
+            120,
+        ),
+    ),
+    "a session": (
+        forms.OPEN_SESSION,
+        log_pb2.OpenSession(
+            request={"request_id": "r", "name": "n", "ttr_ms": 5}, session_id="i",
+            as_settings=True, owner="o",
+        ),
+        core.OpenSession("i", "n", 5, "r", HASH, True, "o"),
+    ),
+    "a session of a usual time": (
+        forms.OPEN_SESSION,
+        log_pb2.OpenSession(session_id="i"),
+        core.OpenSession("i", "", 15_000, request_hash=HASH),
+    ),
+    "a session that ends with its stream": (
+        forms.OPEN_SESSION,
+        log_pb2.OpenSession(session_id="i", request={"ttr_ms": 5}, ends_with_stream=True),
+        core.OpenSession("i", "", 0, request_hash=HASH),
+    ),
+    "keep sessions": (
+        forms.KEEP_SESSIONS,
+        session_service_pb2.KeepSessionsRequest(session_ids=["a", "b"]),
+        core.KeepSessions(["a", "b"]),
+    ),
+    "close a session": (
+        forms.CLOSE_SESSION,
+        session_service_pb2.CloseSessionRequest(request_id="r", session_id="i", uncounted=True),
+        core.CloseSession("i", True, "r", HASH),
+    ),
+    "settings": (
+        forms.CONFIGURE,
+        cluster_service_pb2.ConfigureRequest(
+            request_id="r", settings={"auto_create_kind": 4, "auto_create_tubes": False}
+        ),
+        core.Configure(
+            core.ClusterSettings(auto_create_kind=core.TubeKind.UTUBE, auto_create_tubes=False),
+            "r",
+            HASH,
+        ),
+    ),
+    "drop": (
+        forms.DROP_TUBE,
+        tube_service_pb2.DropTubeRequest(request_id="r", name="t", force=True),
+        core.DropTube("t", True, "r", HASH),
+    ),
+    "truncate": (
+        forms.TRUNCATE_TUBE,
+        tube_service_pb2.TruncateTubeRequest(request_id="r", name="t"),
+        core.TruncateTube("t", "r", HASH),
+    ),
+    "release all": (
+        forms.RELEASE_ALL,
+        tube_service_pb2.ReleaseAllRequest(request_id="r", name="t"),
+        core.ReleaseAll("t", "r", HASH),
+    ),
+    "options, some of them back to their defaults": (
+        forms.UPDATE_TUBE,
+        tube_service_pb2.UpdateTubeRequest(
+            request_id="r",
+            name="t",
+            options={"priority_order": 2, "ttl_ms": 0},
+            update_mask={"paths": ["priority_order", "ttl_ms", "ttr_ms", "ttl_ms"]},
+        ),
+        core.UpdateTube(
+            "t", core.TubeOptions(higher_first=True, ttl_ms=0), ["higher_first", "ttl_ms"],
+            ["ttr_ms"], "r", HASH,
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_command_says_what_the_request_says(case):
+    form, message, command = CASES[case]
+    raw = message.SerializeToString()
+    put_form.specs_of.cache_clear()
+    assert form.decode(raw, HASH) == command
+
+
+def test_every_form_is_tried():
+    tried = {form.number for form, _, _ in CASES.values()}
+    by_options = {forms.CREATE_TUBE.number}
+    of_the_leader = {
+        one.number
+        for one in (forms.ATTACH_SESSION, forms.STARTUP, forms.TRIM_FEED, forms.NOTE_CALLS)
+    }
+    assert tried | by_options | of_the_leader == set(forms.COMMANDS)
+
+
+def test_the_last_operation_that_is_written_counts_and_unknown_fields_do_not():
+    bury = pb.BatchOperation(bury={"tube": "t", "selector": IDS}).SerializeToString()
+    delete = pb.BatchOperation(delete={"tube": "t", "selector": IDS}).SerializeToString()
+    unknown = wire.length_delimited(99, b"x")
+    for operation, kind in ((bury + delete + unknown, core.Delete), (delete + bury, core.Bury)):
+        raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
+        assert [type(one) for one in forms.BATCH.decode(raw, 0).operations] == [kind]
+
+
+@pytest.mark.parametrize("operation", [b"", wire.length_delimited(99, b"x"), b"\x08\x01"])
+def test_a_batch_of_a_later_version_is_not_guessed_at(operation):
+    raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
+    with pytest.raises(wire.Malformed):
+        forms.BATCH.decode(raw, 0)
+
+
+def test_a_retry_policy_has_its_defaults():
+    assert retry_policy(task_pb2.RetryPolicy()) == core.RetryPolicy(
+        0, 0, 200, 86_400_000, 0, core.Exhausted.BURY, core.Position.IN_ORDER
+    )
+    said = task_pb2.RetryPolicy(
+        attempts_max=1, backoff_ms=2, factor_percent=300, backoff_ms_max=4, jitter_percent=5,
+        exhausted=3, position=2,
+    )  # fmt: skip
+    assert retry_policy(said) == core.RetryPolicy(
+        1, 2, 300, 4, 5, core.Exhausted.REMOVE, core.Position.BACK
+    )
+
+
+def test_payloads_are_found_in_specs_of_any_kind():
+    for spec in (
+        task_pb2.TaskSpec(),
+        task_pb2.TaskSpec(payload=b"x" * 300),
+        task_pb2.TaskSpec(payload=b"abc", type="t"),
+        task_pb2.TaskSpec(type="t"),
+    ):
+        assert forms.payload_bytes(spec.SerializeToString()) == len(spec.payload)

@@ -1,0 +1,84 @@
+"""A tube to be created: what its creator says, and what its profile says for the rest."""
+
+import pytest
+
+from service import forms
+from service.forms.retry import retry_policy
+from service.queue import commands as core
+from taskraft.v1 import task_pb2, tube_service_pb2
+
+Tube, Options = tube_service_pb2.Tube, tube_service_pb2.TubeOptions
+SAID = Options(
+    priority_order=2, priority=3, delay_ms=4, ttl_ms=5, ttr_ms=6, ttl_scope=3, on_ack=2,
+    retain_ms=7, capacity_tasks=8, capacity_bytes=9, buried_max=10, retry={"attempts_max": 11},
+    dead_letter_tube="d", concurrency=12, subqueue_concurrency=13, rate_per_second=14,
+    rate_burst=15, subqueue_weights={"b": 2, "a": 1}, put_paused=True, take_paused=True,
+    durability=2, priority_min=-16, priority_max=17, ttl_policy=2,
+)  # fmt: skip
+MEANT = core.TubeOptions(
+    higher_first=True, priority=3, delay_ms=4, ttl_ms=5, ttr_ms=6, put_paused=True,
+    take_paused=True, priority_min=-16, priority_max=17, ttl_scope=core.TtlScope.ALL,
+    ttl_policy=core.TtlPolicy.KEEP_DEADLINE, on_ack=core.OnAck.KEEP, retain_ms=7,
+    capacity_tasks=8, capacity_bytes=9, buried_max=10,
+    retry=retry_policy(task_pb2.RetryPolicy(attempts_max=11)), dead_letter_tube="d",
+    concurrency=12, subqueue_concurrency=13, rate_per_second=14, rate_burst=15,
+    subqueue_weights=(("a", 1), ("b", 2)), durability=core.Durability.TEMPORARY,
+)  # fmt: skip
+
+
+def created(kind, options=None, profile=""):
+    request = tube_service_pb2.CreateTubeRequest(
+        request_id="r",
+        tube=Tube(name="t", kind=kind, options=options, driver="d", driver_version=3),
+        if_not_exists=True,
+        profile=profile,
+    )
+    return forms.CREATE_TUBE.decode(request.SerializeToString(), 77)
+
+
+@pytest.mark.parametrize("profile", ["", "tarantool", "xqueue", "t15", "rsqueue"])
+def test_what_is_said_counts_in_every_profile(profile):
+    assert created(Tube.UTUBETTL, SAID, profile) == core.CreateTube(
+        name="t", kind=core.TubeKind.UTUBETTL, options=MEANT, if_not_exists=True, request_id="r",
+        request_hash=77, profile=profile, driver="d", driver_version=3,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [field.name for field in Options.DESCRIPTOR.fields])
+def test_what_is_left_out_is_as_the_profile_says_and_changes_nothing_else(field):
+    options = Options()
+    options.CopyFrom(SAID)
+    options.ClearField(field)
+    found = created(Tube.UTUBETTL, options, "t15").options
+    name = forms.OPTION_NAMES[field]
+    usual = created(Tube.UTUBETTL, profile="t15").options
+    for each in forms.OPTION_NAMES.values():
+        expected = usual if each == name else MEANT
+        assert getattr(found, each) == getattr(expected, each), each
+
+
+def test_the_usual_options_of_each_profile():
+    day_ms, least = 86_400_000, -(2**63)
+    usual = core.TubeOptions()
+    assert created(Tube.FIFOTTL).options == usual
+    assert (usual.priority_min, usual.ttr_ms) == (least, core.FOREVER_MS)
+    t15 = created(Tube.FIFOTTL, profile="t15").options
+    assert (t15.higher_first, t15.priority, t15.ttl_ms, t15.ttr_ms) == (
+        True,
+        127,
+        25 * day_ms,
+        60_000,
+    )
+    assert (t15.ttl_scope, t15.ttl_policy) == (core.TtlScope.ALL, core.TtlPolicy.KEEP_DEADLINE)
+    # Nothing that a plain tube does not know.
+    assert created(Tube.FIFO, profile="t15").options == usual
+
+
+def test_the_time_to_run_is_the_time_to_live_where_tarantool_queue_has_it_so():
+    lives = Options(ttl_ms=5)
+    assert created(Tube.FIFOTTL, lives, "tarantool").options.ttr_ms == 5
+    assert created(Tube.FIFOTTL, Options(ttl_ms=5, ttr_ms=6), "tarantool").options.ttr_ms == 6
+    assert created(Tube.FIFOTTL, lives).options.ttr_ms == core.FOREVER_MS
+    # There, what a plain tube does not know is not heard.
+    assert created(Tube.FIFO, lives, "tarantool").options == core.TubeOptions()
+    assert created(Tube.FIFO, lives).options.ttl_ms == 5
