@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from replication.core.progress import ProgressState
 from replication.core.types import (
     ConfState,
     Entry,
@@ -27,6 +28,7 @@ from tests.replication.promising_member import FOUNDERS, SELF, Promises, Promisi
 from tests.sim.disk import SimDisk
 
 K = MessageKind
+PROBE, REPLICATE, SNAPSHOT = ProgressState
 
 
 class Watched(PromisingMember):
@@ -319,3 +321,68 @@ def test_a_founder_stands_behind_the_first_entry_and_does_not_apply_it_again(mem
     assert member.driver.membership == FOUNDERS
     member.append(2, 2, entries(2, 3), 3)
     assert member.machine.applied_index == 3
+
+
+def behind_the_log(member: Watched) -> None:
+    """Lead; let member 3 miss so much that it needs a snapshot, which is then on its way."""
+    member.lead()
+    member.acknowledge()
+    for _ in range(12):
+        for _ in range(20):
+            member.driver.propose(b"x" * 100, Waiting())
+        member.settle()
+        member.acknowledge()
+    first, core = member.storage.view.first_index(), member.driver.core
+    assert first > 100
+    rejected = core.status().progress[MemberId(3)].next - 1
+    member.hear(
+        K.APPEND_REPLY, 3, 2, reject=True, index=LogIndex(rejected), reject_hint=LogIndex(1)
+    )
+
+
+def test_a_leader_is_told_who_cannot_be_reached(member):
+    member.lead()
+    member.acknowledge()
+    assert member.driver.core.status().progress[MemberId(2)].state is REPLICATE
+    member.driver.unreachable(MemberId(2))
+    assert member.driver.core.status().progress[MemberId(2)].state is PROBE
+
+
+def test_leadership_is_offered_to_who_has_everything(member):
+    member.lead()
+    member.acknowledge()
+    member.take_sent()
+    member.driver.transfer_leader(MemberId(2))
+    member.settle()
+    assert [(m.kind, m.to) for m in member.take_sent()] == [(K.TIMEOUT_NOW, 2)]
+
+
+def test_who_is_behind_the_log_gets_a_snapshot_of_the_state(member):
+    behind_the_log(member)
+    ((message, content),) = member.snapshots
+    assert (message.to, message.snapshot.meta.index) == (3, content.index)
+    assert content.index >= member.storage.view.first_index() - 1
+    progress = member.driver.core.status().progress[MemberId(3)]
+    assert (progress.state, progress.pending_snapshot) == (SNAPSHOT, content.index)
+    member.driver.snapshot_sent(MemberId(3), ok=True)
+    progress = member.driver.core.status().progress[MemberId(3)]
+    assert (progress.state, progress.next) == (PROBE, content.index + 1)
+
+
+def test_a_snapshot_that_failed_is_sent_again_when_its_receiver_gives_a_sign(member):
+    behind_the_log(member)
+    member.driver.snapshot_sent(MemberId(3), ok=False)
+    member.settle()
+    assert len(member.snapshots) == 1, "at once it would fail again"
+    member.hear(K.HEARTBEAT_REPLY, 3, 2)
+    assert [message.to for message, _ in member.snapshots] == [3, 3]
+
+
+def test_a_member_that_has_done_everything_asks_for_no_other_turn(member):
+    member.append(2, 2, entries(2, 6), 4)
+    beat = Message(K.HEARTBEAT, SELF, 2, 2, commit=LogIndex(6))
+    member.driver.receive([beat])
+    member._is_pump_due = False
+    member.driver.pump()
+    assert member.machine.applied_index == 6
+    assert not member.is_pump_due

@@ -1,0 +1,87 @@
+"""Committed entries are applied in order, and a membership change only when it is stored."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from replication.core.confchange import MemberChangeKind, encode
+from replication.core.types import (
+    ConfState,
+    Entry,
+    EntryKind,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Message,
+    MessageKind,
+    Term,
+)
+from replication.membership.roster import change_of
+from replication.storage.failpoints import Failpoints
+from tests.replication import promising_member
+from tests.replication.counting_machine import CountingMachine
+from tests.replication.driver.test_driver import Watched, entries
+from tests.replication.promising_member import SELF, Promises, PromisingMember
+from tests.sim.disk import SimDisk
+
+K = MessageKind
+
+
+@pytest.fixture
+def member() -> Watched:
+    return Watched()
+
+
+def adding(member: int, index: int) -> Entry:
+    """Return the entry that adds a learner and says who it is."""
+    info = MemberInfo(MemberId(member), f"n{member}", directory_id=f"d{member}")
+    change = change_of(MemberChangeKind.ADD_LEARNER, info)
+    return Entry(Term(2), LogIndex(index), encode(change), EntryKind.CONF_CHANGE_V2)
+
+
+def test_what_is_applied_is_told_to_the_core(member):
+    member.append(2, 2, entries(2, 6), 6)
+    assert member.driver.core.applied_index == 6
+
+
+def test_nothing_is_applied_while_a_change_is_being_stored(member):
+    before = member.driver.membership
+    member.append(2, 2, entries(2, 3), 3)
+    log = [*entries(4, 5), adding(4, 6), *entries(7, 8)]
+    fields = {"index": 3, "log_term": 2, "entries": tuple(log), "commit": 8}
+    member.driver.receive([Message(K.APPEND, SELF, 2, 2, **fields)])
+    member.driver.pump()
+    while member.driver.membership == before:
+        if member._work:
+            work, then = member._work.popleft()
+            then(work())
+        member.driver.pump()
+    assert member.driver.membership.learners == (4,)
+    for _ in range(3):
+        member.driver.pump()
+    assert member.machine.applied_index == 5
+    assert len(member._work) == 1
+    work, then = member._work.popleft()
+    member._is_pump_due = False
+    then(work())
+    assert member.machine.applied_index == 6
+    assert member.is_pump_due, "there is more"
+    member.settle()
+    assert member.machine.applied_index == 8
+
+
+def test_changes_that_follow_each_other_name_all_their_members(member):
+    member.append(2, 2, [adding(4, 2), adding(5, 3)], 3)
+    names = [info.name for info in member.driver.membership.roster.members]
+    assert names == ["n1", "n2", "n3", "n4", "n5"]
+    assert member.storage.membership_at(LogIndex(2)).learners == (4,)
+
+
+def test_a_member_that_joins_applies_nothing_by_itself(monkeypatch):
+    monkeypatch.setattr(promising_member, "FOUNDERS", ConfState())
+    fs = SimDisk(Random(1))
+    joining = PromisingMember(fs, CountingMachine(), Failpoints(), Promises())
+    assert joining.machine.applied_index == 0
+    assert joining.driver.core.applied_index == 0

@@ -1,0 +1,158 @@
+"""What one core says another one hears, and nothing that no core can have said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replication.core.types import (
+    ConfState,
+    Entry,
+    EntryKind,
+    LogIndex,
+    MemberId,
+    Message,
+    MessageKind,
+    SnapshotMeta,
+    Term,
+)
+from replication.errors import MessageMalformed
+from replication.membership.codec import encode_conf_state
+from replication.peers.codec import (
+    decode_frame,
+    decode_message,
+    decode_snapshot_meta,
+    encode_frame,
+    encode_message,
+)
+from taskraft.raft.v1 import raft_pb2 as pb
+
+K = MessageKind
+LOCAL = {K.HUP, K.BEAT, K.UNREACHABLE, K.SNAPSHOT, K.SNAPSHOT_STATUS, K.CHECK_QUORUM}
+LOCAL |= {K.FORGET_LEADER, K.STORAGE_APPEND, K.STORAGE_APPEND_REPLY}
+LOCAL |= {K.STORAGE_APPLY, K.STORAGE_APPLY_REPLY}
+
+
+def entry(index: int, term: int = 3, kind: EntryKind = EntryKind.NORMAL) -> Entry:
+    return Entry(Term(term), LogIndex(index), b"data %d" % index, kind)
+
+
+APPEND = Message(
+    K.APPEND,
+    MemberId(2),
+    MemberId(1),
+    Term(3),
+    Term(2),
+    LogIndex(7),
+    tuple(entry(8 + place, kind=kind) for place, kind in enumerate(EntryKind)),
+    LogIndex(5),
+)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in K if kind not in LOCAL])
+def test_each_kind_of_message_to_peers_arrives_as_it_left(kind):
+    plain = Message(kind, MemberId(2), MemberId(1), Term(3))
+    assert decode_message(encode_message(plain)) == plain
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"log_term": 2},
+        {"index": 9},
+        {"commit": 8},
+        {"reject": True, "reject_hint": 4},
+        {"reject": True},
+        {"context": b"round"},
+    ],
+)
+def test_each_field_arrives_as_it_left(fields):
+    message = replace(Message(K.APPEND_REPLY, MemberId(2), MemberId(1), Term(3)), **fields)
+    assert decode_message(encode_message(message)) == message
+
+
+def test_entries_of_all_kinds_arrive_in_order():
+    assert decode_message(encode_message(APPEND)) == APPEND
+
+
+def test_a_frame_holds_several_messages():
+    reply = Message(K.APPEND_REPLY, MemberId(2), MemberId(1), Term(3), index=LogIndex(4))
+    assert decode_frame(encode_frame([APPEND, reply])) == [APPEND, reply]
+    assert decode_frame(encode_frame([])) == []
+    with pytest.raises(MessageMalformed, match="no frame"):
+        decode_frame(b"\xff\xff")
+
+
+def test_what_stays_on_a_member_cannot_be_sent():
+    for kind in LOCAL:
+        with pytest.raises(KeyError):
+            encode_message(Message(kind, MemberId(2), MemberId(1)))
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("kind", 0),
+        ("kind", 99),
+        ("to", 0),
+        ("sender", 0),
+        ("sender", -1),
+        ("term", -1),
+        ("index", -1),
+        ("log_term", -1),
+        ("commit", -1),
+        ("reject_hint", -1),
+    ],
+)
+def test_numbers_that_no_member_sends_are_refused(field, wrong):
+    encoded = encode_message(APPEND)
+    try:
+        setattr(encoded, field, wrong)
+    except ValueError:
+        return  # not even the protocol can say it
+    with pytest.raises(MessageMalformed):
+        decode_message(encoded)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"), [("index", 9), ("index", 7), ("term", 0), ("term", 4), ("kind", 99)]
+)
+def test_entries_that_do_not_follow_are_refused(field, wrong):
+    encoded = encode_message(APPEND)
+    setattr(encoded.entries[0], field, wrong)
+    with pytest.raises(MessageMalformed):
+        decode_message(encoded)
+
+
+def test_entries_that_are_proposed_have_no_place_yet():
+    proposed = Message(K.PROPOSE, MemberId(2), MemberId(1), entries=(entry(0, 0), entry(0, 0)))
+    assert decode_message(encode_message(proposed)) == proposed
+
+
+CONF_STATE = ConfState((MemberId(1), MemberId(2)))
+
+
+def header(**fields: int) -> pb.SnapshotHeader:
+    values = {"index": 5, "index_term": 2, "term": 2, **fields}
+    return pb.SnapshotHeader(conf_state=encode_conf_state(CONF_STATE), **values)
+
+
+def test_a_snapshot_says_what_it_stands_for():
+    assert decode_snapshot_meta(header()) == SnapshotMeta(LogIndex(5), Term(2), CONF_STATE)
+    least = header(index=1, index_term=1, term=1)
+    assert decode_snapshot_meta(least) == SnapshotMeta(LogIndex(1), Term(1), CONF_STATE)
+
+
+@pytest.mark.parametrize("wrong", [{"index": 0}, {"index_term": 0}, {"term": 1}])
+def test_a_snapshot_that_no_leader_sends_is_refused(wrong):
+    with pytest.raises(MessageMalformed, match="out of range"):
+        decode_snapshot_meta(header(**wrong))
+
+
+def test_a_snapshot_without_voters_is_refused():
+    nobody = pb.SnapshotHeader(
+        conf_state=encode_conf_state(ConfState()), index=5, index_term=2, term=2
+    )
+    with pytest.raises(MessageMalformed, match="no voters"):
+        decode_snapshot_meta(nobody)

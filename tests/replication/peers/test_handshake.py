@@ -1,0 +1,117 @@
+"""Members know each other by cluster, number, life and data directory; strangers get a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replication.core.types import MemberId, MemberInfo, Roster
+from replication.errors import DirectoryUnknown, MemberRemoved, PeerRefused
+from replication.membership.roster import roster_of
+from replication.peers.contract import Membership
+from replication.peers.handshake import (
+    Expulsion,
+    PeerExpelled,
+    PeerIncarnations,
+    check_directory,
+    hello_to,
+    sentence,
+)
+
+ONE, TWO, THREE, FOUR = map(MemberId, (1, 2, 3, 4))
+HERE = Membership("c", 7, ONE, 4, "d1", "127.0.0.1:1")
+PEER = Membership("c", 7, TWO, 5, "d2", "127.0.0.1:2")
+ROSTER = roster_of(
+    [MemberInfo(ONE, directory_id="d1"), MemberInfo(TWO, directory_id="d2"), MemberInfo(FOUR)]
+)
+
+
+def test_an_introduction_says_who_speaks_to_whom():
+    hello = hello_to(ONE, PEER)
+    said = (hello.cluster_id, hello.group_id, hello.sender, hello.receiver)
+    assert said == ("c", 7, 2, 1)
+    assert (hello.incarnation, hello.directory_id) == (5, "d2")
+    assert hello.peer_address == "127.0.0.1:2"
+    PeerIncarnations().admit(hello, HERE, ROSTER)
+
+
+@pytest.mark.parametrize(
+    ("own", "receiver", "reason"),
+    [
+        (replace(PEER, cluster_id="other"), ONE, "cluster 'other' is not 'c'"),
+        (PEER, THREE, "this is member 1, not 3"),
+        (replace(PEER, member_id=ONE), ONE, "member 1 cannot be a peer of 1"),
+        (replace(PEER, member_id=MemberId(0)), ONE, "member 0 cannot be a peer of 1"),
+    ],
+)
+def test_strangers_are_refused_with_a_reason(own, receiver, reason):
+    with pytest.raises(PeerRefused, match=reason):
+        PeerIncarnations().admit(hello_to(receiver, own), HERE, ROSTER)
+
+
+def test_another_protocol_is_refused():
+    hello = hello_to(ONE, PEER)
+    hello.protocol_version += 1
+    with pytest.raises(PeerRefused, match="protocol version 2 is not 1"):
+        PeerIncarnations().admit(hello, HERE, ROSTER)
+
+
+def test_an_earlier_life_is_refused_and_the_present_one_may_come_again():
+    lives = PeerIncarnations()
+    present, earlier, later = (
+        hello_to(ONE, replace(PEER, incarnation=incarnation)) for incarnation in (5, 4, 6)
+    )
+    lives.admit(present, HERE, ROSTER)
+    lives.admit(present, HERE, ROSTER)
+    assert lives.is_current(present)
+    with pytest.raises(PeerRefused, match="life 5 speaks, not 4"):
+        lives.admit(earlier, HERE, ROSTER)
+    lives.admit(later, HERE, ROSTER)
+    assert lives.is_current(later)
+    assert not lives.is_current(present)
+
+
+def test_lives_are_counted_for_each_member_of_each_group():
+    lives = PeerIncarnations()
+    lives.admit(hello_to(ONE, PEER), HERE, ROSTER)
+    for other in (replace(PEER, member_id=THREE), replace(PEER, group_id=8)):
+        hello = hello_to(ONE, replace(other, incarnation=1))
+        lives.admit(hello, HERE, Roster())
+        assert lives.is_current(hello)
+    assert lives.is_current(hello_to(ONE, PEER))
+
+
+def test_a_refused_peer_does_not_end_the_life_that_speaks():
+    lives = PeerIncarnations()
+    lives.admit(hello_to(ONE, PEER), HERE, ROSTER)
+    wiped = hello_to(ONE, replace(PEER, incarnation=9, directory_id="new"))
+    with pytest.raises(PeerExpelled):
+        lives.admit(wiped, HERE, ROSTER)
+    assert lives.is_current(hello_to(ONE, PEER))
+
+
+@pytest.mark.parametrize(
+    ("member", "directory", "expulsion"),
+    [
+        (TWO, "d2", None),
+        (TWO, "new", Expulsion.DIRECTORY),
+        (TWO, "", Expulsion.DIRECTORY),
+        (THREE, "d3", Expulsion.REMOVED),
+        (FOUR, "any: it is not known yet", None),
+        (MemberId(5), "any: it joins", None),
+    ],
+)
+def test_who_was_removed_or_wiped_is_refused_for_good(member, directory, expulsion):
+    if expulsion is None:
+        check_directory(member, directory, ROSTER)
+        return
+    with pytest.raises(PeerExpelled) as refusal:
+        check_directory(member, directory, ROSTER)
+    assert refusal.value.expulsion is expulsion
+
+
+def test_a_sentence_is_understood_by_whom_it_is_passed_on():
+    assert isinstance(sentence(Expulsion.REMOVED.value, "x"), MemberRemoved)
+    assert isinstance(sentence(Expulsion.DIRECTORY.value, "x"), DirectoryUnknown)
+    assert sentence("", "x") is None
