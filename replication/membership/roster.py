@@ -79,7 +79,7 @@ def change_of_several(
 ) -> ConfChange:
     """Return a change of several members; through a joint configuration if they are many."""
     named = Roster(tuple(infos), changes_made=tuple(made))
-    context = encode_roster(named).SerializeToString(deterministic=True)
+    context = encode_roster(named).SerializeToString()
     return ConfChange(tuple(changes), context=context)
 
 

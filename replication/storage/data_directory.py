@@ -58,7 +58,6 @@ def _make(path: Path) -> None:
     """
     if path.is_dir():
         return
-    if path.parent != path:
-        _make(path.parent)
+    _make(path.parent)
     path.mkdir(mode=0o750, exist_ok=True)
     sync_directory(path.parent)

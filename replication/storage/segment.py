@@ -69,8 +69,8 @@ class Segment:
         first = lo - self.first_index
         last = min(hi, self.last_index + 1) - self.first_index
         begin = offsets[first]
-        fitting = bisect_right(offsets, begin + bytes_max, first + 1, last + 1) - 1
-        return begin, offsets[max(fitting, first + 1)] - begin
+        behind = bisect_right(offsets, begin + bytes_max, first + 2, last + 1)
+        return begin, offsets[behind - 1] - begin
 
     def note(self, sizes: Iterable[int]) -> None:
         """Add records of these sizes at the end."""

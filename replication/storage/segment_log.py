@@ -143,6 +143,10 @@ class SegmentLog:
             Compacted: they were trimmed.
             LogDamaged: they are not what was written.
         """
+        return [record.entry for record in self._records(lo, hi, bytes_max)]
+
+    def _records(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> list[Record]:
+        """Do what ``read`` does, and return the records of the entries."""
         segments = self.segments
         place = bisect_right(segments, lo, key=lambda each: each.first_index) - 1
         if place < 0:
@@ -157,15 +161,15 @@ class SegmentLog:
             raw = file.read(begin, size)
         finally:
             file.close()
-        entries: list[Entry] = []
+        records: list[Record] = []
         offset = 0
         while offset < size:
             record = decode_record(raw, offset, self._salt)
-            if record is None or record.entry.index != lo + len(entries):
-                raise LogDamaged(f"entry {lo + len(entries)} in {segment.name} is unreadable")
-            entries.append(record.entry)
+            if record is None or record.entry.index != lo + len(records):
+                raise LogDamaged(f"entry {lo + len(records)} in {segment.name} is unreadable")
+            records.append(record)
             offset += record.size
-        return entries
+        return records
 
     def close(self) -> None:
         """Bring the mark up to the log and close the files."""
@@ -219,21 +223,8 @@ class SegmentLog:
         """Return what the mark must say about the entry at ``index``, which stays."""
         if index == self.start.index:
             return self.start.term, self.segments[0].crc_before
-        record = self._record(index)
+        (record,) = self._records(index, LogIndex(index + 1), 0)
         return record.entry.term, record.crc
-
-    def _record(self, index: LogIndex) -> Record:
-        place = bisect_right(self.segments, index, key=lambda each: each.first_index) - 1
-        segment = self.segments[place]
-        offset, size = segment.extent(index, LogIndex(index + 1), 1)
-        file = self._fs.open(f"{self._directory}/{segment.name}")
-        try:
-            record = decode_record(file.read(offset, size), 0, self._salt)
-        finally:
-            file.close()
-        if record is None or record.entry.index != index:
-            raise LogDamaged(f"entry {index} in {segment.name} is unreadable")
-        return record
 
     def _remove(self, segments: Sequence[Segment]) -> None:
         for segment in segments:

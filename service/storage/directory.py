@@ -116,6 +116,12 @@ class StateDirectory:
         write_checked(self._fs, POINTER, {**self._identity, "generation": generation})
 
     def _remove_others(self) -> None:
+        """Remove what a switch or a crash has left.
+
+        A kill may have left a pointer that the disk does not have yet: what it named before must
+        not go first.
+        """
+        sync_directory(self._path)
         for place in self._path.iterdir():
             if place.is_dir() and place != self.current:
                 shutil.rmtree(place)

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import pytest
+
 from replication.core import membership
-from replication.core.confchange import MemberChangeKind
+from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from replication.core.errors import ConfChangeMalformed
 from replication.core.types import ChangeMade, ConfState, LogIndex, MemberId, MemberInfo, Roster
-from replication.membership.codec import decode_roster, encode_roster
+from replication.errors import MessageMalformed
+from replication.membership.codec import (
+    decode_conf_state,
+    decode_roster,
+    encode_conf_state,
+    encode_roster,
+)
 from replication.membership.roster import (
     CHANGES_KEPT_MAX,
     change_of,
     made_before,
     removal_of,
+    roster_of,
+    strangers,
+    was_removed,
     with_configured,
     with_roster,
 )
 from replication.storage.filesystem import DiskFileSystem
 from replication.storage.metadata import Metadata
+from taskraft.raft.v1 import raft_pb2 as pb
 
 ADD_LEARNER = MemberChangeKind.ADD_LEARNER
 
@@ -50,3 +63,84 @@ def test_what_is_remembered_of_changes_is_stored_and_sent(tmp_path):
     metadata.save_memberships(history)
     assert Metadata(files, "raft-0").memberships() == history
     assert with_configured(roster, {}) == roster
+
+
+def info(number: int, name: str = "", address: str = "", directory_id: str = "d") -> MemberInfo:
+    return MemberInfo(MemberId(number), name or f"m{number}", address, "client:1", directory_id)
+
+
+def test_a_roster_is_in_the_order_of_the_numbers_and_knows_the_last_one():
+    roster = roster_of([info(3), info(1), info(2)])
+    assert [each.member for each in roster.members] == [1, 2, 3]
+    assert roster.last_member == 3
+    assert roster_of([]) == Roster((), MemberId(0))
+
+
+def test_who_was_given_a_number_and_is_gone_was_removed():
+    roster = Roster((info(1), info(3)), MemberId(4))
+    assert [was_removed(roster, MemberId(number)) for number in range(6)] == [
+        *(False, False, True),  # nobody, a member, one that is gone
+        *(False, True, False),  # a member, the last one that is gone, one that is to come
+    ]
+
+
+def test_strangers_are_those_whose_directory_nobody_has_seen():
+    roster = roster_of([info(1), info(2, directory_id=""), info(3, directory_id="")])
+    assert strangers(roster) == (2, 3)
+
+
+def test_an_address_is_configured_for_a_member_by_number_and_name():
+    roster = roster_of([info(1, "a", "old:1"), info(2, "b", "old:2"), info(3, "c", "old:3")])
+    configured = {
+        MemberId(1): info(1, "a", "new:1"),
+        MemberId(2): info(2, "another", "new:2"),
+    }
+    after = with_configured(roster, configured)
+    assert [each.peer_address for each in after.members] == ["new:1", "old:2", "old:3"]
+    assert [each.name for each in after.members] == ["a", "b", "c"]
+    assert after.last_member == roster.last_member
+
+
+def test_a_member_stays_known_as_long_as_either_half_has_it():
+    before = roster_of([info(1), info(2), info(3)])
+    removal = removal_of(MemberId(3))
+    joint = ConfState((MemberId(1), MemberId(2)), voters_outgoing=(MemberId(1), MemberId(3)))
+    halfway = with_roster(joint, removal, before).roster
+    assert [each.member for each in halfway.members] == [1, 2, 3]
+    after = with_roster(ConfState((MemberId(1), MemberId(2))), removal, halfway).roster
+    assert [each.member for each in after.members] == [1, 2]
+    assert after.last_member == 3, "a number is not given twice"
+
+
+def test_a_later_change_says_better_who_a_member_is():
+    before = roster_of([info(1), info(2, address="old:2")])
+    change = change_of(ADD_LEARNER, info(2, address="new:2"))
+    after = with_roster(ConfState((MemberId(1),), (MemberId(2),)), change, before).roster
+    assert [each.peer_address for each in after.members] == ["", "new:2"]
+
+
+def test_a_membership_is_sent_as_it_is():
+    sent = ConfState(
+        (MemberId(1), MemberId(2)),
+        (MemberId(3),),
+        (MemberId(2), MemberId(4)),
+        (MemberId(4),),
+        auto_leave=True,
+        roster=roster_of([info(1), info(2), info(3), info(4)]),
+    )
+    assert decode_conf_state(encode_conf_state(sent)) == sent
+
+
+@pytest.mark.parametrize("field", ["voters", "learners", "voters_outgoing", "learners_next"])
+def test_nobody_has_the_number_zero(field):
+    with pytest.raises(MessageMalformed, match="out of range"):
+        decode_conf_state(pb.ConfState(**{field: [1, 0]}))
+    assert decode_conf_state(pb.ConfState(**{field: [1]})) != ConfState()
+
+
+def test_a_context_that_is_no_roster_is_malformed():
+    named_zero = pb.Roster(members=[pb.MemberInfo(member=0)]).SerializeToString()
+    for context in (b"\xff", named_zero):
+        change = ConfChange((MemberChange(ADD_LEARNER, MemberId(2)),), context=context)
+        with pytest.raises(ConfChangeMalformed, match="the context is no roster"):
+            with_roster(ConfState((MemberId(1),)), change, Roster())

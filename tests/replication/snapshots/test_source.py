@@ -160,7 +160,8 @@ def test_a_follower_gets_one_transfer_at_a_time_also_from_a_leader_that_was_elec
     bench.announce(2)
     bench.effects.settle()
     bench.announce(2)
-    assert len(bench.effects.sent) == 1
+    bench.effects.settle()
+    assert (len(bench.effects.sent), len(bench.machine.opened)) == (1, 1)
     bench.source.ended(MemberId(2))
     bench.effects.settle()
     bench.announce(2)

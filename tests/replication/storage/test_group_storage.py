@@ -341,6 +341,9 @@ def test_a_snapshot_takes_the_place_of_the_log(log):
     log.storage.finish_installation(META)
     log.storage.publish_installation(META)
     log.append(entry(501, 4))
+    assert len(log.segments) == 1
+    assert (log.storage.beyond(log.end() - 1), log.storage.beyond(log.end())) == (501, 500)
+    assert log.storage.trim_start(LogIndex(501)) is None, "nothing of the old log is left"
     log.open(applied=500)
     assert log.read() == [entry(501, 4)]
     assert log.storage.view.term(500) == 4

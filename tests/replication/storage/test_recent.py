@@ -22,3 +22,37 @@ def test_recent_entries_are_bounded_by_number_and_by_size():
     assert recent.first is None
     recent.drop_before(LogIndex(50))
     assert recent.first is None
+
+
+def test_the_older_half_goes_when_there_is_no_room():
+    by_number = RecentEntries(bytes_max=1000, entries_max=10)
+    for index in range(1, 12):
+        by_number.append(entry(index, data=b"x"))
+    assert by_number.first == 7
+    by_size = RecentEntries(bytes_max=100, entries_max=1000)
+    for index in range(1, 12):
+        by_size.append(entry(index, data=b"x" * 10))
+    assert by_size.first == 7
+
+
+def test_the_size_is_that_of_what_is_kept():
+    """Else the bound would come to hold for less and less, or for more and more."""
+    recent = RecentEntries(bytes_max=100, entries_max=1000)
+    for index in range(1, 11):
+        recent.append(entry(index, data=b"x" * 10))
+    recent.cut_after(LogIndex(4))
+    recent.drop_before(LogIndex(3))
+    for index in range(5, 13):
+        recent.append(entry(index, data=b"x" * 10))
+    assert recent.first == 3
+    recent.append(entry(13, data=b"x"))
+    assert recent.first == 9
+
+
+def test_a_read_returns_what_fits_and_at_least_one():
+    recent = RecentEntries()
+    for index in range(1, 6):
+        recent.append(entry(index, data=b"x" * 10))
+    for bytes_max, last in ((0, 2), (10, 2), (19, 2), (20, 3), (29, 3), (30, 4), (99, 4)):
+        found = recent.read(LogIndex(2), LogIndex(5), bytes_max)
+        assert [each.index for each in found] == list(range(2, last + 1))

@@ -74,3 +74,13 @@ def test_a_log_of_one_segment_needs_no_segment_before_it(tmp_path):
     log.open()
     assert log.storage.view.last_index() == 4
     assert log.segments[0].read_bytes()[RECORDS_OFFSET:].strip(b"\0")
+
+
+def test_the_newest_entries_are_in_memory_after_a_start(tmp_path):
+    """Followers and the state machine look for them at once."""
+    log = Log(tmp_path)
+    log.append_each(2, 300)
+    view = log.open(recent_entries_max=100).view
+    for path in log.segments:
+        path.unlink()
+    assert view.entries(LogIndex(290), LogIndex(301), 1 << 20)[-1] == entry(300)

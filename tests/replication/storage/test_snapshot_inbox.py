@@ -129,3 +129,15 @@ def test_a_start_finds_an_empty_inbox(disk, inbox):
 def test_a_name_that_is_no_word_is_refused(inbox, name):
     with pytest.raises(SnapshotBroken, match="no proper name"):
         inbox.begin(name)
+
+
+def test_what_cannot_come_whole_is_given_up_once(disk, inbox):
+    """Its successor may be on the way when a stream notices."""
+    first = inbox.begin("one")
+    first.attach()
+    inbox.give_up(first)
+    assert disk.names("raft-0/incoming") == []
+    second = inbox.begin("one")
+    inbox.give_up(first)
+    assert disk.names("raft-0/incoming") == ["one"]
+    assert inbox.begin("one") is second

@@ -1,7 +1,10 @@
 """Which database is the current one: decided by one small file, at one moment."""
 
+import shutil
+
 import pytest
 
+from service.storage import directory as state_directory
 from service.storage.directory import StateDirectory, StateForeign, StateMissing
 
 
@@ -75,3 +78,48 @@ def test_frozen_states_that_a_crash_left_are_removed(tmp_path):
     make(StateDirectory(tmp_path, "c", 1).outgoing())
     StateDirectory(tmp_path, "c", 1)
     assert not (tmp_path / "outgoing").exists()
+
+
+def test_the_pointer_is_durable_before_what_it_named_before_goes(tmp_path, monkeypatch):
+    """After a kill the page cache may show a pointer that a power loss takes back."""
+    old = StateDirectory(tmp_path, "c", 1)
+    make(old.current)
+    make(old.fresh())
+    old.switch()
+    done = []
+    monkeypatch.setattr(state_directory, "sync_directory", done.append)
+    monkeypatch.setattr(shutil, "rmtree", done.append)
+    StateDirectory(tmp_path, "c", 1)
+    assert done == [tmp_path, tmp_path / "00000001"]
+
+
+def test_a_new_directory_is_durable_before_anything_is_in_it(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(state_directory, "sync_directory", synced.append)
+    StateDirectory(tmp_path / "state", "c", 1)
+    assert synced == [tmp_path, tmp_path / "state"]
+
+
+def test_a_database_is_removed_when_it_is_not_current_and_only_then(tmp_path):
+    directory = StateDirectory(tmp_path, "c", 1)
+    make(directory.current)
+    make(directory.fresh())
+    with pytest.raises(AssertionError):
+        directory.discard(directory.current)
+    directory.discard(tmp_path / "00000002")
+    assert not (tmp_path / "00000002").exists()
+    assert directory.current.exists()
+
+
+def test_what_an_earlier_attempt_has_left_is_not_built_upon(tmp_path):
+    directory = StateDirectory(tmp_path, "c", 1)
+    make(directory.fresh())
+    assert not directory.fresh().exists()
+
+
+def test_each_frozen_state_has_a_place_of_its_own(tmp_path):
+    directory = StateDirectory(tmp_path, "c", 1)
+    places = [directory.outgoing() for _ in range(3)]
+    assert [place.name for place in places] == ["00000001", "00000002", "00000003"]
+    assert {place.parent for place in places} == {tmp_path / "outgoing"}
+    assert (tmp_path / "outgoing").is_dir()

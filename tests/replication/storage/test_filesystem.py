@@ -1,0 +1,123 @@
+"""The disk behind the seam: whole writes, reserved blocks, durable names, errors that say where."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from replication.storage import filesystem
+from replication.storage.filesystem import DiskFileSystem, is_out_of_room
+
+
+@pytest.fixture
+def fs(tmp_path) -> DiskFileSystem:
+    return DiskFileSystem(tmp_path / "data")
+
+
+@pytest.fixture
+def synced(monkeypatch, tmp_path) -> list[str]:
+    """What directories are synced, in order, as paths below the test's own."""
+    real, found = filesystem.sync_directory, []
+
+    def sync(path):
+        found.append(str(path.relative_to(tmp_path)))
+        real(path)
+
+    monkeypatch.setattr(filesystem, "sync_directory", sync)
+    return found
+
+
+def test_a_directory_is_made_with_its_parents_each_name_durable(fs, synced, tmp_path):
+    fs.make_directory("raft-0/log")
+    assert (tmp_path / "data/raft-0/log").is_dir()
+    assert synced == ["data/raft-0", "data"]
+    fs.make_directory("raft-0/log")
+    assert synced == ["data/raft-0", "data"], "what is there needs nothing"
+
+
+def test_a_file_is_written_in_full_however_little_the_system_takes_at_once(fs, monkeypatch):
+    """A short write is legal; a signal or a nearly full disk causes it."""
+    fs.make_directory("d")
+    file, real = fs.create("d/f"), os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda at, data, offset: real(at, data[:3], offset))
+    file.write(5, b"0123456789")
+    assert file.read(0, 100) == bytes(5) + b"0123456789"
+    file.close()
+
+
+def test_what_is_reserved_takes_its_blocks_and_reads_as_zeros(fs, tmp_path):
+    fs.make_directory("d")
+    file = fs.create("d/f")
+    file.write(0, b"abc")
+    file.allocate(1 << 16)
+    found = (tmp_path / "data/d/f").stat()
+    assert found.st_size == 1 << 16
+    assert found.st_blocks * 512 >= 1 << 16
+    assert file.read(0, 6) == b"abc" + bytes(3)
+    file.truncate(2)
+    assert file.read(0, 6) == b"ab"
+    file.close()
+
+
+def test_names_come_and_go(fs):
+    fs.make_directory("d")
+    for name in ("b", "a"):
+        file = fs.create(f"d/{name}")
+        file.write(0, name.encode())
+        file.sync()
+        file.close()
+    assert fs.names("d") == ["a", "b"]
+    fs.rename("d/a", "d/b")
+    assert (fs.exists("d/a"), fs.exists("d/b"), fs.read("d/b")) == (False, True, b"a")
+    file = fs.open("d/b")
+    file.write(1, b"!")
+    file.close()
+    assert fs.read("d/b") == b"a!"
+    fs.create("d/b").close()
+    assert fs.read("d/b") == b"", "created anew"
+    fs.remove("d/b")
+    fs.sync_directory("d")
+    assert fs.names("d") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "work"),
+    [
+        ("pread", lambda file: file.read(0, 1)),
+        ("pwrite", lambda file: file.write(0, b"x")),
+        ("fdatasync", lambda file: file.sync()),
+        ("ftruncate", lambda file: file.truncate(0)),
+        ("posix_fallocate", lambda file: file.allocate(1)),
+    ],
+)
+def test_an_error_names_the_file(fs, monkeypatch, tmp_path, call, work):
+    fs.make_directory("d")
+    file = fs.create("d/f")
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="Input/output error") as failure:
+        work(file)
+    assert failure.value.filename == str(tmp_path / "data/d/f")
+    file.close()
+
+
+def test_the_sync_of_a_directory_is_a_sync_and_its_error_names_it(fs, monkeypatch, tmp_path):
+    fs.make_directory("d")
+
+    def fail(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output error") as failure:
+        fs.sync_directory("d")
+    assert failure.value.filename == str(tmp_path / "data/d")
+
+
+def test_a_full_disk_is_not_a_broken_one():
+    full = [number for number in errno.errorcode if is_out_of_room(OSError(number, ""))]
+    assert sorted(full) == sorted([errno.ENOSPC, errno.EDQUOT])

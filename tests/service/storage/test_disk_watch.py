@@ -1,0 +1,55 @@
+"""The free space of a volume, asked seldom."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from service.storage.disk_watch import CHECK_MS, DiskWatch
+
+
+class Volume:
+    """A volume of blocks of 10 bytes, and a clock."""
+
+    def __init__(self) -> None:
+        self.now_ms = 5000
+        self.free_blocks = 7
+        self.asked: list[object] = []
+
+    def statvfs(self, path: object) -> SimpleNamespace:
+        self.asked.append(path)
+        # More is free for the administrator, and blocks may be counted in larger units.
+        return SimpleNamespace(f_bavail=self.free_blocks, f_frsize=10, f_bfree=99, f_bsize=4096)
+
+
+@pytest.fixture
+def volume(monkeypatch) -> Volume:
+    made = Volume()
+    monkeypatch.setattr(os, "statvfs", made.statvfs)
+    return made
+
+
+def test_an_answer_holds_for_a_moment(volume, tmp_path):
+    watch = DiskWatch(tmp_path, 50, lambda: volume.now_ms)
+    assert watch.free_bytes == 70
+    volume.free_blocks = 3
+    volume.now_ms += CHECK_MS - 1
+    assert watch.free_bytes == 70
+    volume.now_ms += 1
+    assert watch.free_bytes == 30
+    volume.free_blocks = 2
+    volume.now_ms += CHECK_MS - 1
+    assert watch.free_bytes == 30
+    assert volume.asked == [tmp_path, tmp_path]
+
+
+@pytest.mark.parametrize(("free_blocks", "is_low"), [(4, True), (5, False), (6, False)])
+def test_the_disk_is_low_below_its_mark(volume, tmp_path, free_blocks, is_low):
+    volume.free_blocks = free_blocks
+    assert DiskWatch(tmp_path, 50, lambda: volume.now_ms).is_low is is_low
+
+
+def test_a_real_volume_has_room(tmp_path):
+    assert not DiskWatch(tmp_path, 1, lambda: 0).is_low
