@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from taskraft import AsyncClient, Retry, errors
+from taskraft._tubes import update_request
 from taskraft.v1 import task_pb2
 
 
@@ -123,6 +124,10 @@ async def test_the_media_type_may_be_given(cluster, client):
 async def test_an_unknown_option_is_refused_before_anything_is_sent(cluster, client):
     with pytest.raises(TypeError, match="no option prio"):
         await client.tube("emails").put("a", prio=1)
+    with pytest.raises(TypeError, match="take has no option colour"):
+        await client.tube("emails").take(colour="red")
+    with pytest.raises(TypeError, match="subscribe has no option colour, prio"):
+        client.subscribe("emails", prio=1, colour="red")
     assert not cluster.calls
 
 
@@ -366,6 +371,23 @@ async def test_a_tube_is_created_with_its_settings(cluster, client):
     assert not options.HasField("ttl_ms")
     with pytest.raises(TypeError, match="no option colour"):
         await client.create_tube("emails", colour="red")
+
+
+async def test_a_name_alone_is_a_name_and_not_its_letters(cluster, client):
+    await client.tube("ab").put("x")
+    assert [one.tube for one in (await client.stats("ab")).tubes] == ["ab"]
+    await client.list_tubes("ab")
+    await client.take_many("ab", types="mail", wait=0)
+    await client.tube("ab").put("y", key="k", key_states="READY")
+    tasks = client.subscribe("ab", types="mail")
+    assert list(tasks._stream._opening.types) == ["mail"]
+    await tasks.narrow(types="post")
+    assert list(tasks._stream._filter.types) == ["post"]
+    assert [list(one.names) for one in cluster.requests("ListTubes")] == [["ab"]]
+    request = update_request("ab", reset="ttr", settings={})
+    assert list(request.update_mask.paths) == ["ttr_ms"]
+    assert list(cluster.requests("TakeTasks")[0].types) == ["mail"]
+    assert list(cluster.requests("PutTasks")[1].tasks[0].unique_states) == [task_pb2.Task.READY]
 
 
 async def test_tubes_are_listed_over_all_pages_counted_and_dropped(client):

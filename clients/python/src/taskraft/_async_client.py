@@ -13,6 +13,7 @@ from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connectio
 from taskraft._durations import Duration
 from taskraft._groups import AsyncGroups
 from taskraft._joiner import raise_refused
+from taskraft._options import Texts, texts
 from taskraft._schedules import AsyncSchedules
 from taskraft._settings import ClusterSettings, configure_request
 from taskraft._subscription import AsyncSubscription, SubscribeOptions
@@ -27,7 +28,7 @@ from taskraft.v1 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from types import TracebackType
 
     import grpc
@@ -203,7 +204,7 @@ class AsyncClient:
         self,
         name: str,
         *,
-        reset: Iterable[str] = (),
+        reset: Texts = (),
         timeout: Duration | None = None,
         **settings: Unpack[TubeSettings],
     ) -> tube_service_pb2.Tube:
@@ -250,11 +251,11 @@ class AsyncClient:
         return response.tasks
 
     async def list_tubes(
-        self, names: Sequence[str] = (), *, timeout: Duration | None = None
+        self, names: Texts = (), *, timeout: Duration | None = None
     ) -> list[tube_service_pb2.Tube]:
         """Return the tubes whose names fit one of the patterns, or all, by name."""
         tubes: list[tube_service_pb2.Tube] = []
-        request = tube_service_pb2.ListTubesRequest(names=names)
+        request = tube_service_pb2.ListTubesRequest(names=texts(names))
         while True:
             page = await self._connection.call(
                 lambda node: node.tubes.ListTubes, request, timeout=timeout
@@ -266,7 +267,7 @@ class AsyncClient:
 
     async def stats(
         self,
-        tubes: Sequence[str] = (),
+        tubes: Texts = (),
         *,
         transitions: bool = False,
         timeout: Duration | None = None,
@@ -278,7 +279,7 @@ class AsyncClient:
             transitions: Also how often tasks went from one state to another.
             timeout: How long to try, for each page of 1 000 tubes.
         """
-        request = tube_service_pb2.GetStatisticsRequest(tubes=tubes, transitions=transitions)
+        request = tube_service_pb2.GetStatisticsRequest(tubes=texts(tubes), transitions=transitions)
         counts: list[tube_service_pb2.TubeStatistics] = []
         while True:
             page = await self._connection.call(
@@ -401,9 +402,9 @@ class AsyncClient:
 
     def changes(
         self,
-        tubes: Sequence[str] = (),
+        tubes: Texts = (),
         *,
-        kinds: Sequence[str] = (),
+        kinds: Texts = (),
         from_start: bool = False,
         cursor: Mapping[int, int] | None = None,
         follow: bool = True,
@@ -422,8 +423,8 @@ class AsyncClient:
         """
         return _feed.tail(
             self._connection,
-            tubes=tubes,
-            kinds=kinds,
+            tubes=texts(tubes),
+            kinds=texts(kinds),
             is_from_start=from_start,
             cursor=cursor,
             follow=follow,

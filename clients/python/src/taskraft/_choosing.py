@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypedDict
 
 from taskraft._durations import Duration, milliseconds
+from taskraft._options import check_known
 from taskraft._payload import Payload, encode
 from taskraft._spec import Headers
 from taskraft.v1 import task_pb2
@@ -87,9 +88,7 @@ def update_of(changes: TaskChanges) -> task_pb2.TaskUpdate:
         TypeError: There is no such change.
     """
     given: Mapping[str, object] = changes
-    unknown = given.keys() - TaskChanges.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"a task has nothing to change called {', '.join(sorted(unknown))}")
+    check_known(given, TaskChanges, "a task has nothing to change called")
     update = task_pb2.TaskUpdate()
     if "payload" in changes:
         update.payload, content_type = encode(changes["payload"])

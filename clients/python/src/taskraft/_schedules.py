@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds
 from taskraft._facade import blocking
+from taskraft._options import check_known
 from taskraft.v1 import schedule_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -128,9 +129,7 @@ class Schedules:
 
 
 def _schedule(name: str, cron: str, task: PlannedTask, options: ScheduleOptions) -> pb.Schedule:
-    unknown = options.keys() - ScheduleOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"a schedule has no option {', '.join(sorted(unknown))}")
+    check_known(options, ScheduleOptions, "a schedule has no option")
     return pb.Schedule(
         name=name,
         cron=cron,

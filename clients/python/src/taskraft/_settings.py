@@ -6,6 +6,7 @@ from typing import Final, TypedDict
 
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds
+from taskraft._options import check_known
 from taskraft._tubes import Kind
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 
@@ -40,9 +41,7 @@ _DURATIONS: Final = (
 def configure_request(settings: ClusterSettings) -> cluster_service_pb2.ConfigureRequest:
     """Return the request that changes settings; without any it only asks for those in force."""
     given: dict[str, object] = dict(settings)
-    unknown = given.keys() - ClusterSettings.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"a cluster has no setting {', '.join(sorted(unknown))}")
+    check_known(given, ClusterSettings, "a cluster has no setting")
     request = cluster_service_pb2.ConfigureRequest(request_id=new_request_id())
     for setting in _PLAIN:
         if setting in given:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, Unpack
 
 from taskraft._choosing import TaskChanges, update_of
 from taskraft._durations import Duration, milliseconds
+from taskraft._options import check_known
 from taskraft._payload import Payload, encode
 from taskraft._spec import Position, position_of
 from taskraft._status import refused_items
@@ -96,9 +97,7 @@ def release(delay: Duration | None = None, **options: Unpack[ReleaseOptions]) ->
     Raises:
         TypeError: There is no such option.
     """
-    unknown = options.keys() - ReleaseOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"release has no option {', '.join(sorted(unknown))}")
+    check_known(options, ReleaseOptions, "release has no option")
     message = Settlement.Release(
         uncounted=options.get("uncounted", False), move_to=options.get("move_to", "")
     )

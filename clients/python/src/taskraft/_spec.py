@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias, TypedDict
 
 from taskraft._dependencies import DependsOn, references
 from taskraft._durations import Duration, milliseconds
+from taskraft._options import Texts, check_known, texts
 from taskraft._payload import Payload, encode
 from taskraft.v1 import task_pb2
 
@@ -70,7 +71,7 @@ class PutOptions(TypedDict, total=False):
     """Unique among the unfinished tasks of the tube; may have several parts."""
     on_conflict: OnConflict
     """What to do when the key is in use."""
-    key_states: Sequence[str]
+    key_states: Texts
     """A task with the key stands in the way in these states only, e.g. "READY" or "DONE"; all
     unfinished ones by default."""
     key_window: Duration
@@ -113,9 +114,7 @@ def prototype(options: PutOptions, tube: str) -> task_pb2.TaskSpec:
         ValueError: A duration or a name is malformed.
     """
     given: Mapping[str, object] = options
-    unknown = given.keys() - PutOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"put has no option {', '.join(sorted(unknown))}")
+    check_known(given, PutOptions, "put has no option")
     spec = task_pb2.TaskSpec()
     for name in _PLAIN:
         if name in given:
@@ -130,7 +129,7 @@ def prototype(options: PutOptions, tube: str) -> task_pb2.TaskSpec:
     spec.unique_key.extend(_parts(options.get("key", ())))
     spec.on_conflict = _on_conflict(options.get("on_conflict", "on_conflict_unspecified"))
     spec.unique_states.extend(
-        task_pb2.Task.State.Value(state) for state in options.get("key_states", ())
+        task_pb2.Task.State.Value(state) for state in texts(options.get("key_states", ()))
     )
     spec.position = position_of(options.get("position", "position_unspecified"))
     spec.depends_on.extend(references(options.get("depends_on", ()), tube))

@@ -15,6 +15,7 @@ from taskraft import _settlement, errors
 from taskraft._credit import Credit
 from taskraft._durations import Duration, milliseconds
 from taskraft._joiner import CLOSE_SECONDS_MAX, Joiner
+from taskraft._options import Texts, check_known, texts
 from taskraft._sessions import close_session
 from taskraft._sources import Sources, sources_of
 from taskraft._stream import TaskStream
@@ -48,7 +49,7 @@ class SubscribeOptions(TypedDict, total=False):
     """A session to resume: its tasks come again. It is left open at the end."""
     session_ttr: Duration
     """How long a new session outlives a broken connection; the client's by default."""
-    types: Sequence[str]
+    types: Texts
     """Only tasks of these types."""
     priority_bound: int
     """Only tasks at least as urgent as this."""
@@ -69,6 +70,7 @@ class AsyncSubscription:
     """
 
     def __init__(self, connection: Connection, sources: Sources, options: SubscribeOptions) -> None:
+        check_known(options, SubscribeOptions, "subscribe has no option")
         self._connection = connection
         self._is_own_session = not options.get("session")
         self._ttr_ms = connection.session_ttr_ms
@@ -82,7 +84,7 @@ class AsyncSubscription:
             session_id=options.get("session", ""),
             session_ttr_ms=self._ttr_ms,
             session_name=connection.name,
-            types=options.get("types", ()),
+            types=texts(options.get("types", ())),
         )
         if "priority_bound" in options:
             opening.priority_bound = options["priority_bound"]
@@ -109,7 +111,7 @@ class AsyncSubscription:
     async def narrow(
         self,
         *,
-        types: Sequence[str] = (),
+        types: Texts = (),
         priority_bound: int | None = None,
         none: bool = False,
     ) -> None:
@@ -126,7 +128,7 @@ class AsyncSubscription:
         if self._is_stopped:
             raise errors.ClientClosed("the subscription was stopped")
         wish = task_service_pb2.SubscribeRequest.Filter(
-            types=types, priority_bound=priority_bound, none=none
+            types=texts(types), priority_bound=priority_bound, none=none
         )
         self._stream.narrow(wish)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from taskraft import errors
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds, seconds
+from taskraft._options import Texts, check_known, texts
 from taskraft._sources import Sources, sources_of
 from taskraft._taken import AsyncTakenTask
 from taskraft.v1 import task_pb2, task_service_pb2
@@ -25,7 +26,7 @@ TAKE_WAIT_SECONDS_MAX: Final = 20.0
 class TakeOptions(TypedDict, total=False):
     """Which tasks are taken, and how they are held."""
 
-    types: Sequence[str]
+    types: Texts
     """Only tasks of these types."""
     priority_bound: int
     """Only tasks at least as urgent as this."""
@@ -50,6 +51,7 @@ async def take_tasks(
     options: TakeOptions,
 ) -> list[AsyncTakenTask]:
     """Take up to `tasks_max` tasks from one or several tubes."""
+    check_known(options, TakeOptions, "take has no option")
     connection.use()
     wait_end = None if wait is None else time.monotonic() + seconds(wait)
     while True:
@@ -68,7 +70,7 @@ def _take_request(
         sources=sources_of(sources),
         tasks_max=tasks_max,
         wait_ms=round(wait_seconds * 1_000),
-        types=options.get("types", ()),
+        types=texts(options.get("types", ())),
         bytes_max=options.get("bytes_max", 0),
     )
     if "priority_bound" in options:

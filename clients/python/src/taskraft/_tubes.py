@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, TypedDict
 
 from google.protobuf import field_mask_pb2
 
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds
+from taskraft._options import Texts, check_known, texts
 from taskraft._spec import Retry
 from taskraft.v1 import tube_service_pb2
 
@@ -123,14 +124,13 @@ def create_request(
 
 
 def update_request(
-    name: str, *, reset: Iterable[str], settings: TubeSettings
+    name: str, *, reset: Texts, settings: TubeSettings
 ) -> tube_service_pb2.UpdateTubeRequest:
     """Return the request that sets some options of a tube, and gives others their default."""
     fields = dict(_DURATIONS)
-    unknown = [option for option in reset if option not in TubeSettings.__annotations__]
-    if unknown:
-        raise TypeError(f"a tube has no option {', '.join(sorted(unknown))}")
-    paths = [fields.get(option, option) for option in (*settings, *reset)]
+    named = texts(reset)
+    check_known(named, TubeSettings, "a tube has no option")
+    paths = [fields.get(option, option) for option in (*settings, *named)]
     return tube_service_pb2.UpdateTubeRequest(
         request_id=new_request_id(),
         name=name,
@@ -141,9 +141,7 @@ def update_request(
 
 def _options(settings: TubeSettings) -> tube_service_pb2.TubeOptions:
     given: dict[str, object] = dict(settings)
-    unknown = given.keys() - TubeSettings.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"a tube has no option {', '.join(sorted(unknown))}")
+    check_known(given, TubeSettings, "a tube has no option")
     options = tube_service_pb2.TubeOptions()
     for option in _PLAIN:
         if option in given:
