@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from service.queue.commands import (
     CreateTube,
     NewTask,
+    OnConflict,
     Position,
     Put,
     Startup,
@@ -14,7 +17,7 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.keys import TASK, TYPED_ORDER
+from service.queue.keys import TASK, TYPED_ORDER, WAITING_ORDER
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -169,6 +172,22 @@ def test_nothing_urgent_is_found_out_at_once():
     desk.reopen()
     assert desk.take(priority_bound=4) == []
     assert desk.reads() <= LIMITS.head_entries_max
+
+
+@KINDS
+def test_a_task_whose_type_changes_leaves_the_place_of_the_old_one(kind, options):
+    desk = Desk(kind, **options)
+    places = {"subqueue": "one"} if desk.has_subqueues("mail") else {}
+    new = NewTask(b"", 0, unique_key=("k",), on_conflict=OnConflict.REPLACE_IF_WAITING, **places)
+    desk.do(Put("mail", [replace(new, type="old")]))
+    desk.reopen()
+    others = {"subqueue": "other"} if places else {}
+    desk.do(Put("mail", [replace(new, type="new", **others)]))
+    desk.reopen()
+    stored = [key for key in desk.store.pairs if key[:1] in {TYPED_ORDER, WAITING_ORDER}]
+    assert len(stored) == 1 + len(places)
+    assert desk.take(types=["old"]) == []
+    assert desk.take(types=["new"]) == [("mail", 1)]
 
 
 def test_tubes_without_types_keep_nothing_by_type():
