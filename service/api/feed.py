@@ -178,6 +178,10 @@ class FeedApi:
             wrong.in_range("chunk_bytes_max", request.chunk_bytes_max, low, high)
         if request.encoding not in pb.ReadChangesRequest.Encoding.values():
             wrong.add("encoding", f"{request.encoding} is unknown")
+        for field in ("tubes", "kinds"):
+            count = len(getattr(request, field))
+            if count > limits.NAMES_MAX:
+                wrong.add(field, f"{count} items, more than {limits.NAMES_MAX}")
         for place, name in enumerate(request.tubes):
             wrong.tube(f"tubes[{place}]", name)
         for place, kind in enumerate(request.kinds):

@@ -152,7 +152,7 @@ def check_switch(request: pb.SwitchTasksRequest) -> None:
     state = request.state
     if state not in _SWITCH_STATES:
         names = ", ".join(task_pb2.Task.State.Name(one) for one in _SWITCH_STATES)
-        wrong.add("state", f"not one of {names}")
+        wrong.add("state", f"{state} is not one of {names}", {"value": str(state)})
     wrong.not_negative("duration_ms", request.duration_ms)
     is_timed = state in (task_pb2.Task.DELAYED, task_pb2.Task.ZOMBIE)
     if is_timed and request.duration_ms == 0:

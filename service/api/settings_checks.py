@@ -33,7 +33,7 @@ def check_configure(request: cluster_service_pb2.ConfigureRequest) -> None:
             wrong.in_range(f"settings.{name}", getattr(settings, name), low, high)
     if settings.HasField("auto_create_kind") and settings.auto_create_kind not in AUTO_KINDS:
         names = ", ".join(_Kind.Kind.Name(kind) for kind in AUTO_KINDS)
-        wrong.add("settings.auto_create_kind", f"not one of {names}")
+        wrong.add("settings.auto_create_kind", f"{settings.auto_create_kind} is not one of {names}")
     check_profile(wrong, "settings.auto_create_profile", settings.auto_create_profile)
     wrong.raise_any()
 

@@ -42,9 +42,10 @@ def check_create_tube(request: tube_service_pb2.CreateTubeRequest) -> None:
     profile = PROFILES.get(request.profile, OWN)
     _check_driver(wrong, request.tube)
     known = _known_choices(wrong, "tube.options", request.tube.options)
-    if request.tube.kind not in tube_service_pb2.Tube.Kind.values() or request.tube.kind == 0:
-        wrong.add("tube.kind", "missing or unknown")
-    else:
+    kinds = tube_service_pb2.Tube.Kind.values()
+    if request.tube.kind == tube_service_pb2.Tube.KIND_UNSPECIFIED:
+        wrong.add("tube.kind", "missing")
+    elif wrong.choice("tube.kind", request.tube.kind, kinds):
         kind = TubeKind(request.tube.kind)
         merged = tube_options(known, kind, profile)
         for path, text in violations(

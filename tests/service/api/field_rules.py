@@ -1,0 +1,209 @@
+"""What each field of each request must not hold, by its name or by the names of message and field.
+
+A field of the contract that has no rule here fails the test: either it is checked, or it is said
+why nothing can be wrong with it.
+"""
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+NEGATIVE = (-1, INT64_MIN)
+NOTHING = ()
+"""Any value that the type allows is allowed, or it is not looked at."""
+
+NAMES_OF_TUBES = ("", "a b", "x" * 129, "a\0", "\U0001f600")
+TOO_LONG = ("x" * 129, "\U0001f600" * 33)
+RULES = {
+    # by the field's name
+    "request_id": ("x" * 65, "\U0001f600" * 17),
+    "page_size": (-1, 1001, INT32_MIN, INT32_MAX),
+    "page_token": ("?", "eHl6", "\0"),
+    "tube": NAMES_OF_TUBES,
+    "filter": ("attempt >", "a = 1", "(" * 70, "x" * 3000, "\0"),
+    "session_id": ("mine", "\0", "00000000-0000-4000-8000-000000000000\n"),
+    "types": TOO_LONG,
+    "wait_ms": NEGATIVE,
+    "ttr_ms": NEGATIVE,
+    "ttl_ms": NEGATIVE,
+    "delay_ms": NEGATIVE,
+    "staleness_ms_max": (*NEGATIVE, 5),
+    "priority": NOTHING,
+    "priority_bound": NOTHING,
+    # by message and field
+    "AddMemberRequest.name": ("", "a b", "x" * 129, "\0"),
+    "AddMemberRequest.peer_address": ("", "nowhere", "a:b", "a:99999999"),
+    "AddMemberRequest.address": ("", "nowhere", "a:b", "a:99999999"),
+    "AddMemberRequest.directory_id": ("?", "\0"),
+    "AddMemberRequest.cluster_id": ("another",),
+    "ClusterSettings.failover_grace_ms": (*NEGATIVE, 86_400_001),
+    "ClusterSettings.feed_retention_ms": (*NEGATIVE, 999),
+    "ClusterSettings.feed_bytes_max": (*NEGATIVE, 1024 * 1024 - 1),
+    "ClusterSettings.auto_create_profile": ("kafka", "\0"),
+    "ClusterSettings.session_ttr_ms": (*NEGATIVE, 86_400_001),
+    "WatchFeedRequest.wait_ms": (*NEGATIVE, 60_001),
+    "ReadChangesRequest.partition": (-1, 1000, INT32_MIN),
+    "ReadChangesRequest.from_seq": NEGATIVE,
+    "ReadChangesRequest.to_seq": NEGATIVE,
+    "ReadChangesRequest.tubes": NAMES_OF_TUBES,
+    "ReadChangesRequest.wait_ms": (*NEGATIVE, 60_001),
+    "ReadChangesRequest.chunk_bytes_max": (-1, 1, 4095, 4 * 1024 * 1024 + 1),
+    "ResolveTimestampRequest.at_ms": NEGATIVE,
+    "CommitCursorRequest.consumer": ("", *TOO_LONG),
+    "CommitCursorRequest.idle_ttl_ms": (*NEGATIVE, 367 * 86_400_000),
+    "Group.name": ("", *TOO_LONG),
+    "TaskSpec.payload": (b"x" * 70_000,),
+    "TaskSpec.content_type": ("x" * 256,),
+    "TaskSpec.delay_ms": NOTHING,
+    "TaskSpec.subqueue": TOO_LONG,
+    "TaskSpec.unique_key": ("", "x" * 257),
+    "TaskSpec.type": TOO_LONG,
+    "TaskSpec.group": TOO_LONG,
+    "TaskSpec.visible_at_ms": NEGATIVE,
+    "TaskSpec.unique_ms": (0, *NEGATIVE),
+    "RetryPolicy.attempts_max": (-1, 1_000_001, INT32_MAX),
+    "RetryPolicy.backoff_ms": NEGATIVE,
+    "RetryPolicy.factor_percent": (-1, 99, 100_001),
+    "RetryPolicy.backoff_ms_max": NEGATIVE,
+    "RetryPolicy.jitter_percent": (-1, 101),
+    "TaskReference.id": NEGATIVE,
+    "Dependency.item": (-1, 1, INT32_MIN),
+    "StartGroupRequest.name": ("", *TOO_LONG),
+    "CancelGroupRequest.name": ("", *TOO_LONG),
+    "GetGroupRequest.name": ("", *TOO_LONG),
+    "Schedule.name": ("", *TOO_LONG),
+    "Schedule.cron": ("", "0 61 * * *", "\0 * * * *", "* * * * * *", "0 0 31 2 *", "*" * 300),
+    "Schedule.time_zone": ("Nowhere", "../../etc/passwd", "\0", "x" * 5000, "Europe", "\U0001f600"),
+    "Schedule.jitter_ms": (*NEGATIVE, 86_400_001),
+    "DeleteScheduleRequest.name": ("", *TOO_LONG),
+    "OpenSessionRequest.name": TOO_LONG,
+    "OpenSessionRequest.ttr_ms": (-1, 999, 86_400_001),
+    "KeepSessionsRequest.session_ids": ("", "mine"),
+    "PutTasksRequest.room_wait_ms": NEGATIVE,
+    "PutTasksRequest.outcome_wait_ms": NEGATIVE,
+    "TakeSource.weight": (-1, 1_000_001),
+    "TakeTasksRequest.tasks_max": (-1, 1001),
+    "TakeTasksRequest.bytes_max": NEGATIVE,
+    "TakeTasksRequest.task_id": (0, *NEGATIVE),
+    "Ack.result": (b"x" * (1024 * 1024 + 1),),
+    "Ack.result_content_type": ("x" * 256,),
+    "Ack.retain_ms": NEGATIVE,
+    "Ack.payload": (b"x" * 70_000,),
+    "Release.delay_ms": NOTHING,
+    "Release.move_to": ("a b", "x" * 129, "\0"),
+    "Failure.type": ("x" * 256,),
+    "Failure.message": ("x" * 4097,),
+    "TaskUpdate.payload": (b"x" * 70_000,),
+    "TaskUpdate.content_type": ("x" * 256,),
+    "TaskUpdate.headers_remove": ("", "x" * 129),
+    "Settlement.tokens": (0, *NEGATIVE),
+    "Touch.increment_ms": NEGATIVE,
+    "Progress.basis_points": (-1, 10_001),
+    "Progress.note": ("x" * 256,),
+    "TaskSelector.ids": (0, *NEGATIVE),
+    "TaskSelector.tasks_max": (-1, 10_001),
+    "TaskSelector.after_id": NEGATIVE,
+    "UniqueKey.parts": ("", "x" * 257),
+    "ListTasksRequest.order_by": ("priority", "\0"),
+    "KickTasksRequest.count": (-1, INT32_MIN),
+    "MoveTasksRequest.move_to": ("a b", "x" * 129, "\0"),
+    "SwitchTasksRequest.duration_ms": NEGATIVE,
+    "Tube.name": NAMES_OF_TUBES,
+    "TubeOptions.retain_ms": NEGATIVE,
+    "TubeOptions.capacity_tasks": NEGATIVE,
+    "TubeOptions.capacity_bytes": NEGATIVE,
+    "TubeOptions.buried_max": NEGATIVE,
+    "TubeOptions.dead_letter_tube": ("a b", "x" * 129, "\0"),
+    "TubeOptions.concurrency": (-1, INT32_MIN),
+    "TubeOptions.subqueue_concurrency": (0, -1, INT32_MIN),
+    "TubeOptions.rate_per_second": (-1, INT32_MIN),
+    "TubeOptions.rate_burst": (-1, 5),
+    "TubeOptions.priority_min": NOTHING,
+    "TubeOptions.priority_max": NOTHING,
+    "Tube.driver": ("given",),
+    "Tube.driver_version": (1, -1),
+    "CreateTubeRequest.profile": ("kafka", "\0"),
+    "UpdateTubeRequest.name": NAMES_OF_TUBES,
+    "FieldMask.paths": ("nothing", ""),
+    "DropTubeRequest.name": NAMES_OF_TUBES,
+    "TruncateTubeRequest.name": NAMES_OF_TUBES,
+    "ReleaseAllRequest.name": NAMES_OF_TUBES,
+    "ListTubesRequest.names": ("", "a b", "\0"),
+    "GetStatisticsRequest.tubes": ("", "a b", "\0"),
+    # answered with a reason of their own, see test_bad_input
+    "PromoteMemberRequest.name": NOTHING,
+    "RemoveMemberRequest.name": NOTHING,
+    "TransferLeadershipRequest.name": NOTHING,
+    "FeedCursor.feed_id": NOTHING,
+    "ReadChangesRequest.feed_id": NOTHING,
+    # set by the server
+    "Tube.created_ms": NOTHING,
+    "Tube.profile": NOTHING,
+}
+SET_BY_SERVER = {
+    "Group": {"state", "open", "processed", "failed", "cancelled", "created_ms", "ended_ms",
+              "last_task_id", "last_error"},
+    "Schedule": {"next_ms", "last_ms", "last_task_id", "left_out", "last_error"},
+}  # fmt: skip
+OUT_OF_PLACE = {
+    *("Consistency.staleness_ms_max", "Release.ttl_ms", "TaskUpdate.delay_ms"),
+    *("TubeOptions.rate_burst", "Tube.driver_version", "SwitchTasksRequest.duration_ms"),
+    *("TaskSpec.on_dependency_failure", "TaskSelector.tasks_max", "TaskSelector.after_id"),
+}
+"""Fields that have no place in the request that is tried, whatever they hold."""
+ITEMS_MAX = {
+    "TaskSpec.unique_key": (8, "k"),
+    "UniqueKey.parts": (8, "k"),
+    "TakeTasksRequest.types": (64, "t"),
+    "KeepSessionsRequest.session_ids": (1_000, "00000000-0000-4000-8000-000000000000"),
+    "TaskSelector.ids": (10_000, 1),
+    "ListTubesRequest.names": (1_000, "t"),
+    "GetStatisticsRequest.tubes": (1_000, "t"),
+    "ReadChangesRequest.tubes": (1_000, "t"),
+    "ReadChangesRequest.kinds": (1_000, 1),
+    "TaskUpdate.headers_remove": (1_000, "h"),
+    "Settlement.tokens": (10_000, 1),
+}
+"""Fields that hold a list of scalars: how many items it may have, and one that is right."""
+UNKNOWN_CHOICES = (-1, 99, INT32_MAX)
+DEPTH_MAX = 8
+
+
+def paths_of(descriptor: Descriptor, depth: int = DEPTH_MAX):
+    """Yield each field that a request may hold: the fields on the way to it, itself last."""
+    for field in descriptor.fields:
+        if field.name in SET_BY_SERVER.get(descriptor.name, ()) or is_map(field):
+            continue
+        if field.message_type is None:
+            yield (field,)
+        elif depth:
+            for rest in paths_of(field.message_type, depth - 1):
+                yield (field, *rest)
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def forbidden(field: FieldDescriptor):
+    """Return what a field must not hold; KeyError: nobody has said."""
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return NOTHING
+    if field.enum_type is not None:
+        return UNKNOWN_CHOICES
+    own = f"{field.containing_type.name}.{field.name}"
+    return RULES[own] if own in RULES else RULES[field.name]
+
+
+def spelled(path) -> str:
+    """Return a path as a violation names it; of lists the first item."""
+    return ".".join(f"{field.name}[0]" if field.is_repeated else field.name for field in path)
+
+
+def list_of_too_many(field: FieldDescriptor):
+    """Return too many items for a field that holds a list of scalars, each of them right."""
+    own = f"{field.containing_type.name}.{field.name}"
+    if own not in ITEMS_MAX:
+        return None
+    most, item = ITEMS_MAX[own]
+    return [item] * (most + 1)

@@ -1,0 +1,161 @@
+"""Every field of every request, out of its range: the refusal names it, and nothing has changed."""
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from taskraft.v1 import (
+    cluster_service_pb2,
+    feed_service_pb2,
+    group_service_pb2,
+    schedule_service_pb2,
+    session_service_pb2,
+    task_pb2,
+    tube_service_pb2,
+)
+from taskraft.v1 import task_service_pb2 as pb
+from tests.service.api.field_rules import (
+    OUT_OF_PLACE,
+    forbidden,
+    list_of_too_many,
+    paths_of,
+    spelled,
+)
+from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refusal
+from tests.service.conftest import config_in, create, put, running
+
+SESSION = "00000000-0000-4000-8000-000000000000"
+IDS = task_pb2.TaskSelector(ids=[1])
+BASES = {
+    "AddMember": cluster_service_pb2.AddMemberRequest(
+        name="n9", address="127.0.0.1:1", peer_address="127.0.0.1:2"
+    ),
+    "UpdateTube": tube_service_pb2.UpdateTubeRequest(
+        name="emails", update_mask={"paths": ["put_paused"]}
+    ),
+    "CreateTube": tube_service_pb2.CreateTubeRequest(
+        tube={"name": "other", "kind": tube_service_pb2.Tube.UTUBETTL}
+    ),
+    "PutTasks": pb.PutTasksRequest(tube="emails", tasks=[{"unique_key": ["k"]}]),
+    "TakeTasks": pb.TakeTasksRequest(sources=[{"tube": "emails"}]),
+    "SettleTasks": pb.SettleTasksRequest(settlements=[{"tokens": [9], "ack": {}}]),
+    "CreateGroup": group_service_pb2.CreateGroupRequest(group={"name": "g"}),
+    "CreateSchedule": schedule_service_pb2.CreateScheduleRequest(
+        schedule={"name": "s", "tube": "emails", "cron": "* * * * *"}
+    ),
+    "UpdateSchedule": schedule_service_pb2.UpdateScheduleRequest(
+        schedule={"name": "s", "tube": "emails", "cron": "* * * * *"}
+    ),
+    "KeepSessions": session_service_pb2.KeepSessionsRequest(session_ids=[SESSION]),
+    "CloseSession": session_service_pb2.CloseSessionRequest(session_id=SESSION),
+    "CommitCursor": feed_service_pb2.CommitCursorRequest(consumer="c"),
+    "ListTasks": pb.ListTasksRequest(tube="emails"),
+    "SwitchTasks": pb.SwitchTasksRequest(tube="emails", selector=IDS, state=task_pb2.Task.READY),
+    "KickTasks": pb.KickTasksRequest(tube="emails"),
+    "MoveTasks": pb.MoveTasksRequest(tube="emails", selector=IDS, move_to="other"),
+    "UpdateTasks": pb.UpdateTasksRequest(tube="emails", selector=IDS, update={"priority": 1}),
+}
+"""What each call needs beside the field that is tried; the others name a tube, and a task."""
+NOT_CALLED = {"Subscribe", "ExecuteBatch"}
+"""A stream; and what holds the others' requests, whose paths begin with the operation's."""
+CASES = [
+    (method, path)
+    for service in SERVICES
+    for method in service.methods
+    if method.name not in NOT_CALLED
+    for path in paths_of(method.input_type)
+]
+
+
+def base_of(method):
+    if method.name in BASES:
+        return BASES[method.name]
+    base = GetMessageClass(method.input_type)()
+    for name in ("tube", "name"):
+        if name in method.input_type.fields_by_name:
+            setattr(base, name, "emails")
+    if "selector" in method.input_type.fields_by_name:
+        base.selector.CopyFrom(IDS)
+    return base
+
+
+def request_with(method, path, *values):
+    """Return a call's request that holds a value at a path and is right elsewhere."""
+    request = GetMessageClass(method.input_type)()
+    request.CopyFrom(base_of(method))
+    at = request
+    for field in path[:-1]:
+        inner = getattr(at, field.name)
+        if field.is_repeated:
+            at = inner[0] if inner else inner.add()
+        else:
+            inner.SetInParent()
+            at = inner
+        if field.name == "selector":
+            at.Clear()
+    last = path[-1]
+    if last.name in {"tasks_max", "after_id"} and last.containing_type.name == "TaskSelector":
+        at.ids.append(1)
+    if last.name == "unique_ms":
+        at.unique_key[:] = ["k"]
+    if isinstance(request, tube_service_pb2.UpdateTubeRequest) and path[0].name == "options":
+        request.update_mask.paths[:] = [path[1].name]
+    if last.is_repeated:
+        getattr(at, last.name)[:] = values
+    else:
+        setattr(at, last.name, *values)
+    return request
+
+
+def name_told(told, path):
+    """Return under which name the refusal tells of a path: its own, or that of what it is in."""
+    whole = spelled(path)
+    return max((name for name in told if whole.startswith(name)), key=len, default=None)
+
+
+def test_each_field_of_the_contract_has_a_rule():
+    without = set()
+    for _, path in CASES:
+        try:
+            forbidden(path[-1])
+        except KeyError:
+            without.add(path[-1].full_name)
+    assert without == set()
+
+
+@pytest.fixture
+async def furnished(tmp_path):
+    async with running(config_in(tmp_path, payload_bytes_max=60_000)) as node:
+        await create(node, "emails", tube_service_pb2.Tube.UTUBETTL)
+        await put(node, b"1", tube="emails")
+        before = parts(node)
+        yield node
+        assert parts(node) == before
+
+
+async def told_of(node, method, request):
+    error = await refusal(node, method.name, request.SerializeToString())
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, (request, error.details())
+    return {one.field: one.description for one in bad_request(error).field_violations}
+
+
+async def test_each_field_that_is_out_of_range_is_named_with_its_value(furnished):
+    for method, path in CASES:
+        field = path[-1]
+        for value in forbidden(field):
+            told = await told_of(furnished, method, request_with(method, path, value))
+            name = name_told(told, path)
+            assert name is not None, (method.name, spelled(path), value, told)
+            own = f"{field.containing_type.name}.{field.name}"
+            if name == spelled(path) and isinstance(value, int) and own not in OUT_OF_PLACE:
+                assert str(value) in told[name], (method.name, name, value, told)
+
+
+async def test_each_list_that_is_too_long_is_named_with_its_length(furnished):
+    for method, path in CASES:
+        items = list_of_too_many(path[-1])
+        if items is not None:
+            told = await told_of(furnished, method, request_with(method, path, *items))
+            name = name_told(told, path)
+            assert name is not None, (method.name, spelled(path), told)
+            assert "more than" in told[name] or "not 1 to" in told[name], (method.name, told)
