@@ -2,10 +2,10 @@
 
 import pytest
 
-from replication.core.confchange import ConfChange
+from replication.core.confchange import ConfChange, encode
 from replication.core.roles import ROLE_CHANGES, take_role
 from replication.core.trace import MessageRefused, Refusal, RoleTaken
-from replication.core.types import Entry, HardState, Message, MessageKind, RaftRole
+from replication.core.types import Entry, EntryKind, HardState, Message, MessageKind, RaftRole
 from tests.raft_traces.writing import parse_changes
 from tests.replication.core.cluster import Cluster, to, with_log
 
@@ -285,6 +285,30 @@ def test_learner_answers_but_does_not_campaign():
     cluster[3].campaign()
     cluster[3].step(Message(K.TIMEOUT_NOW, 3, 1, 1))
     assert cluster[3].role is RaftRole.FOLLOWER
+
+
+def test_order_to_take_over_is_void_for_a_learner_that_is_made_a_voter_later():
+    peer = Cluster(3, learners=[3]).peers[3]
+    peer.core.step(Message(K.TIMEOUT_NOW, 3, 1, 1))
+    promoting = encode(ConfChange(parse_changes(["v3"])))
+    entry = Entry(1, 1, promoting, EntryKind.CONF_CHANGE_V2)
+    peer.core.step(Message(K.APPEND, 3, 1, 1, 0, 0, (entry,), 1))
+    peer.take_ready()
+    while peer.append_work:
+        peer.sync()
+    peer.take_ready()
+    peer.apply()
+    assert peer.core.status().configuration.voters == (1, 2, 3)
+    assert peer.core.role is RaftRole.FOLLOWER
+
+
+def test_to_forget_the_leader_gives_nobody_time():
+    cluster = Cluster(3, draw=lambda n: 0)
+    cluster[3].step(Message(K.HEARTBEAT, 3, 1, 1))
+    cluster.tick(3, 9)
+    cluster[3].forget_leader()
+    cluster.tick(3)
+    assert cluster[3].role is RaftRole.CANDIDATE
 
 
 def test_vote_of_a_learner_does_not_count():

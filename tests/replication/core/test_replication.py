@@ -181,6 +181,20 @@ def test_entries_of_an_earlier_term_are_known_to_be_synced_when_they_are():
     assert peer.core._member.log.unstable.entries == []
 
 
+def test_what_was_synced_in_an_earlier_term_is_reported_with_the_next_write():
+    """Its own report, of the earlier term, says nothing any more."""
+    peer = Cluster(3).peers[2]
+    peer.core.step(Message(K.APPEND, 2, 1, 1, 0, 0, (Entry(1, 1), Entry(1, 2)), 2))
+    peer.take_ready()
+    peer.core.step(Message(K.HEARTBEAT, 2, 3, 2))
+    peer.take_ready()
+    while peer.append_work:
+        peer.sync()
+    assert peer.core._member.log.unstable.entries == []
+    peer.take_ready()
+    assert len(peer.apply_work) == 1
+
+
 def test_late_report_of_a_write_says_nothing_about_entries_that_came_back():
     """The ABA problem: an entry is replaced and put back while three writes are under way."""
     peer = Cluster(3).peers[2]

@@ -9,6 +9,7 @@ from replication.core.confchange import (
     Transition,
     encode,
 )
+from replication.core.errors import SnapshotTemporarilyUnavailable
 from replication.core.progress import ProgressState
 from replication.core.trace import MessageRefused, Refusal
 from replication.core.types import (
@@ -111,6 +112,22 @@ def test_nobody_makes_a_snapshot_for_who_was_not_heard_of_since_the_last_check_o
     assert not [m for m in cluster.network if m.kind is K.SNAPSHOT]
     assert cluster[1].status().progress[3].state is ProgressState.PROBE
     cluster.settle(among=[1, 2])
+    cluster.tick(1)
+    cluster.settle()
+    assert cluster.applied(3) == cluster.applied(1)
+
+
+def test_snapshot_that_is_still_being_made_is_asked_for_again(monkeypatch):
+    cluster = Cluster(3)
+    lagging(cluster)
+
+    def not_yet():
+        raise SnapshotTemporarilyUnavailable
+
+    with monkeypatch.context() as busy:
+        busy.setattr(cluster.peers[1].disk, "snapshot", not_yet)
+        cluster.settle()
+        assert cluster[1].status().progress[3].state is ProgressState.PROBE
     cluster.tick(1)
     cluster.settle()
     assert cluster.applied(3) == cluster.applied(1)

@@ -386,3 +386,42 @@ def test_a_member_that_has_done_everything_asks_for_no_other_turn(member):
     member.driver.pump()
     assert member.machine.applied_index == 6
     assert not member.is_pump_due
+
+
+def test_a_confirmed_read_is_released_by_the_entry_that_it_waited_for(member):
+    member.hear(K.HEARTBEAT, 2, 2)
+    reader = Waiting()
+    member.driver.read_index(reader)
+    member.settle()
+    (asked,) = [m for m in member.take_sent() if m.kind is K.READ_INDEX]
+    member.hear(K.READ_INDEX_REPLY, 2, 2, index=LogIndex(4), context=asked.context)
+    member.append(2, 2, entries(2, 4), 3)
+    assert not reader.done()
+    member.hear(K.HEARTBEAT, 2, 2, commit=LogIndex(4))
+    assert reader.result == 4
+
+
+def test_nobody_waits_for_an_entry_that_a_snapshot_stands_for(member):
+    member.lead()
+    proposed = Waiting()
+    member.driver.propose(b"x", proposed)
+    member.driver.pump()
+    member.driver.installed(SnapshotMeta(LogIndex(400), Term(2), FOUNDERS))
+    assert isinstance(proposed.error, ProposalLost)
+    assert member.told[-2:] == [FOUNDERS, 400]
+
+
+def test_of_a_leader_that_is_outvoted_only_what_is_not_committed_is_lost(member):
+    member.lead()
+    member.acknowledge()
+    committed, lost = Waiting(), Waiting()
+    member.driver.propose(b"committed", committed)
+    member.settle()
+    core = member.driver.core
+    committing = Message(K.APPEND_REPLY, SELF, MemberId(2), core.term, index=core.last_index)
+    member.driver.propose(b"lost", lost)
+    member.driver.pump()
+    member.driver.receive([committing, Message(K.HEARTBEAT, SELF, MemberId(3), Term(9))])
+    member.settle()
+    assert committed.result == 1
+    assert isinstance(lost.error, ProposalLost)

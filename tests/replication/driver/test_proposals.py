@@ -56,3 +56,14 @@ def test_a_cancelled_waiter_is_left_alone():
     waiting.set_result("cancelled")
     proposals.applied(entry(11), "done")
     assert waiting.result == "cancelled"
+
+
+def test_entries_that_nobody_waits_for_pass_by():
+    proposals, waiting = Proposals(), Waiting()
+    proposals.put(b"", waiting)
+    proposals.propose(Leader())
+    proposals.applied(entry(10), "of somebody else")
+    proposals.applied(entry(11), "own")
+    proposals.applied(entry(11), "again")
+    assert waiting.result == "own"
+    assert not proposals.is_awaited

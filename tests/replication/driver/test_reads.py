@@ -112,3 +112,50 @@ def test_no_reader_waits_for_a_member_that_has_ended():
     assert all(each.done() for each in (confirmed, asked, waiting))
     reads.applied(LogIndex(5))
     assert confirmed.result is None
+
+
+def test_too_many_readers_are_refused_at_once(monkeypatch):
+    monkeypatch.setattr("replication.driver.reads.READERS_MAX", 2)
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    waiting = [Waiting() for _ in range(3)]
+    for each in waiting:
+        reads.add(each)
+    assert [each.done() for each in waiting] == [False, False, True]
+    assert isinstance(waiting[2].error, ReadUnconfirmed)
+    reads.begin_round()
+    again = Waiting()
+    reads.add(again)
+    assert not again.done(), "those who are asked for wait elsewhere"
+
+
+def test_time_is_counted_from_the_begin_of_a_round():
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    for _ in range(5):
+        reads.tick()
+    reader = Waiting()
+    reads.add(reader)
+    reads.begin_round()
+    asked = []
+    for _ in range(5):
+        reads.tick()
+        asked.append(len(core.asked))
+    assert asked == [1, 2, 2, 3, 3]
+    assert not reader.done()
+    reads.tick()
+    assert isinstance(reader.error, ReadUnconfirmed)
+
+
+def test_a_round_can_begin_when_somebody_waits_and_none_is_under_way():
+    core = Leader()
+    reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
+    assert not reads.has_next
+    reads.add(Waiting())
+    assert reads.has_next
+    reads.begin_round()
+    assert not reads.has_next
+    reads.add(Waiting())
+    assert not reads.has_next
+    reads.answered(read_state(5, core.asked[0]))
+    assert reads.has_next

@@ -50,6 +50,10 @@ def test_strangers_are_refused_with_a_reason(own, receiver, reason):
         PeerIncarnations().admit(hello_to(receiver, own), HERE, ROSTER)
 
 
+def test_member_1_is_a_peer_like_any_other():
+    PeerIncarnations().admit(hello_to(TWO, HERE), PEER, ROSTER)
+
+
 def test_another_protocol_is_refused():
     hello = hello_to(ONE, PEER)
     hello.protocol_version += 1

@@ -181,3 +181,44 @@ def test_what_does_not_fit_is_refused_and_room_comes_back():
         small.take_frame()
     outbox = outbox_with(*[HEARTBEAT] * QUEUE_MESSAGES_MAX)
     assert not outbox.put(HEARTBEAT)
+
+
+def test_what_is_no_acknowledgement_hurries_whatever_was_acknowledged():
+    outbox = outbox_with(ack(9))
+    for urgent in (HEARTBEAT, ack(3, reject=True), message(MessageKind.READ_INDEX, term=Term(0))):
+        outbox.take_frame()
+        outbox.put(urgent)
+        assert outbox.is_urgent
+
+
+def test_the_first_acknowledgement_of_a_life_hurries():
+    outbox = outbox_with(ack(0, term=Term(1)))
+    assert outbox.is_urgent
+    outbox.clear()
+    outbox.put(ack(0, term=Term(1)))
+    assert outbox.is_urgent
+
+
+def test_a_message_that_is_larger_than_a_frame_leaves_nothing_urgent_behind():
+    outbox = outbox_with(append(4, size=FRAME_BYTES_MAX + 1))
+    assert len(outbox.take_frame()) == 1
+    assert not outbox.is_urgent
+    assert len(outbox) == 0
+
+
+@pytest.mark.parametrize(("more", "frames"), [(0, [4]), (1, [3, 1])])
+def test_a_frame_may_be_full_to_the_last_byte(more, frames):
+    quarter = FRAME_BYTES_MAX // 4
+    sizes = [quarter, quarter, quarter, quarter + more]
+    outbox = outbox_with(*(append(10 * each, size=size) for each, size in enumerate(sizes)))
+    taken = []
+    while outbox:
+        taken.append(len(outbox.take_frame()))
+    assert taken == frames
+
+
+@pytest.mark.parametrize(("more", "left"), [(0, 1), (1, 2)])
+def test_appends_are_joined_up_to_the_last_byte_of_a_message(more, left):
+    half = MESSAGE_BYTES_MAX // 2
+    outbox = outbox_with(append(4, size=half), append(5, size=half + more))
+    assert len(outbox) == left
