@@ -28,3 +28,16 @@ def test_a_member_that_is_gone_is_not_active_for_long():
     status = cluster[1].status()
     assert not peers_of(status)[3].is_active
     assert successor_of(status) == 2
+
+
+def test_a_leader_hands_over_to_the_longest_log_and_knows_who_lags():
+    cluster = Cluster(4, learners=[4])
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 2, 4])
+    status = cluster[1].status()
+    peers = peers_of(status)
+    assert status.last == 2
+    assert [peers[member].lag_entries for member in (1, 2, 3, 4)] == [0, 0, 1, 0]
+    assert [peers[member].is_learner for member in (1, 2, 3, 4)] == [False, False, False, True]
+    assert successor_of(status) == 2
