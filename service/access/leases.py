@@ -2,8 +2,8 @@
 
 Tokens of leases grow, so they can be guessed, also those of takes that are being done at this
 moment. What is not the caller's is therefore not just looked up but taken out of the request before
-it is proposed: a zero in its place is a lease that never was, and is answered like any other stale
-one, at the same place of the list. It is proposed under the hash of what came, so that a
+it is proposed: its negative in its place is a lease that never was, and is answered like any other
+stale one, at the same place of the list. It is proposed under the hash of what came, so that a
 repetition, whose leases have ended by its first time, gets the first answer.
 """
 
@@ -20,7 +20,6 @@ from service.queue.queue import Queue
 from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
-NO_LEASE: Final = 0
 NO_SESSION: Final = str(uuid.UUID(int=0))
 
 
@@ -108,5 +107,5 @@ def _take_out(settlements: Sequence[pb.Settlement], strange: frozenset[int]) -> 
     for settlement in settlements:
         if not strange.isdisjoint(settlement.tokens):
             settlement.tokens[:] = [
-                NO_LEASE if token in strange else token for token in settlement.tokens
+                -abs(token) if token in strange else token for token in settlement.tokens
             ]

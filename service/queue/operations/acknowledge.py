@@ -44,9 +44,9 @@ _BY_WISH: Final[Mapping[Keep, State]] = {
 
 
 def stale(token: int) -> Refusal:
-    """Say that a lease is not valid."""
+    """Say that a lease is not valid; a negative token stands for one that is not the caller's."""
     return Refusal(
-        Reason.LEASE_STALE, "the lease is not valid, or not any more", {"token": str(token)}
+        Reason.LEASE_STALE, "the lease is not valid, or not any more", {"token": str(abs(token))}
     )
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from taskraft.v1 import session_service_pb2, tube_service_pb2
+from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.access.secured import MAIL, refused, session_of
+from tests.service.access.secured import MAIL, refusal, refused, session_of
 from tests.service.conftest import ack, put, take
 
 
@@ -54,6 +54,9 @@ async def test_a_lease_of_anothers_session_is_as_stale_as_one_that_never_was(nod
     mine = (await take(rival, tube=MAIL, tasks_max=1)).tasks
     answer = await ack(rival, [*theirs, *mine])
     assert [(one.item, one.error.reason) for one in answer.errors] == [(0, 20)]
+    assert answer.errors[0].error.metadata["token"] == str(theirs[0].token)
+    disguised = [task_pb2.Task(token=-task.token) for task in theirs]
+    assert await refused(ack(rival, disguised)) == "INVALID_FIELD"
     assert not (await ack(mailer, theirs)).errors
 
 
@@ -75,7 +78,8 @@ async def test_an_atomic_settlement_with_a_lease_of_another_settles_nothing(node
         if is_batch
         else rival.tasks.SettleTasks(settle)
     )
-    assert await refused(call) == "LEASE_STALE"
+    reason, told = await refusal(call)
+    assert (reason, told["token"]) == ("LEASE_STALE", str(theirs[0].token))
     assert not (await ack(rival, mine)).errors
     assert not (await ack(mailer, theirs)).errors
 
