@@ -96,8 +96,6 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     "state": (
         "tests/service/storage",
         "tests/service/machine/test_state_machine.py",
-        "tests/service/process/test_harmed_files.py",
-        "tests/service/process/test_failpoints_killed.py",
     ),
     "transport": (
         "tests/replication/peers/test_outbox.py",

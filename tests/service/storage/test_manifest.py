@@ -1,5 +1,6 @@
 """A manifest with any flipped bit is refused before RocksDB, which some of them hang, reads it."""
 
+import google_crc32c
 import pytest
 
 from service.storage.manifest import BLOCK_BYTES, ManifestDamaged, check_manifest
@@ -76,4 +77,38 @@ def test_a_manifest_that_is_missing_is_damage_and_no_database_is_not(tmp_path):
     check_manifest(tmp_path)
     (tmp_path / "CURRENT").write_text("MANIFEST-000005\n")
     with pytest.raises(ManifestDamaged, match="is missing"):
+        check_manifest(tmp_path)
+
+
+def masked(record: bytes) -> bytes:
+    """Return the checksum of type and data as it stands in a record."""
+    crc = google_crc32c.value(record)
+    return ((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def record_of(kind: int, data: bytes) -> bytes:
+    body = bytes([kind]) + data
+    return masked(body) + len(data).to_bytes(2, "little") + body
+
+
+@pytest.mark.parametrize("kind", range(8))
+def test_only_the_four_types_of_a_log_that_is_not_recycled_are_good(tmp_path, kind):
+    """Also with the right checksum: RocksDB would take the others for another format."""
+    (tmp_path / "CURRENT").write_text("MANIFEST-000001\n")
+    (tmp_path / "MANIFEST-000001").write_bytes(record_of(kind, b"data") + record_of(1, b"more"))
+    if kind in range(1, 5):
+        check_manifest(tmp_path)
+    else:
+        with pytest.raises(ManifestDamaged, match="no valid record at byte 0"):
+            check_manifest(tmp_path)
+
+
+def test_a_record_never_goes_beyond_its_block(tmp_path):
+    (tmp_path / "CURRENT").write_text("MANIFEST-000001\n")
+    manifest = tmp_path / "MANIFEST-000001"
+    fits = record_of(1, bytes(BLOCK_BYTES - 7))
+    manifest.write_bytes(fits + record_of(1, b"more"))
+    check_manifest(tmp_path)
+    manifest.write_bytes(record_of(1, b"x") + record_of(1, b"y" * (BLOCK_BYTES - 14)) + fits)
+    with pytest.raises(ManifestDamaged, match="no valid record at byte 8"):
         check_manifest(tmp_path)
