@@ -30,7 +30,8 @@ def check_schedule(schedule: pb.Schedule, request_id: str) -> None:
         try:
             cron(expression, time_zone)
         except CronMalformed as error:
-            wrong.add(f"schedule.{error.field}", str(error))
+            position = {"position": str(error.position)}
+            wrong.add(f"schedule.{error.field}", str(error), position)
     check_stored_spec(wrong, "schedule.spec", schedule.spec)
     wrong.raise_any()
 

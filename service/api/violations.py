@@ -19,6 +19,8 @@ from taskraft.v1 import error_pb2, task_pb2
 
 TUBE_NAME: Final = re.compile(rf"[A-Za-z0-9_.:-]{{1,{NAME_BYTES_MAX}}}")
 TUBE_PATTERN: Final = re.compile(rf"[A-Za-z0-9_.:*-]{{1,{NAME_BYTES_MAX}}}")
+_OUTSIDE_NAME: Final = re.compile(r"[^A-Za-z0-9_.:-]")
+_OUTSIDE_PATTERN: Final = re.compile(r"[^A-Za-z0-9_.:*-]")
 SESSION_ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 VIOLATIONS_MAX: Final = 100
 """More are counted, not listed."""
@@ -84,10 +86,8 @@ class Violations:
     def tube(self, path: str, name: str) -> None:
         """Check the name of a tube."""
         if TUBE_NAME.fullmatch(name) is None:
-            self.add(
-                path,
-                f'not 1 to {NAME_BYTES_MAX} characters of letters, digits, "_", "-", "." and ":"',
-            )
+            rule = f'not 1 to {NAME_BYTES_MAX} characters of letters, digits, "_", "-", "." and ":"'
+            self._misspelt(path, name, rule, _OUTSIDE_NAME)
 
     def name(self, path: str, name: str) -> None:
         """Check the name of something that is not a tube."""
@@ -98,7 +98,15 @@ class Violations:
     def pattern(self, path: str, pattern: str) -> None:
         """Check the name of a tube, or a pattern of names."""
         if TUBE_PATTERN.fullmatch(pattern) is None:
-            self.add(path, f'not 1 to {NAME_BYTES_MAX} characters of a name and "*"')
+            rule = f'not 1 to {NAME_BYTES_MAX} characters of a name and "*"'
+            self._misspelt(path, pattern, rule, _OUTSIDE_PATTERN)
+
+    def _misspelt(self, path: str, text: str, rule: str, outside: re.Pattern[str]) -> None:
+        """Note a name that breaks a rule, and where: characters from 0."""
+        found = outside.search(text)
+        at = found.start() if found is not None else min(len(text), NAME_BYTES_MAX)
+        wrong = f"{text[at]!r}" if at < len(text) else "the end"
+        self.add(path, f"{rule}: {wrong} at character {at}", {"position": str(at)})
 
     def session(self, path: str, session_id: str) -> None:
         """Check that a session id has the form of a UUID."""

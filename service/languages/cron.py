@@ -8,6 +8,7 @@ hourly pattern follows the hours that really pass. Source: crontab(5); the walk 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -36,11 +37,15 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 class CronMalformed(ValueError):
-    """The expression or the time zone cannot be used; ``field`` names which, the text says why."""
+    """The expression or the time zone cannot be used; ``field`` names which, the text says why.
 
-    def __init__(self, field: str, text: str) -> None:
+    ``position``: where in it, in characters from 0.
+    """
+
+    def __init__(self, field: str, text: str, position: int = 0) -> None:
         super().__init__(text)
         self.field = field
+        self.position = position
 
 
 class Cron:
@@ -110,7 +115,7 @@ def cron(expression: str, time_zone: str) -> Cron:
     try:
         CronSim(expression, _EPOCH)
     except CronSimError as error:
-        raise CronMalformed("cron", _what_is_wrong(expression, str(error))) from error
+        raise _malformed(expression, str(error)) from error
     found = Cron(expression, zone)
     if found.after(0) is None:
         raise CronMalformed("cron", "no time ever matches")
@@ -127,10 +132,14 @@ def _zone(name: str) -> tzinfo:
         raise CronMalformed("time_zone", f"{name[:64]!r} is not a known time zone") from error
 
 
-def _what_is_wrong(expression: str, told: str) -> str:
-    """Name the field at fault, its value and its limits; ``told`` is cronsim's "Bad minute"."""
+def _malformed(expression: str, told: str) -> CronMalformed:
+    """Name the field at fault, where it is, its value and its limits.
+
+    ``told`` is cronsim's "Bad minute".
+    """
     name = told.removeprefix("Bad ")
     if name not in FIELDS:
-        return told
-    field = expression.split()[list(FIELDS).index(name)]
-    return f"{name} {field!r} is not a pattern of {FIELDS[name]}"
+        return CronMalformed("cron", told)
+    field = list(re.finditer(r"\S+", expression))[list(FIELDS).index(name)]
+    text = f"{name} {field.group()!r} is not a pattern of {FIELDS[name]}"
+    return CronMalformed("cron", f"{text}, at character {field.start()}", field.start())

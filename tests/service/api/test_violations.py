@@ -3,6 +3,7 @@
 import pytest
 from google.protobuf import field_mask_pb2
 from google.protobuf.message_factory import GetMessageClass
+from google.rpc import error_details_pb2, status_pb2
 
 from service.limits import MESSAGE_BYTES_MAX
 from service.queue.commands import FOREVER_MS
@@ -289,3 +290,31 @@ async def test_a_message_above_the_limit_gets_an_error_of_ours(node):
     assert reason_of(error) == "PAYLOAD_TOO_LARGE"
     assert f"more than {MESSAGE_BYTES_MAX}" in error.details()
     assert (await take(node)).tasks == []
+
+
+def error_info(error):
+    details = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    info = error_details_pb2.ErrorInfo()
+    assert any(one.Unpack(info) for one in status_pb2.Status.FromString(details).details)
+    return info
+
+
+async def test_what_does_not_parse_is_told_with_its_position(node):
+    await create(node)
+    schedule = {"name": "s", "tube": "emails", "cron": "0  61 * * *"}
+    for method, request, position, words in (
+        ("ListTasks", pb.ListTasksRequest(tube="emails", filter="id >  x"), "6", "character 6"),
+        (
+            "CreateSchedule",
+            schedule_service_pb2.CreateScheduleRequest(schedule=schedule),
+            "3",
+            "0 to 23, at character 3",
+        ),
+        ("TakeTasks", pb.TakeTasksRequest(sources=[{"tube": "em ails*"}]), "2", "' ' at"),
+        ("PutTasks", puts({}, tube="emails*"), "6", "'*' at character 6"),
+        ("PutTasks", puts({}, tube=""), "0", "the end at character 0"),
+        ("PutTasks", puts({}, tube="x" * 129), "128", "'x' at character 128"),
+    ):
+        error = await refusal(node, method, request.SerializeToString())
+        assert words in error.details(), error.details()
+        assert error_info(error).metadata["position"] == position
