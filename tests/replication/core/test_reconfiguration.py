@@ -4,8 +4,11 @@ from struct import Struct
 
 import pytest
 
-from replication.core.confchange import LEAVE_JOINT, ConfChange, Transition, encode
+from replication.core.confchange import LEAVE_JOINT, ConfChange, Transition, encode, of_entry
+from replication.core.config import Config
 from replication.core.errors import ConfChangeFault, ConfChangeInvalid, DropReason, ProposalDropped
+from replication.core.memory_log import MemoryLog
+from replication.core.raft import RaftCore
 from replication.core.types import (
     ConfState,
     Entry,
@@ -360,6 +363,41 @@ def test_removed_leader_that_stays_does_not_count_itself():
     with pytest.raises(ProposalDropped) as raised:
         cluster[1].propose(b"y")
     assert raised.value.reason is DropReason.NOT_A_MEMBER
+
+
+def test_removed_leader_that_stays_may_still_have_been_storing_entries():
+    """In synchronous mode it learns of its removal and of its last write in one Ready."""
+    disk = MemoryLog(ConfState((1, 2)))
+    config = Config(
+        1,
+        pre_vote=False,
+        check_quorum=False,
+        async_storage_writes=False,
+        step_down_on_removal=False,
+    )
+    core = RaftCore(config, disk, lambda _: 0)
+
+    def settle():
+        while core.has_ready():
+            ready = core.ready()
+            disk.store(ready.hard_state, ready.entries, None)
+            for wanted in filter(None, map(of_entry, ready.committed)):
+                core.apply_conf_change(wanted)
+            core.advance()
+
+    core.campaign()
+    settle()
+    core.step(Message(K.VOTE_REPLY, 1, 2, 1))
+    settle()
+    core.step(Message(K.APPEND_REPLY, 1, 2, 1, index=1))
+    settle()
+    assert core.propose_conf_change(change("r1")) is None
+    settle()
+    core.propose(b"x")
+    core.step(Message(K.APPEND_REPLY, 1, 2, 1, index=2))
+    settle()
+    assert core.status().configuration == ConfState((2,))
+    assert (core.role, core.last_index) == (RaftRole.LEADER, 3)
 
 
 def test_new_member_counts_as_heard_of_until_the_next_check():

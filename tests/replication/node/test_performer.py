@@ -1,0 +1,200 @@
+"""What the driver wants is done on the event loop; what peers send reaches only one that runs."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from replication.core.types import LogIndex, MemberId, Message, MessageKind
+from replication.errors import DirectoryUnknown, SnapshotBroken
+from replication.node.performer import PeerReceiver, Performer
+
+TWO = MemberId(2)
+BEAT = Message(MessageKind.HEARTBEAT, MemberId(1), TWO)
+
+
+class Host:
+    """A node, its storage worker, its driver and its peers; notes what they are told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.is_running = True
+        self.error: Exception | None = None
+        self.work: list[tuple] = []
+        self.core = SimpleNamespace(commit_index=LogIndex(5))
+        self.performer = Performer(self, self)
+        self.receiver = PeerReceiver(
+            self, self.performer, SimpleNamespace(received=self._seen), self
+        )
+
+    def _seen(self, messages, commit) -> None:
+        self.told.append(("seen", commit))
+
+    def submit(self, work, then) -> None:
+        self.work.append((work, then))
+
+    def finish(self) -> None:
+        work, then = self.work.pop(0)
+        then(work())
+
+    def pump(self) -> None:
+        self.told.append("pump")
+
+    def fail(self, error) -> None:
+        self.told.append(error)
+
+    def send(self, messages) -> None:
+        self.told.append(("send", *messages))
+
+    def set_fastest(self, chosen) -> None:
+        self.told.append(("first", chosen))
+
+    def send_snapshot(self, *snapshot) -> None:
+        self.told.append(("snapshot", *snapshot))
+
+    async def close(self) -> None:
+        self.told.append("closed")
+
+    def receive(self, messages) -> None:
+        if self.error is not None:
+            raise self.error
+        self.told.append(("received", *messages))
+
+    def unreachable(self, member) -> None:
+        self.told.append(("unreachable", member))
+
+    def hung_up(self, member) -> None:
+        self.told.append(("hung up", member))
+
+    def met(self, member, directory_id) -> None:
+        self.told.append(("met", member, directory_id))
+
+    def snapshot_sent(self, member, *, ok) -> None:
+        self.told.append(("sent", member, ok))
+
+
+async def test_pumps_that_are_requested_in_one_turn_are_one():
+    host = Host()
+    for _ in range(3):
+        host.performer.request_pump()
+    assert not host.told, "in the next turn"
+    await asyncio.sleep(0)
+    assert host.told == ["pump"]
+    host.performer.request_pump()
+    await asyncio.sleep(0)
+    assert host.told == ["pump"] * 2
+
+
+async def test_what_waited_for_the_disk_goes_on_at_once():
+    host = Host()
+    host.performer.store(lambda: 7, host.told.append)
+    assert not host.told
+    host.performer.request_pump()
+    host.finish()
+    assert host.told == [7, "pump"]
+    await asyncio.sleep(0)
+    assert host.told == [7, "pump"], "it was pumped already"
+
+
+async def test_a_bug_in_what_follows_the_disk_ends_the_node():
+    host = Host()
+    error = RuntimeError()
+
+    def fail(_: object) -> None:
+        raise error
+
+    host.performer.store(lambda: 7, fail)
+    host.finish()
+    assert host.told == [error]
+
+
+async def test_a_flush_runs_beside_and_is_waited_for_at_the_end():
+    host = Host()
+    may_end = threading.Event()
+    host.performer.flush(
+        lambda: may_end.wait() and threading.current_thread().name, host.told.append
+    )
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(host.performer.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    assert not host.told
+    may_end.set()
+    await closing
+    assert not host.told, "what comes after the end interests nobody"
+
+
+async def test_the_result_of_a_flush_reaches_the_driver_and_its_error_the_node():
+    host = Host()
+    done = asyncio.Event()
+    host.performer.flush(
+        threading.current_thread, lambda thread: host.told.append(thread) or done.set()
+    )
+    await done.wait()
+    thread, pump = host.told
+    assert thread is not threading.current_thread()
+    assert pump == "pump"
+    error = OSError()
+    host.fail = lambda error: host.told.append(error) or done.set()
+
+    def fail() -> None:
+        raise error
+
+    done.clear()
+    host.performer.flush(fail, host.told.append)
+    await done.wait()
+    assert host.told[2:] == [error]
+    await asyncio.sleep(0)
+    assert not host.performer._tasks, "what is done is not kept"
+
+
+async def test_what_is_sent_goes_to_the_peers_once_there_are_some():
+    host = Host()
+    for _ in range(2):
+        host.performer.send([BEAT])
+        host.performer.set_fastest(frozenset({TWO}))
+        host.performer.send_snapshot(BEAT, 1, 2)
+        host.performer.peers = host
+    sent = [("send", BEAT), ("first", frozenset({TWO})), ("snapshot", BEAT, 1, 2)]
+    assert host.told == sent
+    await host.performer.close()
+    assert host.told == [*sent, "closed"]
+
+
+async def test_what_peers_say_reaches_the_driver():
+    host = Host()
+    host.receiver.receive([BEAT])
+    host.receiver.unreachable(TWO)
+    host.receiver.hung_up(TWO)
+    host.receiver.met(TWO, "d2")
+    host.receiver.snapshot_sent(TWO, ok=False)
+    assert host.told == [
+        ("seen", 5),
+        ("received", BEAT),
+        ("unreachable", 2),
+        ("hung up", 2),
+        ("met", 2, "d2"),
+        ("sent", 2, False),
+    ]
+
+
+async def test_a_broken_invariant_or_a_refusal_ends_the_node():
+    host = Host()
+    host.error = AssertionError("two leaders")
+    host.receiver.receive([BEAT])
+    refusal = DirectoryUnknown("x")
+    host.receiver.refused(refusal)
+    assert host.told == [("seen", 5), host.error, refusal]
+
+
+async def test_a_member_that_does_not_run_hears_nothing():
+    host = Host()
+    host.is_running = False
+    host.receiver.receive([BEAT])
+    host.receiver.unreachable(TWO)
+    host.receiver.hung_up(TWO)
+    host.receiver.snapshot_sent(TWO, ok=True)
+    with pytest.raises(SnapshotBroken, match="stopping"):
+        host.receiver.begin_snapshot(BEAT, "x")
+    assert not host.told
