@@ -108,15 +108,20 @@ class Dependents:
         """Return some of those that have not heard of an ending, the first in order."""
         return list(islice(self.members.after(ending.number, ending.told), tasks_max))
 
-    def tell(self, ending: Ending, member: Member) -> None:
-        """Note that one more has heard of the oldest ending; it waits for that no more."""
-        self.members.discard(ending.number, member)
-        self._fresh[self.first] = replace(ending, told=member)
+    def tell(self, ending: Ending, members: Sequence[Member]) -> None:
+        """Note that some more hear of the oldest ending; they wait for that no more."""
+        self._strike_out(ending, members)
+        self._fresh[self.first] = replace(ending, told=members[-1])
 
-    def forget_oldest(self) -> None:
-        """Forget the oldest ending: all have heard of it."""
+    def tell_last(self, ending: Ending, members: Sequence[Member]) -> None:
+        """Note that the last ones hear of the oldest ending, and forget it."""
+        self._strike_out(ending, members)
         self._fresh[self.first] = None
         self.first += 1
+
+    def _strike_out(self, ending: Ending, members: Sequence[Member]) -> None:
+        for member in members:
+            self.members.discard(ending.number, member)
 
     # ------------------------------------------------------------------------------- the store
 

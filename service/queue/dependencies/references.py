@@ -24,7 +24,7 @@ from service.queue.tubes.temporary import refusal_of_target
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from service.queue.commands import Dependencies, NewTask
+    from service.queue.commands import Dependencies, NewTask, OnDependencyFailure
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
 
@@ -92,14 +92,14 @@ def no_item(place: int, reference: ItemReference) -> Refusal:
     )
 
 
-def wait_for(
+def join_dependents(
     ledger: Ledger, task: Task, new: NewTask, restarting: Collection[TaskReference]
-) -> bool:
-    """Let a new task wait for what it depends on; tell whether it has to.
+) -> Waiting | None:
+    """Let a new task wait for what it depends on; return what it waits for, or None: for nothing.
 
     Args:
         ledger: has the tasks.
-        task: the new task, with its group and key.
+        task: the new task.
         new: as it was put; its dependencies are resolved.
         restarting: tasks that are finished still, but begin anew with the same put.
     """
@@ -116,19 +116,20 @@ def wait_for(
         ledger.dependents.members.add(number, member)
         still_open.append(Awaited(number, reference.tube, reference.id))
     if not still_open:
-        return False
-    hide_after(task, Waiting(tuple(still_open), new.dependencies.on_failure, 0), new)
-    return True
+        return None
+    return waiting_of(task, new, tuple(still_open), new.dependencies.on_failure)
 
 
-def hide_after(task: Task, waiting: Waiting, new: NewTask) -> None:
-    """Let a task wait, and its delay begin when it does so no more.
+def waiting_of(
+    task: Task, new: NewTask, still_open: tuple[Awaited, ...], on_failure: OnDependencyFailure
+) -> Waiting:
+    """Return how a task waits whose delay begins when it waits no more.
 
-    A time that its producer names stays the earliest.
+    Until then a time that its producer names is the earliest at which it may be taken.
     """
     delay_ms = task.tube.options.delay_ms if new.delay_ms is None else new.delay_ms
-    task.extras = replace(task.extras, waiting=replace(waiting, delay_ms=max(delay_ms, 0)))
     task.visible_at_ms = NEVER_MS if new.visible_at_ms is None else new.visible_at_ms
+    return Waiting(still_open, on_failure, max(delay_ms, 0))
 
 
 def _set_of(ledger: Ledger, task: Task) -> int:

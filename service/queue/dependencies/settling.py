@@ -36,14 +36,15 @@ def settle_dependents(ledger: Ledger, tasks_max: int) -> int:
         ending = dependents.oldest()
         room = tasks_max - done
         members = dependents.untold(ending, room)
+        if len(members) < room:
+            dependents.tell_last(ending, members)
+        else:
+            dependents.tell(ending, members)
         for member in members:
-            dependents.tell(ending, member)
             tube = ledger.tubes_by_number.get(member[0])
             task = ledger.find(tube, member[1]) if tube is not None else None
             if task is not None:  # else its tube is being cleared away
                 _hear(ledger, task, ending)
-        if len(members) < room:
-            dependents.forget_oldest()
         done += max(len(members), 1)
     if done:
         settle_groups(ledger)
@@ -57,13 +58,13 @@ def _hear(ledger: Ledger, task: Task, ending: Ending) -> None:
     assert waiting is not None
     still_open = tuple(one for one in waiting.open if one.number != ending.number)
     ledger.touch_task(task)
-    task.extras = replace(
-        task.extras, waiting=replace(waiting, open=still_open) if still_open else None
-    )
-    if ending.outcome is not Outcome.PROCESSED:
+    rest = replace(waiting, open=still_open) if still_open else None
+    if ending.outcome is Outcome.PROCESSED:
+        task.extras = replace(task.extras, waiting=rest)
+    else:
         place = f"{ending.tube}/{ending.id}"
         failure = Failure(FAILURE_TYPE, f"{place}: {ending.outcome.name}")
-        task.extras = replace(task.extras, failure=failure)
+        task.extras = replace(task.extras, waiting=rest, failure=failure)
         if waiting.on_failure is OnDependencyFailure.CANCEL:
             kind = EventKind.DEPENDENCY_FAILED
             end(ledger, task, kind, Outcome.DEPENDENCY_FAILED, reason=place)

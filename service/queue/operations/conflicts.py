@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from service.queue.commands import OnConflict
-from service.queue.dependencies.references import hide_after
+from service.queue.dependencies.references import waiting_of
 from service.queue.editor import Edited
 from service.queue.life_cycle import BURIED, FINISHED, HELD, EventKind
 from service.queue.operations.intervention import restart_one
@@ -48,7 +48,9 @@ def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
     if task.extras.retry != new.retry:
         task.extras = replace(task.extras, retry=new.retry)
     if task.extras.waiting is not None:
-        hide_after(task, task.extras.waiting, new)
+        before = task.extras.waiting
+        waiting = waiting_of(task, new, before.open, before.on_failure)
+        task.extras = replace(task.extras, waiting=waiting)
     if task.state is BURIED:
         task.attempt = 0
     ledger.move(task, EventKind.UPDATE, HELD if task.state is HELD else terms.state)

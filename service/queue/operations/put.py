@@ -17,7 +17,7 @@ from service.queue.commands import (
     Reason,
     Refusal,
 )
-from service.queue.dependencies.references import wait_for
+from service.queue.dependencies.references import join_dependents
 from service.queue.feed.partitions import TUBE_STRIDE
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
@@ -134,16 +134,21 @@ def _give_extras(
     """Give a new task its rare attributes; tell whether its group or another task holds it."""
     group = ledger.groups.get(new.group) if new.group else None
     number = group.number if group is not None else 0
+    waiting = None
+    if new.dependencies is not None:
+        waiting = join_dependents(ledger, task, new, restarting)
     task.extras = Extras(
-        retry=new.retry, group=new.group, group_number=number, unique_key=new.unique_key
+        retry=new.retry,
+        group=new.group,
+        group_number=number,
+        unique_key=new.unique_key,
+        waiting=waiting,
     )
     if new.unique_key:
         claim(ledger, task.tube, new.unique_key, task.id)
     if group is not None:
         ledger.groups.came(task)
-    is_held = group is not None and group.state is GroupState.HELD
-    if new.dependencies is not None:
-        is_held |= wait_for(ledger, task, new, restarting)
+    is_held = waiting is not None or (group is not None and group.state is GroupState.HELD)
     if is_held:
         task.state = HELD
     return is_held
