@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
     AttachSession,
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
     from service.queue.tubes.statistics import TubeStatistics
     from service.queue.tubes.tube import Tube
+
+
+FORESEEN_DEPENDENTS_MAX: Final = 16
+"""So many of those that wait for a task are looked at to foresee where its end makes one ready."""
 
 
 class Readers(ShellReaders):
@@ -331,10 +335,20 @@ class Readers(ShellReaders):
                 task = leases.get(token)
                 if task is None:
                     continue
+                if task.extras.dependents:
+                    yield from self._tubes_of_dependents(task)
                 if is_given_back:
                     yield from _and_dead_letters(task.tube)
                 elif _makes_way(task.tube):
                     yield task.tube.name
+
+    def _tubes_of_dependents(self, task: Task) -> Iterator[str]:
+        """Yield the tubes of those that wait for a task, as far as they are few."""
+        dependents = self._ledger.dependents
+        for number, _ in dependents.first_of(task.extras.dependents, FORESEEN_DEPENDENTS_MAX):
+            tube = self._ledger.tubes_by_number.get(number)
+            if tube is not None:
+                yield tube.name
 
     def _tubes_held(self, session_id: str) -> Iterator[str]:
         session = self._ledger.sessions.get(session_id)

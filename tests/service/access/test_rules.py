@@ -44,6 +44,9 @@ def release(to):
 
 
 SPEC = task_pb2.TaskSpec(group="g")
+AFTER = task_pb2.TaskSpec(
+    depends_on=[{"item": 0}, *({"task": {"tube": name, "id": 1}} for name in "ab")]
+)
 GROUP_TASK = group_service_pb2.GroupTask(tube="t", spec=SPEC)
 DEAD = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
 
@@ -54,6 +57,10 @@ DEAD = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
         (pb.PutTasksRequest(tube="a"), {(PUT, "a")}),
         (pb.PutTasksRequest(tube="a", outcome_wait_ms=1), {(PUT, "a"), (READ, "a")}),
         (pb.PutTasksRequest(tube="a", tasks=[SPEC, SPEC]), {(PUT, "a"), (PUT, "g")}),
+        (
+            pb.PutTasksRequest(tube="a", tasks=[AFTER]),
+            {(PUT, "a"), (READ, "b")},
+        ),
         (
             pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a"), pb.TakeSource(tube="b.*")]),
             {(TAKE, "a"), (TAKE, "")},

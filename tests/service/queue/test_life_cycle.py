@@ -359,6 +359,8 @@ def test_the_end_of_a_dependency_follows_the_table(end, delay_ms, operation):
     held = NewTask(b"", 0, delay_ms=delay_ms, dependencies=after)
     stage.do(Put("other", [NewTask(b"", 0)]), Put("tube", [held]), Take(["other"]))
     assert stage.state() is LIFE_CYCLE[State.GONE, Operation.PUT_HELD]
+    foreseen = stage.queue.could_be_ready([end], 1_000)
+    assert ("tube" in foreseen) is isinstance(end, Settle), "so that it is taken in the same entry"
     told = told_of(stage.queue, end, stage.do)
     assert stage.state() is LIFE_CYCLE[State.HELD, operation]
     assert ("tube" in told) is (operation is not Operation.DEPENDENCY_FAILED)

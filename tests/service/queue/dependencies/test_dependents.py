@@ -1,0 +1,149 @@
+"""What is known of tasks that wait, and of ends that not all have heard of."""
+
+from itertools import pairwise
+
+import pytest
+
+from service.queue.commands import (
+    Ack,
+    ByIds,
+    CreateTube,
+    Delete,
+    Dependencies,
+    ItemReference,
+    NewTask,
+    Outcome,
+    Put,
+    Restart,
+    Settle,
+    Startup,
+    State,
+    Switch,
+    Take,
+    TaskReference,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+STEP = 4
+
+
+class Stage:
+    """A queue with one tube, which tells of an end in steps of ``STEP``."""
+
+    def __init__(self):
+        self.store = MemoryStore()
+        self.limits = Limits(dependents_per_entry_max=STEP)
+        self.queue = Queue(self.store, self.limits)
+        self.index = 0
+        self.do(Startup(1, 0, "feed", 1), CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
+
+    def do(self, *commands):
+        self.index += 1
+        return self.queue.apply(self.index, 1_000, commands)
+
+    def reopen(self):
+        """Go on with what is in the store."""
+        self.store.write(self.queue.collect_writes())
+        self.queue = Queue(self.store, self.limits)
+
+    def put(self, *after, tasks=1):
+        on = tuple(TaskReference("t", one) for one in after)
+        new = NewTask(b"x", 1, dependencies=Dependencies(on) if on else None)
+        (result,) = self.do(Put("t", [new] * tasks))
+        return list(result.ids)
+
+    def states(self):
+        return {task.id: task.state for task in self.queue.list_tasks("t", (), 0, 1_000)}
+
+    @property
+    def index_keys(self):
+        return list(self.queue._ledger.dependents.members.keys())
+
+
+@pytest.fixture
+def stage():
+    return Stage()
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_task_that_is_gone_waits_for_nothing(stage, reopens):
+    stage.put(tasks=2)
+    (waiting,) = stage.put(1, 2)
+    if reopens:
+        stage.reopen()
+    assert len(stage.index_keys) == 2
+    stage.do(Delete("t", ByIds([waiting])))
+    assert stage.index_keys == []
+    stage.reopen()
+    assert stage.index_keys == []
+
+
+def test_an_end_is_told_in_steps_also_after_a_restart_between_them(stage):
+    stage.put()
+    waiting = stage.put(1, tasks=2 * STEP + 1)
+    (taken,) = stage.do(Take(["t"]))
+    stage.do(Settle([Ack([taken.tasks[0].token])]))
+    for ready in (STEP, 2 * STEP, 2 * STEP + 1):
+        assert (stage.queue.next_deadline_ms() is not None) is (ready < len(waiting))
+        states = stage.states()
+        assert [one for one in waiting if states[one] is State.READY] == waiting[:ready]
+        stage.reopen()
+        stage.do()
+    assert not stage.queue._ledger.dependents.has_endings
+    assert stage.queue.next_deadline_ms() is None
+    assert stage.index_keys == []
+
+
+def test_the_steps_of_one_entry_share_its_bound(stage):
+    """Two ends in one entry, and those that follow from them: no more than one step in all."""
+    stage.put(tasks=2)
+    stage.put(1, tasks=STEP - 1)
+    stage.put(2, tasks=STEP - 1)
+    stage.do(Delete("t", ByIds([1])), Delete("t", ByIds([2])))
+    assert len(stage.states()) == STEP - 2
+    stage.do()
+    assert stage.states() == {}
+
+
+def test_a_failure_goes_down_a_long_chain_step_by_step(stage):
+    links = [NewTask(b"x", 1, dependencies=Dependencies((ItemReference(n),))) for n in range(10)]
+    stage.do(Put("t", [NewTask(b"x", 1), *links]))
+    stage.do(Delete("t", ByIds([1])))
+    left = [len(stage.states())]
+    while stage.queue.next_deadline_ms() is not None:
+        stage.reopen()
+        stage.do()
+        left.append(len(stage.states()))
+    assert left[0] > 0
+    assert left[-1] == 0
+    assert all(before - after <= STEP for before, after in pairwise(left))
+
+
+def test_a_task_that_begins_anew_has_dependents_of_its_own(stage):
+    """While not all have heard of its first end: those of the second life wait for the second."""
+    stage.put()
+    stage.put(1, tasks=STEP + 1)
+    stage.do(Switch("t", ByIds([1]), State.DONE), Restart("t", ByIds([1])))
+    (later,) = stage.put(1)
+    for _ in range(3):
+        stage.do()
+    states = stage.states()
+    assert states.pop(later) is State.HELD
+    assert set(states.values()) == {State.READY}
+    stage.do(Delete("t", ByIds([1])))
+    assert later not in stage.states()
+
+
+def test_who_watches_hears_how_a_dependent_ended(stage):
+    stage.put()
+    (waiting,) = stage.put(1)
+    watch = stage.queue.watch
+    watch.add(stage.queue.tube_number("t"), waiting)
+    stage.do(Delete("t", ByIds([1])))
+    (note,) = watch.fetch()
+    assert note.outcome is Outcome.DEPENDENCY_FAILED
+    assert note.task.extras.failure.message == "t/1: DELETED"
