@@ -55,7 +55,7 @@ def read_ahead(ledger: Ledger) -> None:
         is_there = tube.number in ledger.tubes_by_number  # not truncated or dropped meanwhile
         if is_there and len(tube.tasks) < sum(tube.counters.states):
             coming = tube.ready.coming(limits.ahead_tasks_max)
-            _bring(ledger, tube, (entry[-1] for entry in coming))
+            _bring(ledger, tube, [entry[-1] for entry in coming])
 
 
 def read_due(ledger: Ledger, count: int) -> None:
@@ -87,7 +87,7 @@ def _bring(ledger: Ledger, tube: Tube, ids: Iterable[int]) -> None:
     """Bring tasks that exist into memory, and keep them there."""
     tasks, read = tube.tasks, ledger.read
     # Places ascend within a sub-queue, and so does what is kept in order: sorting costs little.
-    missing = sorted(dict.fromkeys(task_id for task_id in ids if task_id not in tasks))
+    missing = sorted(set(ids).difference(tasks))
     resident_bytes = 0
     for task_id, record in _records(ledger, tube, missing):
         task = tasks[task_id] = read(tube, task_id, record)
@@ -104,8 +104,12 @@ def _records(ledger: Ledger, tube: Tube, ids: Sequence[int]) -> Iterator[tuple[i
         if len(run) < SCANNED_MIN:
             alone += run
             continue
+        pairs = store.scan(task_key(number, run[0]), task_key(number, run[-1] + 1))
+        if _is_dense(run):  # so whatever is found is wanted, in this order
+            yield from zip(run, (record for _, record in pairs), strict=True)
+            continue
         wanted = set(run)
-        for key, record in store.scan(task_key(number, run[0]), task_key(number, run[-1] + 1)):
+        for key, record in pairs:
             task_id = task_id_of(key)
             if task_id in wanted:
                 yield task_id, record
@@ -119,9 +123,16 @@ def _records(ledger: Ledger, tube: Tube, ids: Sequence[int]) -> Iterator[tuple[i
 def _runs(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     """Cut ascending ids where more than one is missing between two."""
     first = 0
+    if not ids or _is_dense(ids):
+        yield ids
+        return
     for place, (before, after) in enumerate(pairwise(ids), 1):
         if after - before > NEIGHBOUR_MAX:
             yield ids[first:place]
             first = place
-    if ids:
-        yield ids[first:]
+    yield ids[first:]
+
+
+def _is_dense(ids: Sequence[int]) -> bool:
+    """Tell whether no id is missing between the first and the last of some that ascend."""
+    return ids[-1] - ids[0] == len(ids) - 1
