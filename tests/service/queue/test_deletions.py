@@ -37,6 +37,7 @@ WISHES = st.sampled_from(
         PLAIN,
         NewTask(b"x", 1, priority=7),
         NewTask(b"x", 1, subqueue="other"),
+        NewTask(b"x", 1, type="mail"),
         NewTask(b"x", 1, delay_ms=5),
         NewTask(b"x", 1, ttl_ms=1_000),
         NewTask(b"x" * 2_000, 2_000),
