@@ -30,6 +30,8 @@ _ABSENT: Final[Mapping[str, int | str]] = {
     "subqueue_concurrency": 1,
     "rate_per_second": 0,
     "rate_burst": 0,
+    "subqueue_rate_per_second": 0,
+    "subqueue_rate_burst": 0,
 }
 """Options that are shown only where they are not this."""
 

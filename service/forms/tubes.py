@@ -57,6 +57,8 @@ def merged_options(
         ),
         rate_per_second=options.rate_per_second,
         rate_burst=options.rate_burst,
+        subqueue_rate_per_second=options.subqueue_rate_per_second,
+        subqueue_rate_burst=options.subqueue_rate_burst,
         subqueue_weights=tuple(sorted(options.subqueue_weights.items())),
         durability=core.Durability(options.durability or plain.durability),
     )

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 VOID_DEADLINES_FACTOR: Final = 16
 """So many times more deadlines than may fire are looked at in one entry."""
 
+SUBQUEUES_MAX: Final = 100
+"""Sub-queues of one tube whose rates let them go on at one time; more have the next turn."""
+
 
 def advance(ledger: Ledger, now_ms: int) -> None:
     """Move the clock and fire what is due, in order of due time, kind, tube and id.
@@ -67,11 +70,10 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
     ledger.wake(tube)
     if kind == RATE_TIMER:
         assert tube.timer == timer
-        assert tube.bucket is not None
         tube.timer = None
-        tube.bucket.use(0, ledger.now_ms)
+        work = tube.refill(ledger.now_ms, SUBQUEUES_MAX)
         ledger.set_tube_timer(tube)
-        return 1
+        return work
     task = ledger.find(tube, number)
     assert task is not None
     assert task.timer == timer

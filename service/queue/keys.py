@@ -22,6 +22,7 @@ READY_ORDER: Final = b"r"
 WAITING_ORDER: Final = b"w"
 TYPED_ORDER: Final = b"v"
 BURIED_ORDER: Final = b"b"
+SUBQUEUE_RATE: Final = b"a"
 LEASE: Final = b"l"
 TIMER: Final = b"d"
 SESSION: Final = b"s"
@@ -49,7 +50,15 @@ TASK_TIMERS: Final = (DELAY_TIMER, LEASE_TIMER, TTL_TIMER, RETENTION_TIMER)
 """Those that are about one task."""
 UNIQUE: Final = b"k"
 
-INSIDE_TUBES: Final = (TASK, BODY, READY_ORDER, WAITING_ORDER, TYPED_ORDER, BURIED_ORDER)
+INSIDE_TUBES: Final = (
+    TASK,
+    BODY,
+    READY_ORDER,
+    WAITING_ORDER,
+    TYPED_ORDER,
+    BURIED_ORDER,
+    SUBQUEUE_RATE,
+)
 """What begins with the number of a tube, and goes with it as a range."""
 OUTSIDE_TUBES: Final = (LEASE, TIMER)
 """What belongs to single tasks wherever their tube is."""
@@ -114,6 +123,16 @@ def ready_key(tube: int, order: Entry) -> bytes:
     """Return the key of a ready task's place."""
     lane, rank, task = order
     return _order.pack(_READY, tube, lane + OFFSET, rank + OFFSET, task)
+
+
+def subqueue_rate_key(tube: int, subqueue: str) -> bytes:
+    """Return the key of what is left of the rate of a sub-queue."""
+    return _tube.pack(SUBQUEUE_RATE, tube) + subqueue.encode()
+
+
+def subqueue_of_rate(key: bytes) -> str:
+    """Return the name of the sub-queue out of the key of what is left of its rate."""
+    return key[_tube.size :].decode()
 
 
 @lru_cache(maxsize=PREFIXES_MAX)

@@ -384,6 +384,7 @@ class Readers(ShellReaders):
                 yield repr((task.id, task.state, task.attempt)).encode()
         for _, tube in sorted(ledger.tubes.items()):
             yield tube.record()
+            yield from tube.subqueue_rates.digest_parts(ledger.now_ms)
             for task in ledger.tasks(tube):
                 yield task.id.to_bytes(8, "big") + write_task(task)
                 yield ledger.body(task)

@@ -86,6 +86,8 @@ class TubeOptions:
     subqueue_concurrency: int = 1
     rate_per_second: int = 0
     rate_burst: int = 0
+    subqueue_rate_per_second: int = 0
+    subqueue_rate_burst: int = 0
     subqueue_weights: tuple[tuple[str, int], ...] = ()
     durability: Durability = Durability.REPLICATED
 

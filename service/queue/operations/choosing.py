@@ -49,7 +49,7 @@ def choose(
         bytes_max -= task.payload_bytes
         if bytes_max < 0 and (tasks or has_some):
             break
-        task.tube.ready.claim(task)
+        task.tube.ready.claim(task, ledger.now_ms)
         candidates.proceed()
         tasks.append(task)
     return tasks
@@ -94,7 +94,7 @@ def _first_of_one(
                 _restore(ready, entries[place:])
                 return tasks
             if counts_claims:
-                ready.claim(task)
+                ready.claim(task, now_ms)
             tasks.append(task)
     return tasks
 

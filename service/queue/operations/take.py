@@ -139,11 +139,13 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
             f"as many tasks of the sub-queue {task.subqueue!r} are taken as may be",
             {"task_id": str(task.id), "subqueue": task.subqueue},
         )
+    if not tubes[0].subqueue_rates.allows(task.subqueue):
+        return []
     ledger.leave_order(task)
     if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
         end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
         return no_task(task.id)
-    tubes[0].ready.claim(task)
+    tubes[0].ready.claim(task, ledger.now_ms)
     if task.state is BURIED and task.extras.group:
         ledger.groups.moved(task, TAKE, BURIED, TAKEN)
     return [task]
@@ -159,8 +161,9 @@ def _charge(ledger: Ledger, tube: Tube, before: State, run: Sequence[Task]) -> N
     if not tube.dirty:
         ledger.touch_tube(tube)
     tube.counters.count(TAKE, before, TAKEN, tasks)
-    if tube.bucket is not None:
-        tube.bucket.use(tasks, ledger.now_ms)
+    if tube.has_rate:
+        if tube.bucket is not None:
+            tube.bucket.use(tasks, ledger.now_ms)
         ledger.set_tube_timer(tube)
 
 

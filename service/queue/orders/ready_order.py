@@ -14,8 +14,9 @@ from service.queue.orders.offers import Offers
 from service.queue.orders.ordered_index import NOTHING, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from service.queue.commands import TubeOptions
     from service.queue.orders.ordered_index import OrderedIndex
     from service.queue.orders.typed_orders import TypedOrders
     from service.queue.store import Write
@@ -55,7 +56,7 @@ class ReadyOrder(Offers, Protocol):
     def may_give(self, subqueue: str) -> bool:
         """Tell whether one more task of a sub-queue may be taken, whatever is ready."""
 
-    def claim(self, task: Task) -> None:
+    def claim(self, task: Task, now_ms: int) -> None:
         """Take a task out of what is offered, if it is still there, and note that it is taken."""
 
     def free(self, task: Task) -> None:
@@ -78,7 +79,10 @@ class ReadyOrder(Offers, Protocol):
     def reopen(self, task: Task) -> None:
         """Count a task that was taken when the store was written."""
 
-    def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
+    def readmit(self, now_ms: int, most: int) -> int:
+        """Let up to so many sub-queues go on whose rates bar them no longer; return how many."""
+
+    def configure(self, options: TubeOptions, now_ms: int) -> None:
         """Take over other options of sub-queues."""
 
     def is_head(self, task: Task) -> bool:
@@ -141,7 +145,7 @@ class PlainOrder:
         """Tell that nothing bars anything."""
         return True
 
-    def claim(self, task: Task) -> None:
+    def claim(self, task: Task, now_ms: int) -> None:
         """Take a task out of all orders; what is taken bars nothing."""
         self.discard(task)
 
@@ -168,7 +172,11 @@ class PlainOrder:
     def reopen(self, task: Task) -> None:
         """Do nothing: what is taken bars nothing."""
 
-    def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
+    def readmit(self, now_ms: int, most: int) -> int:
+        """Do nothing: there are no sub-queues."""
+        return 0
+
+    def configure(self, options: TubeOptions, now_ms: int) -> None:
         """Do nothing: there are no sub-queues."""
 
     def ordered(self, after: Entry = NOTHING) -> Iterator[Entry]:

@@ -3,11 +3,11 @@
 Every ready task has a place in its sub-queue. The first of each sub-queue that may give another
 task is offered, and what is offered is one ordered index: a take pops its least entry, whatever
 number of tasks wait behind busy sub-queues (tarantool/queue calls this a ready buffer). Only a
-taken task bars its sub-queue; buried and delayed ones do not.
+taken task bars its sub-queue, or the rate of its takes; buried and delayed ones do not.
 
 Memory follows the work in hand. A sub-queue is known while it has taken tasks, and its order is in
 memory while it is in use; what a sub-queue offers follows from the places in the store and from the
-number of its taken tasks, so that a forgotten one can be met again at any time.
+number of its taken tasks and from its rate, so that a forgotten one can be met again at any time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from service.queue.orders.fairness import Fairness
 from service.queue.orders.ordered_index import NOTHING, OrderedIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from service.queue.commands import TubeOptions
     from service.queue.limits import Limits
     from service.queue.orders.ordered_index import Entry
+    from service.queue.orders.subqueue_rates import SubqueueRates
     from service.queue.orders.typed_orders import TypedOrders
     from service.queue.store import Store, Write
     from service.queue.tasks.task import Task
@@ -91,6 +93,7 @@ class SubqueueOrder:
         "_limits",
         "_number",
         "_offers",
+        "_rates",
         "_store",
         "_subqueues",
         "_touched",
@@ -105,20 +108,22 @@ class SubqueueOrder:
         store: Store,
         limits: Limits,
         types: TypedOrders,
+        rates: SubqueueRates,
+        options: TubeOptions,
         *,
-        concurrency: int,
-        weights: Mapping[str, int],
         stored: bool,
     ) -> None:
         """Begin with nothing, or (``stored``) with what the store has of a tube's number.
 
-        At most ``concurrency`` tasks of a sub-queue are taken at once. ``weights`` empty: the first
-        tasks of sub-queues compete by their places.
+        ``options`` say how many tasks of a sub-queue are taken at once; where they have no weights,
+        the first tasks of sub-queues compete by their places. ``rates``: what bars them besides.
         """
+        weights = dict(options.subqueue_weights)
         self._number = number
         self._store = store
         self._limits = limits
-        self._concurrency = concurrency
+        self._rates = rates
+        self._concurrency = options.subqueue_concurrency
         self._fairness = Fairness(weights) if weights else None
         self._offers = OrderedIndex(
             order_scan(store, READY_ORDER, number), limits.head_entries_max, stored=stored
@@ -172,11 +177,13 @@ class SubqueueOrder:
         order.discard(task.order)
         self._offer(subqueue, order)
 
-    def claim(self, task: Task) -> None:
+    def claim(self, task: Task, now_ms: int) -> None:
         """Take note that a task is taken."""
         subqueue, order = self._touch(task.subqueue)
         offered = subqueue.offered
         subqueue.taken += 1
+        if self._rates.per_second:
+            self._rates.use(subqueue.name, now_ms)
         if offered is not None and offered[-1] == task.id:
             # What the sub-queue offers next gets a new turn.
             self._withdraw(subqueue, offered)
@@ -208,19 +215,32 @@ class SubqueueOrder:
         known = self._subqueues.get(subqueue)
         return known is None or known.taken < self._concurrency
 
-    def configure(self, concurrency: int, weights: Mapping[str, int]) -> None:
-        """Change the concurrency and the weights; those begin or cease to exist only while empty.
+    def readmit(self, now_ms: int, most: int) -> int:
+        """Let up to so many sub-queues go on whose rates bar them no longer; return how many."""
+        names = self._rates.due(now_ms, most)
+        for name in names:
+            subqueue, order = self._touch(name)
+            self._rates.readmit(name, now_ms)
+            self._offer(subqueue, order)
+        return len(names)
 
-        Takes time in proportion to the number of sub-queues with taken tasks.
+    def configure(self, options: TubeOptions, now_ms: int) -> None:
+        """Change concurrency, weights and rates; weights begin or cease to exist only while empty.
+
+        Takes time in proportion to the number of sub-queues that have taken tasks, or that have
+        given some lately.
         """
+        weights = dict(options.subqueue_weights)
         if bool(weights) != (self._fairness is not None):
             assert self.offers == 0
             self._fairness = Fairness(weights) if weights else None
         elif self._fairness is not None:
             self._fairness.weights = weights
-        busy = [name for name, subqueue in self._subqueues.items() if subqueue.taken]
-        opened = [self._touch(name) for name in sorted(busy)]
-        self._concurrency = concurrency
+        barred = {name for name, subqueue in self._subqueues.items() if subqueue.taken}
+        barred.update(self._rates.barred())
+        opened = [self._touch(name) for name in sorted(barred)]
+        self._concurrency = options.subqueue_concurrency
+        self._rates.configure(options, now_ms)
         for subqueue, order in opened:
             self._offer(subqueue, order)
 
@@ -250,10 +270,16 @@ class SubqueueOrder:
         assert self.offers <= ready
         return self.offers
 
+    def _is_free(self, subqueue: Subqueue) -> bool:
+        """Tell whether neither its leases nor its rate bar a sub-queue."""
+        return subqueue.taken < self._concurrency and (
+            not self._rates.per_second or self._rates.allows(subqueue.name)
+        )
+
     def _offer(self, subqueue: Subqueue, order: OrderedIndex) -> None:
         """Bring what a touched sub-queue offers in line with its first task and its leases."""
         before = subqueue.offered
-        least = order.least() if subqueue.taken < self._concurrency else None
+        least = order.least() if self._is_free(subqueue) else None
         if least is None or self._fairness is None:
             wanted = least
         else:
@@ -325,7 +351,7 @@ class SubqueueOrder:
         scan = place_scan(self._store, prefix)
         order = OrderedIndex(scan, self._entries_max(), stored=stored)
         subqueue.order = order
-        least = order.least() if stored and subqueue.taken < self._concurrency else None
+        least = order.least() if stored and self._is_free(subqueue) else None
         if least is not None and self._fairness is not None:
             turn = self._store.get(waiting_key(prefix, least))
             assert turn, f"sub-queue {subqueue.name!r} offers a task without a turn"
@@ -344,6 +370,7 @@ class SubqueueOrder:
     def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
         """Append the offers that changed to ``writes``, and forget what is not in use."""
         self._offers.flushed()
+        self._rates.collect(writes)
         if self.types.has_any:
             self.types.collect(ready)
         if ready == 0:

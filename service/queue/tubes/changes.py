@@ -45,7 +45,7 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
         return refusal
     if options != tube.options:
         tube.set_options(options, ledger.now_ms)
-        tube.ready.configure(options.subqueue_concurrency, dict(options.subqueue_weights))
+        tube.ready.configure(options, ledger.now_ms)
         ledger.set_tube_timer(tube)
         note_surplus(ledger, tube)
         ledger.note_definition(tube)

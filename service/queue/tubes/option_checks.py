@@ -41,11 +41,22 @@ TIMED_OPTIONS: Final = (
     "ttl_policy",
 )
 """Options of kinds whose tasks may have a priority and times."""
-SUBQUEUE_OPTIONS: Final = ("subqueue_concurrency", "subqueue_weights")
+SUBQUEUE_OPTIONS: Final = (
+    "subqueue_concurrency",
+    "subqueue_weights",
+    "subqueue_rate_per_second",
+    "subqueue_rate_burst",
+)
 """Options of kinds with sub-queues."""
 _DURATIONS: Final = ("delay_ms", "ttl_ms", "ttr_ms", "retain_ms")
 _COUNTS: Final = ("capacity_tasks", "capacity_bytes", "buried_max")
-_SMALL_COUNTS: Final = ("concurrency", "rate_per_second", "rate_burst")
+_SMALL_COUNTS: Final = (
+    "concurrency",
+    "rate_per_second",
+    "rate_burst",
+    "subqueue_rate_per_second",
+    "subqueue_rate_burst",
+)
 _NAMES: Final = {"higher_first": "priority_order"}
 """Options that the contract calls otherwise."""
 
@@ -163,6 +174,8 @@ def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]
         yield "retain_ms", "RETAIN needs a period (KEEP is for ever)"
     if options.rate_burst and not options.rate_per_second:
         yield "rate_burst", "means nothing without rate_per_second"
+    if options.subqueue_rate_burst and not options.subqueue_rate_per_second:
+        yield "subqueue_rate_burst", "means nothing without subqueue_rate_per_second"
     if name and options.dead_letter_tube == name:
         yield "dead_letter_tube", "is the tube itself"
 

@@ -13,7 +13,7 @@ from service.queue.tasks.extras_codec import (
     write_texts,
 )
 
-_record = Struct(">?qqqq??qqBBBqQQQIIIIBI")
+_record = Struct(">?qqqq??qqBBBqQQQIIIIIIBI")
 
 
 def write_options(options: TubeOptions) -> bytes:
@@ -39,6 +39,8 @@ def write_options(options: TubeOptions) -> bytes:
         options.subqueue_concurrency,
         options.rate_per_second,
         options.rate_burst,
+        options.subqueue_rate_per_second,
+        options.subqueue_rate_burst,
         options.durability,
         len(options.subqueue_weights),
     )
@@ -71,6 +73,8 @@ def read_options(record: bytes, at: int) -> tuple[TubeOptions, int]:
         subqueue_concurrency,
         rate_per_second,
         rate_burst,
+        subqueue_rate_per_second,
+        subqueue_rate_burst,
         durability,
         weight_count,
     ) = _record.unpack_from(record, at)
@@ -104,6 +108,8 @@ def read_options(record: bytes, at: int) -> tuple[TubeOptions, int]:
         subqueue_concurrency=subqueue_concurrency,
         rate_per_second=rate_per_second,
         rate_burst=rate_burst,
+        subqueue_rate_per_second=subqueue_rate_per_second,
+        subqueue_rate_burst=subqueue_rate_burst,
         subqueue_weights=weights,
         durability=Durability(durability),
     )

@@ -40,6 +40,15 @@ class TokenBucket:
         missing = WHOLE - self.level
         return self.at_ms - (-missing // self.per_second) if missing > 0 else None
 
+    @property
+    def is_used_up(self) -> bool:
+        """Tell whether it may not have happened once more when that was last looked at."""
+        return self.level < WHOLE
+
+    def is_full(self, now_ms: int) -> bool:
+        """Tell whether it is as a new one, and was not used up when that was last looked at."""
+        return not self.is_used_up and self._level(now_ms) == self.burst * WHOLE
+
     def change(self, per_second: int, burst: int, now_ms: int) -> None:
         """Go on with another rate, with what is left."""
         self.level = min(self._level(now_ms), burst * WHOLE)

@@ -32,6 +32,7 @@ from service.queue.life_cycle import (
 )
 from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.orders.ready_order import PlainOrder
+from service.queue.orders.subqueue_rates import SubqueueRates
 from service.queue.orders.subqueues import SubqueueOrder
 from service.queue.orders.typed_orders import TypedOrders
 from service.queue.refusals import invalid
@@ -83,6 +84,7 @@ class Tube:
         "has_capacity",
         "has_limits",
         "has_options",
+        "has_rate",
         "has_retry",
         "has_subqueues",
         "kind",
@@ -98,6 +100,7 @@ class Tube:
         "rules",
         "share",
         "state_after_ack",
+        "subqueue_rates",
         "tasks",
         "timer",
         "ttl_ends",
@@ -136,6 +139,7 @@ class Tube:
         self.ages = Ages()
         self.tasks: dict[int, Task] = {}
         self.dirty = False
+        self.subqueue_rates = SubqueueRates(number, store, view.options)
         self.ready = ready_order(self, store, limits, stored=False)
         self.buried = OrderedIndex(
             order_scan(store, BURIED_ORDER, number), limits.head_entries_max, stored=False
@@ -148,6 +152,8 @@ class Tube:
         self.has_capacity = options.capacity_tasks > 0 or options.capacity_bytes > 0
         self.has_limits = options.concurrency > 0 or options.rate_per_second > 0
         """Whether it may allow fewer tasks to be taken than are ready."""
+        self.has_rate = options.rate_per_second > 0 or options.subqueue_rate_per_second > 0
+        """Whether takes may have to wait for the clock."""
         self.state_after_ack = STATE_AFTER_ACK[options.on_ack]
         ends = TTL_ENDS[options.ttl_scope]
         self.ttl_ends = tuple(state in ends for state in STATES)
@@ -169,9 +175,19 @@ class Tube:
         return free if bucket is None else min(free, bucket.left(now_ms))
 
     def due(self) -> Entry | None:
-        """Return the timer of the moment from which on tasks may be taken again."""
-        due_ms = None if self.bucket is None else self.bucket.due_ms()
+        """Return the timer of the moment from which on more tasks may be taken than now."""
+        instants = (
+            None if self.bucket is None else self.bucket.due_ms(),
+            self.subqueue_rates.due_ms(),
+        )
+        due_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
         return None if due_ms is None else (due_ms, RATE_TIMER, self.number, 0)
+
+    def refill(self, now_ms: int, subqueues_max: int) -> int:
+        """Let takes go on for which the time has come; return how much work that was."""
+        if self.bucket is not None:
+            self.bucket.use(0, now_ms)
+        return 1 + self.ready.readmit(now_ms, subqueues_max)
 
     def full(self, tasks: int, payload_bytes: int) -> Refusal | None:
         """Return why there is no room for so much more, or None; a bound is for what grows."""
@@ -237,6 +253,7 @@ class Tube:
         tube.next_id = self.next_id
         if self.bucket is not None and tube.bucket is not None:
             tube.bucket.level, tube.bucket.at_ms = self.bucket.level, self.bucket.at_ms
+        tube.subqueue_rates.take_over(self.subqueue_rates)
         tube.share = self.share
         tube.counters = self.counters.emptied()
         return tube
@@ -279,8 +296,8 @@ def ready_order(tube: Tube, store: Store, limits: Limits, *, stored: bool) -> Re
             store,
             limits,
             types,
-            concurrency=tube.options.subqueue_concurrency,
-            weights=dict(tube.options.subqueue_weights),
+            tube.subqueue_rates,
+            tube.options,
             stored=stored,
         )
     scan = order_scan(store, READY_ORDER, number)
@@ -326,8 +343,9 @@ def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
     tube.lane_max = lane_max
     if tube.bucket is not None:
         tube.bucket.level, tube.bucket.at_ms = level, at_ms
-        tube.timer = tube.due()
-        tube.written = timer_key(tube.timer) if tube.timer is not None else b""
+    tube.subqueue_rates.restore()
+    tube.timer = tube.due()
+    tube.written = timer_key(tube.timer) if tube.timer is not None else b""
     tube.share = share
     tube.counters = Counters.read(record, options_end)
     tube.ages, ages_end = Ages.read(record, options_end + Counters.RECORD_BYTES)

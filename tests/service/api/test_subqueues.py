@@ -67,3 +67,20 @@ async def test_options_of_sub_queues_are_kept_and_shown(node):
     assert dict(shown.options.subqueue_weights) == {"gold": 5, "tin": 1}
     await put(node, *(("gold", b"%d" % number, {}) for number in range(5)))
     assert payloads(await take(node, tasks_max=9)) == [b"0", b"1"]
+
+
+async def test_a_waiting_consumer_gets_what_the_rate_of_a_sub_queue_lets_go_on(node):
+    """No call wakes it: the log's time does."""
+    options = tube_service_pb2.TubeOptions(
+        subqueue_concurrency=9, subqueue_rate_per_second=20, subqueue_rate_burst=2
+    )
+    tube = tube_service_pb2.Tube(name="emails", kind=UTUBETTL, options=options)
+    made = await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    shown = made.tube.options
+    assert (shown.subqueue_rate_per_second, shown.subqueue_rate_burst) == (20, 2)
+    await put(node, *(("anna", b"%d" % number, {}) for number in range(3)), ("bob", b"b", {}))
+    at_once = await take(node)
+    assert payloads(at_once) == [b"0", b"1", b"b"]
+    later = await take(node, wait_ms=10_000)
+    assert payloads(later) == [b"2"]
+    assert later.tasks[0].since_ms - at_once.tasks[0].since_ms >= 50

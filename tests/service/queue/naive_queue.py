@@ -119,7 +119,7 @@ class NaiveQueue(
 
     def deadlines(self):
         found = [(s["expires"], 5, 0, s["number"], s) for s in self.sessions]
-        found += [(t["rate_due"], 6, t["number"], 0, t) for t in self.tubes if t["rate_due"]]
+        found += [(due, 6, t["number"], 0, t) for t in self.tubes if (due := self.rate_due(t))]
         for task in self.tasks:
             due, kind = {
                 State.DELAYED: (task["visible_at"], 1),
@@ -219,7 +219,7 @@ class NaiveQueue(
             elif kind == 4:
                 self.move(subject, EventKind.RETENTION_EXPIRED, State.GONE)
             elif kind == 6:
-                subject["rate_due"] = None
+                fired += self.refill(subject)
             else:
                 fired += self.end(subject)
         spare = self.remove_surplus(self.removals_max)
@@ -436,6 +436,9 @@ class NaiveQueue(
             return Reason.TASK_NOT_FOUND
         if not self.may_give(tube, task["subqueue"]):
             return Reason.WRONG_STATE
+        if not self.allows(tube, task["subqueue"]):
+            return TakeResult([])
+        self.use_subqueue_rate(task)
         return TakeResult([self.lease(task, session, command)])
 
     def lease(self, task, session, command):

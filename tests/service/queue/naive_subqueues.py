@@ -33,7 +33,7 @@ class NaiveSubqueues:
             return [(place[task["id"]], task) for task in ready]
         firsts = {}
         for task in sorted(ready, key=lambda task: place[task["id"]]):
-            if self.may_give(tube, task["subqueue"]):
+            if self.may_give(tube, task["subqueue"]) and self.allows(tube, task["subqueue"]):
                 firsts.setdefault(task["subqueue"], task)
         if not tube["view"].options.subqueue_weights:
             return [(place[task["id"]], task) for task in firsts.values()]
@@ -50,6 +50,7 @@ class NaiveSubqueues:
         tube = task["tube"]
         is_first = any(task is other for _, other in self.offers(tube))
         self.claimed.append(task)
+        self.use_subqueue_rate(task)
         if is_first and task["subqueue"] in tube["turns"]:
             tube["time"] = max(tube["time"], tube["turns"].pop(task["subqueue"]))
         self.settle_turns(tube)

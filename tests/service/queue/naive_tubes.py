@@ -47,7 +47,7 @@ class NaiveTubes:
         tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
         tube["keys"] = {}
         tube["counts"] = Counts()
-        tube.update(front=0, time=0, turns={}, bucket=None, rate_due=None, share=0)
+        tube.update(front=0, time=0, turns={}, bucket=None, rate_due=None, rates={}, share=0)
         rules = PROFILES[command.profile]
         tube["defaults"] = defaults_of(rules, command.kind)
         self.tubes.append(tube)
@@ -113,6 +113,10 @@ class NaiveTubes:
         if fixed or not options.priority_min <= options.priority <= options.priority_max:
             return Reason.INVALID_FIELD
         if options.rate_burst and not options.rate_per_second:
+            return Reason.INVALID_FIELD
+        if options.subqueue_rate_burst and not options.subqueue_rate_per_second:
+            return Reason.INVALID_FIELD
+        if options.subqueue_rate_per_second and not self.has_subqueues(tube):
             return Reason.INVALID_FIELD
         if options.ttl_scope is not view.options.ttl_scope and self.of(tube, *State):
             return Reason.TUBE_BUSY

@@ -47,6 +47,8 @@ NUMBERS = {
     "concurrency": "concurrency",
     "rate": "rate_per_second",
     "burst": "rate_burst",
+    "subqueue_rate": "subqueue_rate_per_second",
+    "subqueue_burst": "subqueue_rate_burst",
 }
 RETRY_NUMBERS = {
     "attempts": "attempts_max",

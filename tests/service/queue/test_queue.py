@@ -129,6 +129,8 @@ POLICED = st.builds(
     concurrency=SMALL,
     rate_per_second=SMALL,
     rate_burst=SMALL,
+    subqueue_rate_per_second=SMALL,
+    subqueue_rate_burst=SMALL,
 )
 REQUEST = (st.sampled_from(("", "", "r1", "r2")), st.integers(0, 2**64 - 1))
 ANY = st.one_of(

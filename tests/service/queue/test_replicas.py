@@ -192,6 +192,8 @@ OPENING = (
             retry=RetryPolicy(2, 10, jitter_percent=50, exhausted=Exhausted.DEAD_LETTER),
             dead_letter_tube="dead",
             subqueue_weights=(("a", 2),),
+            subqueue_rate_per_second=60,
+            subqueue_rate_burst=2,
         ),
     ),
     CreateTube("dead", TubeKind.LIMFIFOTTL, TubeOptions(capacity_tasks=4, buried_max=2)),

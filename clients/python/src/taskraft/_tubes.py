@@ -53,6 +53,10 @@ class TubeSettings(TypedDict, total=False):
     """At most so many takes a second, averaged."""
     rate_burst: int
     """So many takes may be made at once after a pause; absent: a second's worth."""
+    subqueue_rate_per_second: int
+    """At most so many takes a second from each sub-queue, averaged."""
+    subqueue_rate_burst: int
+    """So many of these may be made at once after a pause; absent: a second's worth."""
     ttl_scope: Literal["untaken", "ready_only", "all"]
     """In which states the time to live ends a task."""
     ttl_policy: Literal["add_delay", "keep_deadline", "reset"]
@@ -80,6 +84,8 @@ _PLAIN: Final = (
     "subqueue_concurrency",
     "rate_per_second",
     "rate_burst",
+    "subqueue_rate_per_second",
+    "subqueue_rate_burst",
     "put_paused",
     "take_paused",
     "dead_letter_tube",

@@ -32,6 +32,7 @@ from service.queue.commands import (
     TruncateTube,
     TubeKind,
     TubeOptions,
+    UpdateTube,
 )
 from tests.service.queue.test_queue_properties import (
     PASSED,
@@ -45,9 +46,20 @@ OPENING = (
     CreateTube("one", TubeKind.UTUBE, TubeOptions()),
     CreateTube("timed", TubeKind.UTUBETTL, TubeOptions(subqueue_concurrency=2, concurrency=3)),
     CreateTube("fair", TubeKind.UTUBETTL, TubeOptions(subqueue_weights=(("a", 3), ("b", 2)))),
+    CreateTube(
+        "rated",
+        TubeKind.UTUBETTL,
+        TubeOptions(
+            subqueue_concurrency=3,
+            subqueue_weights=(("a", 3),),
+            subqueue_rate_per_second=50,
+            subqueue_rate_burst=2,
+        ),
+    ),
+    CreateTube("slow", TubeKind.UTUBE, TubeOptions(subqueue_rate_per_second=40)),
     OpenSession("session-one", "", 100),
 )
-TUBES = st.sampled_from(("one", "timed", "fair"))
+TUBES = st.sampled_from(("one", "timed", "fair", "rated", "rated", "slow"))
 SUBQUEUES = st.sampled_from(("", "a", "a", "ab", "b", "c"))
 SPANS = st.none() | st.sampled_from((0, 1, 10, 25, 60))
 PLAIN_TASKS = st.builds(
@@ -99,6 +111,16 @@ COMMANDS = st.one_of(
     st.builds(Switch, TUBES, CHOSEN, st.sampled_from((State.READY, State.BURIED, State.DONE))),
     st.builds(Cancel, TUBES, CHOSEN),
     st.builds(ReleaseAll, TUBES),
+    st.builds(
+        lambda tube, rate, burst: UpdateTube(
+            tube,
+            TubeOptions(subqueue_rate_per_second=rate, subqueue_rate_burst=burst),
+            ["subqueue_rate_per_second", "subqueue_rate_burst"],
+        ),
+        TUBES,
+        st.sampled_from((0, 20, 50, 1_000)),
+        st.sampled_from((0, 1, 2, 3)),
+    ),
     st.builds(TruncateTube, TUBES),
     st.builds(OpenSession, st.just("session-one"), st.just(""), st.just(100)),
     st.builds(CloseSession, st.just("session-one"), st.booleans()),

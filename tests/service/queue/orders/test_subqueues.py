@@ -8,15 +8,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from service.queue.commands import TubeOptions
 from service.queue.keys import subqueue_prefix, waiting_key
 from service.queue.limits import Limits
 from service.queue.orders.fairness import STRIDE
 from service.queue.orders.offers import OfTypes
+from service.queue.orders.subqueue_rates import SubqueueRates
 from service.queue.orders.subqueues import SubqueueOrder
 from service.queue.orders.typed_orders import TypedOrders
 from tests.service.queue.memory_store import MemoryStore
 
 NUMBER = 7
+NOW = 1_000
 LIMITS = Limits(
     head_entries_max=3, subqueue_entries_max=2, subqueues_max=2, types_max=1, type_entries_max=2
 )
@@ -31,11 +34,17 @@ def a_task(task_id, subqueue, lane=0, rank=0, type_=""):
     return SimpleNamespace(id=task_id, subqueue=subqueue, order=order, type=type_)
 
 
-def an_order(store, tasks, limits=LIMITS, *, concurrency, weights, stored=False):
-    types = TypedOrders(NUMBER, store, limits, tasks, stored=stored)
-    return SubqueueOrder(
-        NUMBER, store, limits, types, concurrency=concurrency, weights=weights, stored=stored
+def the_options(concurrency, weights):
+    return TubeOptions(
+        subqueue_concurrency=concurrency, subqueue_weights=tuple(sorted(weights.items()))
     )
+
+
+def an_order(store, tasks, limits=LIMITS, *, concurrency, weights, stored=False):
+    options = the_options(concurrency, weights)
+    types = TypedOrders(NUMBER, store, limits, tasks, stored=stored)
+    rates = SubqueueRates(NUMBER, store, options)
+    return SubqueueOrder(NUMBER, store, limits, types, rates, options, stored=stored)
 
 
 def pop_least(order):
@@ -111,7 +120,7 @@ class SubqueueMachine(RuleBasedStateMachine):
             self.claim(self.ready[entry[-1]])
 
     def claim(self, task):
-        self.order.claim(task)
+        self.order.claim(task, NOW)
         was_offered = self.first(task.subqueue) == task.order
         self.ready.pop(task.id, None)
         self.taken[task.id] = task
@@ -180,7 +189,7 @@ class SubqueueMachine(RuleBasedStateMachine):
     @rule(concurrency=st.integers(1, 3))
     def configure(self, concurrency):
         self.concurrency = concurrency
-        self.order.configure(concurrency, self.weights)
+        self.order.configure(the_options(concurrency, self.weights), NOW)
         self.settle_turns()
 
     @rule()
@@ -241,7 +250,7 @@ def test_a_sub_queue_of_weight_three_is_served_three_times_as_often():
     served = []
     for _ in range(20):
         task = tasks[pop_least(order)[-1]]
-        order.claim(task)
+        order.claim(task, NOW)
         order.free(task)
         served.append(task.subqueue)
     assert served.count("heavy") == 15
@@ -253,7 +262,7 @@ def test_who_comes_back_has_saved_no_credit():
     steady = {number: a_task(number, "steady") for number in range(1, 30)}
     order.add_all(list(steady.values()))
     for _ in range(20):
-        order.claim(steady[pop_least(order)[-1]])
+        order.claim(steady[pop_least(order)[-1]], NOW)
         order.free(steady[1])
     late = {number: a_task(number, "late") for number in range(50, 60)}
     order.add_all(list(late.values()))
@@ -261,7 +270,7 @@ def test_who_comes_back_has_saved_no_credit():
     served = []
     for _ in range(6):
         task = both[pop_least(order)[-1]]
-        order.claim(task)
+        order.claim(task, NOW)
         order.free(task)
         served.append(task.subqueue)
     assert served.count("late") == 3

@@ -62,6 +62,15 @@ def test_a_burst_is_within_its_bounds_and_needs_a_rate():
     assert at_fault(rate_burst=1) == ["rate_burst"]
 
 
+def test_the_rate_of_sub_queues_is_for_kinds_that_have_some():
+    rate, burst = "subqueue_rate_per_second", "subqueue_rate_burst"
+    for most in (COUNT_MAX, COUNT_MAX + 1):
+        beyond = [] if most == COUNT_MAX else [rate, burst]
+        assert at_fault(TubeKind.UTUBE, **{rate: most, burst: most}) == beyond
+    assert at_fault(TubeKind.UTUBETTL, **{burst: 1}) == [burst]
+    assert at_fault(TubeKind.FIFO, **{rate: 1}) == [rate]
+
+
 def test_weights_are_few_small_and_of_short_names():
     assert at_fault(subqueue_weights=(("ä" * (SUBQUEUE_BYTES_MAX // 2), 1), ("b", COUNT_MAX))) == []
     long = "ä" * (SUBQUEUE_BYTES_MAX // 2) + "a"

@@ -41,6 +41,14 @@ _OPTIONS: Final = (
         "--rate-burst", type=click.IntRange(1), help="So many takes at once after a pause."
     ),
     click.option(
+        "--subqueue-rate-per-second",
+        type=click.IntRange(1),
+        help="At most so many takes a second from each sub-queue.",
+    ),
+    click.option(
+        "--subqueue-rate-burst", type=click.IntRange(1), help="So many of these after a pause."
+    ),
+    click.option(
         "--attempts-max", type=click.IntRange(1), help="A task is taken so often at most."
     ),
     click.option(

@@ -194,6 +194,8 @@ class TubeOptions(_message.Message):
     SUBQUEUE_CONCURRENCY_FIELD_NUMBER: _builtins.int
     RATE_PER_SECOND_FIELD_NUMBER: _builtins.int
     RATE_BURST_FIELD_NUMBER: _builtins.int
+    SUBQUEUE_RATE_PER_SECOND_FIELD_NUMBER: _builtins.int
+    SUBQUEUE_RATE_BURST_FIELD_NUMBER: _builtins.int
     SUBQUEUE_WEIGHTS_FIELD_NUMBER: _builtins.int
     PUT_PAUSED_FIELD_NUMBER: _builtins.int
     TAKE_PAUSED_FIELD_NUMBER: _builtins.int
@@ -235,6 +237,10 @@ class TubeOptions(_message.Message):
     """At most so many takes a second, averaged. 0 or absent: no limit."""
     rate_burst: _builtins.int
     """So many takes may be made at once after a pause. 0 or absent: as many as in a second."""
+    subqueue_rate_per_second: _builtins.int
+    """At most so many takes a second from each sub-queue, averaged. 0 or absent: no limit."""
+    subqueue_rate_burst: _builtins.int
+    """So many of these may be made at once after a pause. 0 or absent: as many as in a second."""
     put_paused: _builtins.bool
     """Puts are refused with TUBE_PAUSED."""
     take_paused: _builtins.bool
@@ -277,6 +283,8 @@ class TubeOptions(_message.Message):
         subqueue_concurrency: _builtins.int | None = ...,
         rate_per_second: _builtins.int | None = ...,
         rate_burst: _builtins.int | None = ...,
+        subqueue_rate_per_second: _builtins.int | None = ...,
+        subqueue_rate_burst: _builtins.int | None = ...,
         subqueue_weights: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         put_paused: _builtins.bool | None = ...,
         take_paused: _builtins.bool | None = ...,
@@ -285,9 +293,9 @@ class TubeOptions(_message.Message):
         priority_max: _builtins.int | None = ...,
         ttl_policy: Global___TubeOptions.TtlPolicy.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max", "_capacity_bytes", b"_capacity_bytes", "_capacity_tasks", b"_capacity_tasks", "_concurrency", b"_concurrency", "_dead_letter_tube", b"_dead_letter_tube", "_delay_ms", b"_delay_ms", "_priority", b"_priority", "_priority_max", b"_priority_max", "_priority_min", b"_priority_min", "_put_paused", b"_put_paused", "_rate_burst", b"_rate_burst", "_rate_per_second", b"_rate_per_second", "_retain_ms", b"_retain_ms", "_subqueue_concurrency", b"_subqueue_concurrency", "_take_paused", b"_take_paused", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "buried_max", b"buried_max", "capacity_bytes", b"capacity_bytes", "capacity_tasks", b"capacity_tasks", "concurrency", b"concurrency", "dead_letter_tube", b"dead_letter_tube", "delay_ms", b"delay_ms", "priority", b"priority", "priority_max", b"priority_max", "priority_min", b"priority_min", "put_paused", b"put_paused", "rate_burst", b"rate_burst", "rate_per_second", b"rate_per_second", "retain_ms", b"retain_ms", "retry", b"retry", "subqueue_concurrency", b"subqueue_concurrency", "take_paused", b"take_paused", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max", "_capacity_bytes", b"_capacity_bytes", "_capacity_tasks", b"_capacity_tasks", "_concurrency", b"_concurrency", "_dead_letter_tube", b"_dead_letter_tube", "_delay_ms", b"_delay_ms", "_priority", b"_priority", "_priority_max", b"_priority_max", "_priority_min", b"_priority_min", "_put_paused", b"_put_paused", "_rate_burst", b"_rate_burst", "_rate_per_second", b"_rate_per_second", "_retain_ms", b"_retain_ms", "_subqueue_concurrency", b"_subqueue_concurrency", "_subqueue_rate_burst", b"_subqueue_rate_burst", "_subqueue_rate_per_second", b"_subqueue_rate_per_second", "_take_paused", b"_take_paused", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "buried_max", b"buried_max", "capacity_bytes", b"capacity_bytes", "capacity_tasks", b"capacity_tasks", "concurrency", b"concurrency", "dead_letter_tube", b"dead_letter_tube", "delay_ms", b"delay_ms", "priority", b"priority", "priority_max", b"priority_max", "priority_min", b"priority_min", "put_paused", b"put_paused", "rate_burst", b"rate_burst", "rate_per_second", b"rate_per_second", "retain_ms", b"retain_ms", "retry", b"retry", "subqueue_concurrency", b"subqueue_concurrency", "subqueue_rate_burst", b"subqueue_rate_burst", "subqueue_rate_per_second", b"subqueue_rate_per_second", "take_paused", b"take_paused", "ttl_ms", b"ttl_ms", "ttr_ms", b"ttr_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max", "_capacity_bytes", b"_capacity_bytes", "_capacity_tasks", b"_capacity_tasks", "_concurrency", b"_concurrency", "_dead_letter_tube", b"_dead_letter_tube", "_delay_ms", b"_delay_ms", "_priority", b"_priority", "_priority_max", b"_priority_max", "_priority_min", b"_priority_min", "_put_paused", b"_put_paused", "_rate_burst", b"_rate_burst", "_rate_per_second", b"_rate_per_second", "_retain_ms", b"_retain_ms", "_subqueue_concurrency", b"_subqueue_concurrency", "_take_paused", b"_take_paused", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "buried_max", b"buried_max", "capacity_bytes", b"capacity_bytes", "capacity_tasks", b"capacity_tasks", "concurrency", b"concurrency", "dead_letter_tube", b"dead_letter_tube", "delay_ms", b"delay_ms", "durability", b"durability", "on_ack", b"on_ack", "priority", b"priority", "priority_max", b"priority_max", "priority_min", b"priority_min", "priority_order", b"priority_order", "put_paused", b"put_paused", "rate_burst", b"rate_burst", "rate_per_second", b"rate_per_second", "retain_ms", b"retain_ms", "retry", b"retry", "subqueue_concurrency", b"subqueue_concurrency", "subqueue_weights", b"subqueue_weights", "take_paused", b"take_paused", "ttl_ms", b"ttl_ms", "ttl_policy", b"ttl_policy", "ttl_scope", b"ttl_scope", "ttr_ms", b"ttr_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max", "_capacity_bytes", b"_capacity_bytes", "_capacity_tasks", b"_capacity_tasks", "_concurrency", b"_concurrency", "_dead_letter_tube", b"_dead_letter_tube", "_delay_ms", b"_delay_ms", "_priority", b"_priority", "_priority_max", b"_priority_max", "_priority_min", b"_priority_min", "_put_paused", b"_put_paused", "_rate_burst", b"_rate_burst", "_rate_per_second", b"_rate_per_second", "_retain_ms", b"_retain_ms", "_subqueue_concurrency", b"_subqueue_concurrency", "_subqueue_rate_burst", b"_subqueue_rate_burst", "_subqueue_rate_per_second", b"_subqueue_rate_per_second", "_take_paused", b"_take_paused", "_ttl_ms", b"_ttl_ms", "_ttr_ms", b"_ttr_ms", "buried_max", b"buried_max", "capacity_bytes", b"capacity_bytes", "capacity_tasks", b"capacity_tasks", "concurrency", b"concurrency", "dead_letter_tube", b"dead_letter_tube", "delay_ms", b"delay_ms", "durability", b"durability", "on_ack", b"on_ack", "priority", b"priority", "priority_max", b"priority_max", "priority_min", b"priority_min", "priority_order", b"priority_order", "put_paused", b"put_paused", "rate_burst", b"rate_burst", "rate_per_second", b"rate_per_second", "retain_ms", b"retain_ms", "retry", b"retry", "subqueue_concurrency", b"subqueue_concurrency", "subqueue_rate_burst", b"subqueue_rate_burst", "subqueue_rate_per_second", b"subqueue_rate_per_second", "subqueue_weights", b"subqueue_weights", "take_paused", b"take_paused", "ttl_ms", b"ttl_ms", "ttl_policy", b"ttl_policy", "ttl_scope", b"ttl_scope", "ttr_ms", b"ttr_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__buried_max: _TypeAlias = _typing.Literal["buried_max"]  # noqa: Y015
     _WhichOneofArgType__buried_max: _TypeAlias = _typing.Literal["_buried_max", b"_buried_max"]  # noqa: Y015
@@ -317,6 +325,10 @@ class TubeOptions(_message.Message):
     _WhichOneofArgType__retain_ms: _TypeAlias = _typing.Literal["_retain_ms", b"_retain_ms"]  # noqa: Y015
     _WhichOneofReturnType__subqueue_concurrency: _TypeAlias = _typing.Literal["subqueue_concurrency"]  # noqa: Y015
     _WhichOneofArgType__subqueue_concurrency: _TypeAlias = _typing.Literal["_subqueue_concurrency", b"_subqueue_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__subqueue_rate_burst: _TypeAlias = _typing.Literal["subqueue_rate_burst"]  # noqa: Y015
+    _WhichOneofArgType__subqueue_rate_burst: _TypeAlias = _typing.Literal["_subqueue_rate_burst", b"_subqueue_rate_burst"]  # noqa: Y015
+    _WhichOneofReturnType__subqueue_rate_per_second: _TypeAlias = _typing.Literal["subqueue_rate_per_second"]  # noqa: Y015
+    _WhichOneofArgType__subqueue_rate_per_second: _TypeAlias = _typing.Literal["_subqueue_rate_per_second", b"_subqueue_rate_per_second"]  # noqa: Y015
     _WhichOneofReturnType__take_paused: _TypeAlias = _typing.Literal["take_paused"]  # noqa: Y015
     _WhichOneofArgType__take_paused: _TypeAlias = _typing.Literal["_take_paused", b"_take_paused"]  # noqa: Y015
     _WhichOneofReturnType__ttl_ms: _TypeAlias = _typing.Literal["ttl_ms"]  # noqa: Y015
@@ -351,6 +363,10 @@ class TubeOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retain_ms) -> _WhichOneofReturnType__retain_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__subqueue_concurrency) -> _WhichOneofReturnType__subqueue_concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subqueue_rate_burst) -> _WhichOneofReturnType__subqueue_rate_burst | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subqueue_rate_per_second) -> _WhichOneofReturnType__subqueue_rate_per_second | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__take_paused) -> _WhichOneofReturnType__take_paused | None: ...
     @_typing.overload
