@@ -53,6 +53,8 @@ def chosen_tasks(
 
     def check_move(request: pb.MoveTasksRequest) -> None:
         checks.check_move(request, payload_bytes_max)
+        if brings_content(request.update):
+            disk.check_tubes((request.move_to or request.tube,))
 
     def method(name: str, form: Form[M], check: Callable[[M], None], answer: Answer) -> AnyUnary:
         async def handle(call: Call[M]) -> Message:

@@ -274,12 +274,18 @@ class Groups:
         return group is not None and group.state is not GroupState.STARTED
 
     def came(self, task: Task) -> None:
-        """Take note of a new task of a group."""
+        """Take note of a new task of a group, or of one that has come from another tube.
+
+        A cancellation under way goes back for one that has come to where it has been already.
+        """
         group = self._counting(task)
         if group is None:
             return
         group.open += 1
-        self.members.add(group.number, (task.tube.number, task.id))
+        member = (task.tube.number, task.id)
+        self.members.add(group.number, member)
+        if group.sweeping and group.state is GroupState.CANCELLED and member < group.cursor:
+            group.cursor = (member[0], member[1] - 1)
         self.touch(group)
 
     def moved(self, task: Task, kind: EventKind, before: State, state: State) -> None:
