@@ -12,7 +12,8 @@ SAID = Options(
     priority_order=2, priority=3, delay_ms=4, ttl_ms=5, ttr_ms=6, ttl_scope=3, on_ack=2,
     retain_ms=7, capacity_tasks=8, capacity_bytes=9, buried_max=10, retry={"attempts_max": 11},
     dead_letter_tube="d", concurrency=12, subqueue_concurrency=13, rate_per_second=14,
-    rate_burst=15, subqueue_weights={"b": 2, "a": 1}, put_paused=True, take_paused=True,
+    rate_burst=15, subqueue_rate_per_second=18, subqueue_rate_burst=19,
+    subqueue_weights={"b": 2, "a": 1}, put_paused=True, take_paused=True,
     durability=2, priority_min=-16, priority_max=17, ttl_policy=2,
 )  # fmt: skip
 MEANT = core.TubeOptions(
@@ -22,6 +23,7 @@ MEANT = core.TubeOptions(
     capacity_tasks=8, capacity_bytes=9, buried_max=10,
     retry=retry_policy(task_pb2.RetryPolicy(attempts_max=11)), dead_letter_tube="d",
     concurrency=12, subqueue_concurrency=13, rate_per_second=14, rate_burst=15,
+    subqueue_rate_per_second=18, subqueue_rate_burst=19,
     subqueue_weights=(("a", 1), ("b", 2)), durability=core.Durability.TEMPORARY,
 )  # fmt: skip
 
