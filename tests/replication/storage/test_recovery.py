@@ -84,3 +84,14 @@ def test_the_newest_entries_are_in_memory_after_a_start(tmp_path):
     for path in log.segments:
         path.unlink()
     assert view.entries(LogIndex(290), LogIndex(301), 1 << 20)[-1] == entry(300)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 40])
+def test_a_segment_without_a_whole_header_is_damage(tmp_path, kept):
+    """It got its name when its header was synced."""
+    log = Log(tmp_path)
+    log.append_each(2, 4)
+    path = log.segments[-1]
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(LogDamaged, match="has no readable header"):
+        log.open()
