@@ -78,7 +78,6 @@ class Node:
             self._observers,
             config.trim_policy,
         )
-        self._performer.driver = self._driver
         self._ticker = Ticker(config.tick_ms, self._tick)
         self._requests = Requests(
             self._driver, self._observers.turns, (config.election_ticks + 1) * config.tick_ms

@@ -50,7 +50,6 @@ class Performer:
     """
 
     def __init__(self, host: Host, worker: StorageWorker) -> None:
-        self.driver: Driver | None = None
         self.peers: Peers | None = None
         self.worker = worker
         self._host = host

@@ -6,9 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.types import LogIndex, MemberId, Message, MessageKind
+from replication.core.types import (
+    ConfState,
+    LogIndex,
+    MemberId,
+    Message,
+    MessageKind,
+    Snapshot,
+    SnapshotMeta,
+    Term,
+)
 from replication.errors import DirectoryUnknown, SnapshotBroken
-from replication.node.performer import PeerReceiver, Performer
+from replication.node.performer import PeerReceiver, Performer, SealingSink
 
 TWO = MemberId(2)
 BEAT = Message(MessageKind.HEARTBEAT, MemberId(1), TWO)
@@ -198,3 +207,25 @@ async def test_a_member_that_does_not_run_hears_nothing():
     with pytest.raises(SnapshotBroken, match="stopping"):
         host.receiver.begin_snapshot(BEAT, "x")
     assert not host.told
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_a_sender_that_goes_away_leaves_what_is_not_whole_to_the_next(is_whole):
+    done: list[object] = []
+    incoming = SimpleNamespace(
+        attach=lambda: 3, detach=done.append, complete=done.append, name="content", size=7
+    )
+    meta = SnapshotMeta(LogIndex(5), Term(1), ConfState((TWO,)))
+    message = Message(MessageKind.SNAPSHOT, MemberId(1), TWO, snapshot=Snapshot(meta, b""))
+    taken = []
+    driver = SimpleNamespace(
+        receive_snapshot=lambda *given: (taken.append(given[:2]), given[2](None))
+    )
+    sink = SealingSink(incoming, message, driver)
+    if is_whole:
+        assert await sink.finish() == 7
+        ((told, content),) = taken
+        assert content is incoming
+        assert told.snapshot == Snapshot(meta, b"content")
+    sink.abandon()
+    assert done == [3], "completed" if is_whole else "detached"
