@@ -25,7 +25,7 @@ from service.queue.tasks.task_codec import CURRENT, NOTHING, write_task
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.store import Write
-    from service.queue.tasks.task import Task
+    from service.queue.tasks.task import Task, Where
     from service.queue.tubes.tube import Tube
 
 FORMAT: Final = 11
@@ -93,13 +93,12 @@ def _goes_alone(ledger: Ledger, task: Task) -> bool:
 
 def _write_task(task: Task, writes: list[Write]) -> None:
     """Write a task's record, and of its other keys those that differ from what the store knows."""
-    tube, task_id, written = task.tube, task.id, task.written
-    number, state, timer = tube.number, task.state, task.timer
-    where = (state, task.order, task.token, task.subqueue, task.type)
+    number, task_id, written = task.tube.number, task.id, task.written
+    where = (task.state, task.order, task.token, task.subqueue, task.type)
+    timer = task.timer
     apart = task.is_body_apart
     writes.append((task_key(number, task_id), write_task(task)))
-    old_place = old_typed = b""
-    old_timer = None
+    before = old_timer = None
     if written is None:
         if apart:
             assert task.body is not None
@@ -107,25 +106,32 @@ def _write_task(task: Task, writes: list[Write]) -> None:
     else:
         before, old_timer, stored = written
         _write_body(task, stored, writes)
-        old_place, old_typed = place_key(tube, before), typed_key(tube, before)
-    place, typed = place_key(tube, where), typed_key(tube, where) if task.type else b""
-    if place != old_place:
-        content = HOLDER.pack(number, task_id) if state is TAKEN else b""
-        _write_key(old_place, place, content, writes)
-    if typed != old_typed:
-        _write_key(old_typed, typed, b"", writes)
+    if where != before:
+        _write_places(task, before, where, writes)
     if timer != old_timer:
-        old_key = timer_key(old_timer) if old_timer is not None else b""
-        _write_key(old_key, timer_key(timer) if timer is not None else b"", b"", writes)
+        if old_timer is not None:
+            writes.append((timer_key(old_timer), None))
+        if timer is not None:
+            writes.append((timer_key(timer), b""))
     task.written = (where, timer, CURRENT if apart else NOTHING)
 
 
-def _write_key(old: bytes, new: bytes, content: bytes, writes: list[Write]) -> None:
-    """Put one key in the place of another; each may be empty."""
-    if old:
-        writes.append((old, None))
-    if new:
-        writes.append((new, content))
+def _write_places(task: Task, before: Where | None, where: Where, writes: list[Write]) -> None:
+    """Write the place (or lease) of a task and its place by type, as far as they are new."""
+    tube = task.tube
+    old, new = b"" if before is None else place_key(tube, before), place_key(tube, where)
+    if new != old:
+        if old:
+            writes.append((old, None))
+        if new:
+            is_lease = task.state is TAKEN
+            writes.append((new, HOLDER.pack(tube.number, task.id) if is_lease else b""))
+    old, new = b"" if before is None else typed_key(tube, before), typed_key(tube, where)
+    if new != old:
+        if old:
+            writes.append((old, None))
+        if new:
+            writes.append((new, b""))
 
 
 def _write_body(task: Task, stored: Stored, writes: list[Write]) -> None:

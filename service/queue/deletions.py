@@ -89,13 +89,15 @@ def _delete_line(tasks: Sequence[Task], writes: list[Write]) -> None:
     assert first is not None
     where = first[0]
     state, (lane, rank, task_id), token, subqueue, task_type = where
-    kinds = (place_key, typed_key) if task_type else (place_key,)
-    if state is READY and len(tasks) >= NEIGHBOURS_MIN:
-        behind = (state, (lane, rank, task_id + len(tasks)), token, subqueue, task_type)
-        bounds = [(key_of(tube, where), key_of(tube, behind)) for key_of in kinds]
-        writes.extend(RangeDeletion(begin, end) for begin, end in bounds if begin)
-        return
-    for task in tasks:
-        assert task.written is not None
-        places = [key_of(tube, task.written[0]) for key_of in kinds]
-        writes.extend((place, None) for place in places if place)
+    ends_at = (state, (lane, rank, task_id + len(tasks)), token, subqueue, task_type)
+    for key_of in (place_key, typed_key) if task_type else (place_key,):
+        if state is READY and len(tasks) >= NEIGHBOURS_MIN:
+            begin, end = key_of(tube, where), key_of(tube, ends_at)
+            if begin:
+                writes.append(RangeDeletion(begin, end))
+            continue
+        for task in tasks:
+            assert task.written is not None
+            key = key_of(tube, task.written[0])
+            if key:
+                writes.append((key, None))

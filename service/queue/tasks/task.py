@@ -219,7 +219,7 @@ def typed_key(tube: Tube, where: Where) -> bytes:
 
     Sub-queues have such places of what they offer, and write those themselves.
     """
-    state, order, _, _, task_type = where
-    if state is not READY or not task_type or tube.has_subqueues:
+    task_type = where[4]
+    if not task_type or where[0] is not READY or tube.has_subqueues:
         return b""
-    return waiting_key(typed_prefix(tube.number, task_type), order)
+    return waiting_key(typed_prefix(tube.number, task_type), where[1])
