@@ -31,7 +31,7 @@ from tests.service.access.secured import (
     refusal,
     refused,
     token_of,
-    write_book,
+    write_principals,
 )
 from tests.service.access.test_rules import methods_of_the_contract
 from tests.service.conftest import ack, config_in, create, put, reason_of, take, turns_until
@@ -230,7 +230,7 @@ async def test_of_a_task_that_has_gone_out_of_sight_only_the_outcome_is_told(
     await take(root, tube="secret")
     if is_put:
         grants = GRANTS | {"mailer": [*GRANTS["mailer"], ("producer", MAIL)]}
-        write_book(tmp_path / "access.toml", grants)
+        write_principals(tmp_path / "access.toml", grants)
         node.server.reload()
         spec = task_pb2.TaskSpec(payload=b"x", headers={"a": b"b"})
         request = pb.PutTasksRequest(tube=MAIL, tasks=[spec], outcome_wait_ms=10_000)
