@@ -29,6 +29,8 @@ LENIENT = "tarantool"
 """The profile that ignores what means nothing in a kind, and refuses to touch in such tubes."""
 TIMED = ("higher_first", "priority", "delay_ms", "ttl_ms", "ttr_ms", "ttl_scope", "ttl_policy")
 TIMED += ("priority_min", "priority_max")
+SUBQUEUES = ("subqueue_concurrency", "subqueue_weights")
+SUBQUEUES += ("subqueue_rate_per_second", "subqueue_rate_burst")
 
 
 class NaiveTubes:
@@ -104,7 +106,7 @@ class NaiveTubes:
         changes |= {name: getattr(tube["defaults"], name) for name in command.resets}
         if view.profile == LENIENT and "ttr_ms" in command.resets:
             changes["ttr_ms"] = changes.get("ttl_ms", view.options.ttl_ms)
-        options = replace(view.options, **changes)
+        options = self.suitable_options(tube, replace(view.options, **changes))
         fixed = options.higher_first != view.options.higher_first
         if view.kind in PLAIN_KINDS and any(
             getattr(options, name) != getattr(plain, name) for name in TIMED
@@ -138,6 +140,14 @@ class NaiveTubes:
 
     def is_lenient(self, tube):
         return tube["view"].profile == LENIENT
+
+    def suitable_options(self, tube, options):
+        """Return options without those that their tube ignores."""
+        ignored = ()
+        if self.is_lenient(tube):
+            ignored += TIMED if tube["view"].kind in PLAIN_KINDS else ()
+            ignored += () if self.has_subqueues(tube) else SUBQUEUES
+        return replace(options, **{name: getattr(TubeOptions(), name) for name in ignored})
 
     def suitable(self, tube, new):
         """Return a task without the wishes that its tube ignores."""
