@@ -118,6 +118,8 @@ RULES = {
     "TubeOptions.subqueue_concurrency": (0, -1, INT32_MIN),
     "TubeOptions.rate_per_second": (-1, INT32_MIN),
     "TubeOptions.rate_burst": (-1, 5),
+    "TubeOptions.subqueue_rate_per_second": (-1, INT32_MIN),
+    "TubeOptions.subqueue_rate_burst": (-1, 5),
     "TubeOptions.priority_min": NOTHING,
     "TubeOptions.priority_max": NOTHING,
     "Tube.driver": ("given",),
@@ -147,7 +149,12 @@ SET_BY_SERVER = {
 }  # fmt: skip
 OUT_OF_PLACE = {
     *("Consistency.staleness_ms_max", "Release.ttl_ms", "TaskUpdate.delay_ms"),
-    *("TubeOptions.rate_burst", "Tube.driver_version", "SwitchTasksRequest.duration_ms"),
+    *(
+        "TubeOptions.rate_burst",
+        "TubeOptions.subqueue_rate_burst",
+        "Tube.driver_version",
+        "SwitchTasksRequest.duration_ms",
+    ),
     *("TaskSpec.on_dependency_failure", "TaskSelector.tasks_max", "TaskSelector.after_id"),
 }
 """Fields that have no place in the request that is tried, whatever they hold."""

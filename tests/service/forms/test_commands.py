@@ -44,7 +44,7 @@ CONTENT = task_pb2.TaskUpdate(
 CHANGES = core.TaskUpdate(content=CONTENT, priority=2, ttl_ms=4, ttr_ms=5)
 FULL_SPEC = task_pb2.TaskSpec(
     payload=b"12345", priority=-1, delay_ms=2, ttl_ms=3, ttr_ms=4, visible_at_ms=5, type="t",
-    headers={"b": b"1", "a": b"2", "c": b"3"}, subqueue="s", position=2, retry={"attempts_max": 6},
+    headers={"b": b"1"}, subqueue="s", position=2, retry={"attempts_max": 6},
     unique_key=["k", "l"], group="g", on_conflict=4, unique_states=[1, 5], unique_ms=8,
 )  # fmt: skip
 FULL_TASK = core.NewTask(
