@@ -65,9 +65,11 @@ def _stages(known: Mapping[str, str], options: argparse.Namespace) -> list[Stage
 
 def _prove(workshop: Workshop, tests: Sequence[str]) -> None:
     """Make sure that ``tests`` pass without any mutant, or else they prove nothing."""
-    failing = workshop.failing({*tests} - {NO_TEST}) if tests else ""
-    if failing:
-        sys.exit(f"fails without any mutant: {failing}")
+    if not tests:
+        return
+    answer = workshop.unchanged({*tests} - {NO_TEST})
+    if answer.killer:
+        sys.exit(f"fails without any mutant: {answer.killer}\n{answer.reason}")
 
 
 def _chosen(options: argparse.Namespace) -> Sequence[Changed]:

@@ -23,7 +23,7 @@ def test_a_mutant_is_killed_by_the_test_that_fails_and_leaves_the_code_as_it_was
     harmless = in_proposals("        if term != entry.term:", "        if entry.term != term:")
     nonsense = in_proposals("        if term != entry.term:", "        if nonsense:")
     with open_workshop(1) as workshop:
-        assert not workshop.failing([TEST])
+        assert not workshop.unchanged([TEST]).killer
         killers = {
             verdict.mutant.name: verdict.killer
             for verdict in workshop.verdicts([broken, harmless, nonsense], [lambda _: [TEST]])
