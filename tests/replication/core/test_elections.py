@@ -369,6 +369,21 @@ def test_member_with_a_snapshot_on_its_way_to_the_disk_does_not_campaign():
     assert cluster[3].role is RaftRole.CANDIDATE
 
 
+def test_a_timeout_that_passes_while_a_snapshot_is_stored_counts():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 2])
+    snapshot = cluster.peers[1].disk.snapshot()
+    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    for _ in range(cluster[3]._member.election_timeout_ticks):
+        cluster[3].tick()
+    assert cluster[3].role is RaftRole.FOLLOWER
+    cluster.flush(3)
+    cluster[3].tick()
+    assert cluster[3].role is RaftRole.CANDIDATE
+
+
 def test_two_leaders_in_a_term_stop_the_member():
     cluster = Cluster(3)
     cluster.elect(1)

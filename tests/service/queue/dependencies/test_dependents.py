@@ -126,10 +126,10 @@ def test_a_failure_goes_down_a_long_chain_step_by_step(stage):
 def test_a_task_that_begins_anew_has_dependents_of_its_own(stage):
     """While not all have heard of its first end: those of the second life wait for the second."""
     stage.put()
-    stage.put(1, tasks=STEP + 1)
+    stage.put(1, tasks=4 * STEP)
     stage.do(Switch("t", ByIds([1]), State.DONE), Restart("t", ByIds([1])))
     (later,) = stage.put(1)
-    for _ in range(3):
+    for _ in range(5):
         stage.do()
     states = stage.states()
     assert states.pop(later) is State.HELD

@@ -22,7 +22,9 @@ def written(store, members):
     return list(Members(store, MEMBER).after(7, FIRST))
 
 
-@pytest.mark.parametrize("changes", [["discard"], ["discard", "add", "discard"]])
+@pytest.mark.parametrize(
+    "changes", [["discard"], ["discard", "add", "discard"], ["discard", "discard"]]
+)
 def test_a_stored_member_that_goes_in_the_end_is_gone(store, changes):
     members = Members(store, MEMBER)
     members.add(7, ONE)
