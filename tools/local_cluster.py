@@ -7,11 +7,13 @@ asks over the contract.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -53,16 +55,32 @@ def free_addresses(count: int) -> list[str]:
     """Return addresses on loopback that nobody listens on, all different.
 
     Ports are drawn from below those that the kernel gives to outgoing connections, so that none of
-    these takes the port of a node that is not up yet, or is down for a while.
+    these takes the port of a node that is not up yet, or is down for a while. For the same reason
+    nobody draws a port that a process has drawn which lives.
     """
     draw = random.SystemRandom()
     ports: dict[int, None] = {}
     while len(ports) < count:
         port = draw.choice(PORTS)
+        if port in _drawn:
+            continue
         with socket.socket() as probe, suppress(OSError):
+            fcntl.lockf(_drawn_by_others(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            _drawn.add(port)
             probe.bind(("127.0.0.1", port))
             ports[port] = None
     return [f"127.0.0.1:{port}" for port in ports]
+
+
+_drawn: Final[set[int]] = set()
+"""The ports that this process has drawn; others see them as locked bytes of a file."""
+
+
+@cache
+def _drawn_by_others() -> int:
+    """Return the open file in which each process has a lock on the bytes of the ports it drew."""
+    path = Path(tempfile.gettempdir()) / f"taskraft-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @cache

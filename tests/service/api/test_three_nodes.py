@@ -70,6 +70,7 @@ async def cluster_in(tmp_path, **settings):
     )
     async with AsyncExitStack() as stack:
         three = Three([])
+        stack.push_async_callback(stop_all, three)
         for place in range(3):
             config = config_in(
                 tmp_path / f"n{place}",
@@ -85,7 +86,6 @@ async def cluster_in(tmp_path, **settings):
             channel = grpc.aio.insecure_channel(clients[place])
             three.nodes.append(Node(server, channel))
             three.configs[f"n{place}"] = config
-        stack.push_async_callback(stop_all, three)
         await three.settled()
         yield three
 
