@@ -86,7 +86,9 @@ async def test_a_pause_marks_what_was_done_and_time_at_work_is_counted():
 
 def test_what_is_reported_to_a_loop_that_has_ended_is_for_nobody():
     loop = asyncio.new_event_loop()
+    done, told = [], []
     worker = StorageWorker(loop, "storage-test", lambda: None, lambda _: None)
     loop.close()
-    worker.submit(lambda: None, lambda _: None)
+    worker.submit(lambda: done.append("work"), told.append)
     worker.stop()
+    assert (done, told) == (["work"], [])

@@ -51,7 +51,9 @@ def test_strangers_are_refused_with_a_reason(own, receiver, reason):
 
 
 def test_member_1_is_a_peer_like_any_other():
-    PeerIncarnations().admit(hello_to(TWO, HERE), PEER, ROSTER)
+    peers, hello = PeerIncarnations(), hello_to(TWO, HERE)
+    peers.admit(hello, PEER, ROSTER)
+    assert peers.is_current(hello)
 
 
 def test_another_protocol_is_refused():
@@ -62,37 +64,37 @@ def test_another_protocol_is_refused():
 
 
 def test_an_earlier_life_is_refused_and_the_present_one_may_come_again():
-    lives = PeerIncarnations()
+    peers = PeerIncarnations()
     present, earlier, later = (
         hello_to(ONE, replace(PEER, incarnation=incarnation)) for incarnation in (5, 4, 6)
     )
-    lives.admit(present, HERE, ROSTER)
-    lives.admit(present, HERE, ROSTER)
-    assert lives.is_current(present)
+    peers.admit(present, HERE, ROSTER)
+    peers.admit(present, HERE, ROSTER)
+    assert peers.is_current(present)
     with pytest.raises(PeerRefused, match="life 5 speaks, not 4"):
-        lives.admit(earlier, HERE, ROSTER)
-    lives.admit(later, HERE, ROSTER)
-    assert lives.is_current(later)
-    assert not lives.is_current(present)
+        peers.admit(earlier, HERE, ROSTER)
+    peers.admit(later, HERE, ROSTER)
+    assert peers.is_current(later)
+    assert not peers.is_current(present)
 
 
 def test_lives_are_counted_for_each_member_of_each_group():
-    lives = PeerIncarnations()
-    lives.admit(hello_to(ONE, PEER), HERE, ROSTER)
+    peers = PeerIncarnations()
+    peers.admit(hello_to(ONE, PEER), HERE, ROSTER)
     for other in (replace(PEER, member_id=THREE), replace(PEER, group_id=8)):
         hello = hello_to(ONE, replace(other, incarnation=1))
-        lives.admit(hello, HERE, Roster())
-        assert lives.is_current(hello)
-    assert lives.is_current(hello_to(ONE, PEER))
+        peers.admit(hello, HERE, Roster())
+        assert peers.is_current(hello)
+    assert peers.is_current(hello_to(ONE, PEER))
 
 
 def test_a_refused_peer_does_not_end_the_life_that_speaks():
-    lives = PeerIncarnations()
-    lives.admit(hello_to(ONE, PEER), HERE, ROSTER)
+    peers = PeerIncarnations()
+    peers.admit(hello_to(ONE, PEER), HERE, ROSTER)
     wiped = hello_to(ONE, replace(PEER, incarnation=9, directory_id="new"))
     with pytest.raises(PeerExpelled):
-        lives.admit(wiped, HERE, ROSTER)
-    assert lives.is_current(hello_to(ONE, PEER))
+        peers.admit(wiped, HERE, ROSTER)
+    assert peers.is_current(hello_to(ONE, PEER))
 
 
 @pytest.mark.parametrize(

@@ -159,21 +159,22 @@ class Pair:
         else:
             assert plain(shifted(found, -SHIFT)) == plain(shifted(expected, 0))
 
-    def compare(self):
+    def shown(self):
+        """Yield what the temporary tubes show, each with what the replicated ones do."""
         # An entry without a command: what is due happens, also what the last command made due.
         self.temporary.advance()
         queue = self.plain.queue
         queue.apply(queue.applied_index + 1, self.clock.now_ms(), [])
-        for view in self.plain.queue.tubes():
+        for view in queue.tubes():
             name, there = view.name, self.contents.of(view.name)
-            found = there.list_tasks(name, (), 0, 1_000)
-            assert shifted(found, -SHIFT) == shifted(
-                self.plain.queue.list_tasks(name, (), 0, 1_000), 0
+            yield (
+                shifted(there.list_tasks(name, (), 0, 1_000), -SHIFT),
+                shifted(queue.list_tasks(name, (), 0, 1_000), 0),
             )
-            (expected,) = self.plain.queue.statistics([name])
-            assert self.contents.statistics([name])[0].states == expected.states
-            assert there.ready_count(name) == self.plain.queue.ready_count(name)
-            assert self.log.queue.list_tasks(name, (), 0, 1) == []
+            (expected,) = queue.statistics([name])
+            yield self.contents.statistics([name])[0].states, expected.states
+            yield there.ready_count(name), queue.ready_count(name)
+            yield self.log.queue.list_tasks(name, (), 0, 1), []
 
 
 def makes_sense_here(command):
@@ -215,6 +216,7 @@ def test_a_temporary_tube_answers_as_a_replicated_one(steps):
             await pair.do(1, command)
         for passed, command in steps:
             await pair.do(passed, told(command))
-            pair.compare()
+            for temporary, replicated in pair.shown():
+                assert temporary == replicated
 
     asyncio.run(play())
