@@ -140,8 +140,14 @@ class World:
         return max(leaders, key=lambda each: each.driver.core.term, default=None)
 
     def has_majority(self, configuration: ConfState, but: Member | None = None) -> bool:
-        """Tell whether enough members of ``configuration`` have their data, also without one."""
-        whole = {each.id: not each.is_damaged and each is not but for each in self.members.values()}
+        """Tell whether enough members of ``configuration`` have their data, also without one.
+
+        Whose log was damaged counts as lost, also while it has not found out.
+        """
+        whole = {
+            each.id: not each.is_damaged and each.id not in self.flipped and each is not but
+            for each in self.members.values()
+        }
         return joint_vote(configuration, whole) is VoteResult.WON
 
     def has_pending_changes(self) -> bool:
