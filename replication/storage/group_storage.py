@@ -213,13 +213,17 @@ class GroupStorage:
     ) -> list[tuple[LogIndex, ConfState]]:
         """Add a membership to the history and return what to save.
 
-        Forgets what held before the membership at ``durable``: no start can need it.
+        Forgets what held before the membership at ``durable``: no start can need it. Later ones
+        stay when an entry is applied again after a start: that they were stored is all that tells
+        that they are committed, see ``open``.
         """
         if self.membership_floor is not None:
             durable = min(durable, self.membership_floor)
-        kept = [each for each in self._memberships if each[0] < index]
-        oldest = max(0, bisect_right(kept, durable, key=lambda each: each[0]) - 1)
-        self._memberships = [*kept[oldest:], (index, conf_state)]
+        earlier = [each for each in self._memberships if each[0] < index]
+        again = [each for each in self._memberships if each[0] >= index]
+        assert not again or again[0] == (index, conf_state), "what is committed never changes"
+        oldest = max(0, bisect_right(earlier, durable, key=lambda each: each[0]) - 1)
+        self._memberships = [*earlier[oldest:], (index, conf_state), *again[1:]]
         return list(self._memberships)
 
     def beyond(self, bytes_max: int) -> LogIndex:

@@ -31,6 +31,7 @@ def main() -> int:
         if chosen is not None:
             failures.append(f"seed {seed}, step {run.steps}: {run.failure}")
         else:
+            print(f"seed {seed}, step {run.steps}: {run.failure}; shrinking", flush=True)
             failures.append(str(shrink_run(run, options.steps, options.shrink_runs)))
         print(failures[-1], flush=True)
     for name, count in sorted(counts.items()):

@@ -376,15 +376,6 @@ def test_memberships_below_the_durable_index_are_forgotten(log):
     assert [index for index, _ in history] == [30, 40, 50]
 
 
-def test_a_membership_takes_the_place_of_those_from_its_index_on(log):
-    """What is applied again after a start is stored again."""
-    one, other = ConfState(voters=(MemberId(1),)), ConfState(voters=(MemberId(2),))
-    for index in (20, 10):
-        log.storage.add_membership(LogIndex(index), one, LogIndex(1))
-    history = log.storage.add_membership(LogIndex(10), other, LogIndex(1))
-    assert history == [(1, FOUNDERS), (10, other)]
-
-
 def test_each_start_is_another_life(log):
     assert [log.open().incarnation for _ in range(3)] == [2, 3, 4]
 

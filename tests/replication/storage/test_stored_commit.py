@@ -71,3 +71,22 @@ def test_a_membership_that_is_stored_was_committed(storage, tmp_path):
     alone = ConfState(voters=(MemberId(1),))
     storage.save_memberships(storage.add_membership(LogIndex(5), alone, LogIndex(1)))
     assert found_in(tmp_path).commit == 5
+
+
+def test_what_is_applied_again_after_a_start_forgets_no_later_membership(storage, tmp_path):
+    """A crash in between must leave the last change committed, also if nobody is left to tell."""
+    both = ConfState(voters=(MemberId(1), MemberId(2)))
+    alone = ConfState(voters=(MemberId(1),))
+    storage.save_memberships(storage.add_membership(LogIndex(4), both, LogIndex(1)))
+    storage.save_memberships(storage.add_membership(LogIndex(5), alone, LogIndex(1)))
+    storage.save_memberships(storage.add_membership(LogIndex(4), both, LogIndex(1)))
+    assert storage.membership_at(LogIndex(4)) == both
+    assert storage.membership_at(LogIndex(5)) == alone
+    assert found_in(tmp_path).commit == 5
+
+
+def test_a_committed_membership_never_changes(storage):
+    alone = ConfState(voters=(MemberId(1),))
+    storage.add_membership(LogIndex(5), alone, LogIndex(1))
+    with pytest.raises(AssertionError, match="never changes"):
+        storage.add_membership(LogIndex(5), FOUNDERS, LogIndex(1))
