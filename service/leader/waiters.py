@@ -317,7 +317,12 @@ class Waiters:
         found_nothing = tasks == 0
         alive = claim.consumer in self._consumers
         for name, share in claim.shares.items():
-            known = self._tubes[name]
+            known = self._tubes.get(name)
+            if known is None:
+                # Nothing was hoped for of a choosy consumer, and it has gone: so may the tube have.
+                assert not share
+                assert not alive
+                continue
             known.promised -= share
             assert known.promised >= 0
             self._hot[name] = None

@@ -1,5 +1,7 @@
 """Who gets which tasks: order, turns, credit, estimates that go wrong."""
 
+import pytest
+
 from service.entries.codec import Recorded
 from service.leader.waiters import Waiters
 from service.queue import commands as core
@@ -195,6 +197,17 @@ def test_consumers_that_have_gone_leave_nothing_behind():
     assert waiters._tubes == {}
     assert waiters._hot == {}
     assert waiters._dry == {}
+
+
+@pytest.mark.parametrize("is_choosy", [False, True])
+def test_the_claim_of_a_consumer_that_has_gone_is_answered_whoever_else_waits(is_choosy):
+    waiters = Waiters(Board(a=1))
+    consumer = Consumer("a", is_choosy=is_choosy)
+    waiters.add(consumer)
+    (claim,) = waiters.claims()
+    waiters.remove(consumer)
+    answer(waiters, claim, 0)
+    assert waiters._tubes == waiters._hot == waiters._dry == {}
 
 
 def test_every_task_finds_a_consumer_in_the_end():
