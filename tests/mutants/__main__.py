@@ -13,12 +13,22 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 
 from tests.mutants.generated import generate
 from tests.mutants.killers import read_killers, write_killers
 from tests.mutants.mutant import FEW_SEEDS, REST, SUITES, Changed, read_table
-from tests.mutants.trial import NO_TEST, ROOT, Stage, Workshop, open_workshop, tests_for
+from tests.mutants.reach import REACHED_SECONDS_MAX, read_reach
+from tests.mutants.trial import (
+    NO_TEST,
+    ROOT,
+    TEST_SECONDS_MAX,
+    Stage,
+    Workshop,
+    open_workshop,
+    tests_for,
+)
 
 
 def main() -> int:
@@ -32,7 +42,8 @@ def main() -> int:
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     begun = time.monotonic()
-    with open_workshop(options.workers) as workshop:
+    seconds_max = REACHED_SECONDS_MAX if options.reach else TEST_SECONDS_MAX
+    with open_workshop(options.workers, seconds_max) as workshop:
         _prove(workshop, [known[each.name] for each in mutants if each.name in known])
         killers: dict[str, str] = {}
         for verdict in workshop.verdicts(mutants, _stages(known, options)):
@@ -52,14 +63,18 @@ def main() -> int:
 
 def _stages(known: Mapping[str, str], options: argparse.Namespace) -> list[Stage]:
     """Return what to try: the test that killed it the last time, its suite, and then all seeds."""
+    if options.reach:
+        reach = read_reach(options.reach)
+        return [lambda mutant: reach.groups_for(mutant, (ROOT / mutant.file).read_text())]
     if options.scripted:
-        return [lambda mutant: [test for test in tests_for(mutant) if test not in FEW_SEEDS]]
+        return [lambda mutant: [[test] for test in tests_for(mutant) if test not in FEW_SEEDS]]
     stages: list[Stage] = [
-        lambda mutant: [known[mutant.name]] if mutant.name in known else [],
-        tests_for,
+        lambda mutant: [[known[mutant.name]]] if mutant.name in known else [],
+        lambda mutant: [[test] for test in tests_for(mutant)],
     ]
     if not options.brief:
-        stages.append(lambda mutant: REST if FEW_SEEDS[0] in SUITES[mutant.suite] else [])
+        rest = [[seed] for seed in REST]
+        stages.append(lambda mutant: rest if FEW_SEEDS[0] in SUITES[mutant.suite] else [])
     return stages
 
 
@@ -98,6 +113,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--brief", action="store_true", help="try few seeds of the simulation")
     parser.add_argument("--scripted", action="store_true", help="leave the simulation's seeds out")
+    parser.add_argument("--reach", type=Path, help="run the tests that reach the line: see reach")
     parser.add_argument("--sample", type=int, default=0, help="how many of them, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="which of them are drawn")
     options = parser.parse_args()

@@ -26,7 +26,7 @@ def test_a_mutant_is_killed_by_the_test_that_fails_and_leaves_the_code_as_it_was
         assert not workshop.unchanged([TEST]).killer
         killers = {
             verdict.mutant.name: verdict.killer
-            for verdict in workshop.verdicts([broken, harmless, nonsense], [lambda _: [TEST]])
+            for verdict in workshop.verdicts([broken, harmless, nonsense], [lambda _: [[TEST]]])
         }
     assert path.read_text() == text
     assert killers == {broken.name: TEST, harmless.name: "", nonsense.name: TEST}

@@ -22,10 +22,12 @@ ROOT: Final = Path(__file__).parents[2]
 
 COPIED: Final = ("replication", "service", "tests", "clients", "docs", "proto", "pyproject.toml")
 
-Stage: TypeAlias = Callable[[Changed], Sequence[str]]
-"""Chooses the tests that a mutant must pass next; perhaps none."""
+Stage: TypeAlias = Callable[[Changed], Sequence[Sequence[str]]]
+"""Chooses the tests that a mutant must pass next, perhaps none; some are collected together."""
 
 
+TEST_SECONDS_MAX: Final = 60
+"""A test that waits longer hangs."""
 NO_TEST: Final = "pytest itself"
 """Stands for the killer of a mutant that leaves no test to be run; see ``worker``."""
 
@@ -63,8 +65,9 @@ class Verdict:
 class Worker:
     """A process that runs the tests of one mutant after the other."""
 
-    def __init__(self, copy: Path) -> None:
+    def __init__(self, copy: Path, test_seconds_max: int = TEST_SECONDS_MAX) -> None:
         self._copy = copy
+        self._test_seconds_max = test_seconds_max
         paths = os.pathsep.join([str(copy), str(copy / "clients/python/src")])
         self._process = subprocess.Popen(
             [sys.executable, "tests/mutants/worker.py", str(copy.parent)],
@@ -83,13 +86,13 @@ class Worker:
         self._process.wait()
         self._process.stdout.close()
 
-    def attempt(self, mutant: Changed, tests: Sequence[str]) -> Verdict:
-        """Run ``tests`` on ``mutant``, each by itself: to collect all takes long."""
+    def attempt(self, mutant: Changed, groups: Sequence[Sequence[str]]) -> Verdict:
+        """Run groups of tests on ``mutant``, one after the other: to collect all takes long."""
         module = mutant.file.removesuffix(".py").replace("/", ".")
         source = mutant.changed((self._copy / mutant.file).read_text())
         answer = Answer("", "", 0)
-        for test in tests:
-            before, answer = answer, self.run([test], module, source)
+        for tests in groups:
+            before, answer = answer, self.run(tests, module, source)
             answer = replace(answer, seconds=before.seconds + answer.seconds)
             if answer.killer:
                 break
@@ -97,7 +100,12 @@ class Worker:
 
     def run(self, tests: Iterable[str], module: str = "", source: str = "") -> Answer:
         """Run tests in order up to the first failure, with ``source`` in place of ``module``."""
-        order = {"arguments": [*tests], "module": module, "source": source}
+        order = {
+            "arguments": [*tests],
+            "module": module,
+            "source": source,
+            "test_seconds_max": self._test_seconds_max,
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
@@ -129,14 +137,14 @@ class Workshop:
                     survivors.append(verdict.mutant)
             alive = survivors
 
-    def _attempt(self, tests: Mapping[Changed, Sequence[str]]) -> Iterator[Verdict]:
+    def _attempt(self, groups: Mapping[Changed, Sequence[Sequence[str]]]) -> Iterator[Verdict]:
         def attempt(mutant: Changed) -> Verdict:
             with self._worker() as worker:
-                return worker.attempt(mutant, tests[mutant])
+                return worker.attempt(mutant, groups[mutant])
 
         pool = ThreadPoolExecutor(len(self._workers))
         try:
-            for done in as_completed([pool.submit(attempt, each) for each in tests]):
+            for done in as_completed([pool.submit(attempt, each) for each in groups]):
                 yield done.result()
         finally:
             # Whoever is at work ends when the workers are closed.
@@ -164,13 +172,13 @@ def tests_for(mutant: Changed) -> list[str]:
 
 
 @contextmanager
-def open_workshop(count: int) -> Iterator[Workshop]:
+def open_workshop(count: int, test_seconds_max: int = TEST_SECONDS_MAX) -> Iterator[Workshop]:
     """Copy the code and start workers; afterwards nothing of it is left, whatever happened."""
     folder = Path(tempfile.mkdtemp(prefix="taskraft-mutants-"))
     workers: list[Worker] = []
     try:
         copy = copy_code(folder / "copy")
-        workers += [Worker(copy) for _ in range(count)]
+        workers += [Worker(copy, test_seconds_max) for _ in range(count)]
         yield Workshop(workers)
     finally:
         for worker in workers:

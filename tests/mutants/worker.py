@@ -38,8 +38,7 @@ LOOK_SECONDS: Final = 0.02
 """How often the worker looks whether the fork has ended, or whoever asked."""
 
 TEST_CPU_SECONDS_MAX: Final = 25
-TEST_SECONDS_MAX: Final = 60
-"""A test that takes longer hangs, computing or waiting; that is noticed, too."""
+"""A test that computes longer hangs; that is noticed, too. How long it may wait the order says."""
 
 PLUGINS: Final = ("-p", "pytest_asyncio.plugin", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 """Others are not loaded; this one is imported already, so pytest cannot rewrite its assertions."""
@@ -99,14 +98,15 @@ class _Finder(importlib.abc.MetaPathFinder):
 class _Reporter:
     """A plugin of pytest that notes which test runs and which one failed first."""
 
-    def __init__(self, notes: IO[str]) -> None:
+    def __init__(self, notes: IO[str], test_seconds_max: int) -> None:
         self._notes = notes
+        self._test_seconds_max = test_seconds_max
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test, and give it its time."""
         self._note(started=nodeid)
         signal.setitimer(signal.ITIMER_PROF, TEST_CPU_SECONDS_MAX)
-        signal.alarm(TEST_SECONDS_MAX)
+        signal.alarm(self._test_seconds_max)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a failure."""
@@ -138,7 +138,7 @@ def _test(order: dict[str, Any], notes: IO[str], output: IO[str]) -> int:
     if order["module"]:
         sys.meta_path.insert(0, _Finder(order["module"], order["source"]))
     words = ["-q", "-x", "-p", "no:cacheprovider", "--tb=line", *PLUGINS, *order["arguments"]]
-    return int(pytest.main(words, plugins=[_Reporter(notes)]))
+    return int(pytest.main(words, plugins=[_Reporter(notes, order["test_seconds_max"])]))
 
 
 def _watch(child: int) -> int | None:

@@ -1,0 +1,127 @@
+"""Learn which tests reach which lines, so that a mutant costs only the tests that can notice it.
+
+Run as ``python -m tests.mutants.reach FILE tests/service/api ...``: it runs the tests once under
+coverage and writes to FILE which of them ran each line, and how long each took. After that
+``python -m tests.mutants --generated service/api --reach FILE`` runs for each mutant the tests that
+reach its line, the quickest first, as many as a budget allows. This is for code that ``screen``
+cannot fork: with gRPC, threads and real nodes. A line that no test reaches is told at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from coverage import Coverage
+
+from tests.mutants.mutant import Changed
+from tests.mutants.trial import ROOT
+
+BUDGET_SECONDS: Final = 10.0
+"""How long the tests of one mutant may take, if they pass."""
+REACHED_SECONDS_MAX: Final = 20
+"""A test that waits longer hangs: most of those chosen take a tenth of a second."""
+TESTS_MAX: Final = 40
+"""How many tests a mutant gets; the quickest of a line that all tests reach tell little more."""
+SOURCES: Final = ("service", "replication")
+
+
+@dataclass(slots=True, frozen=True)
+class Reach:
+    """Which tests run each line, and what they cost."""
+
+    tests: Sequence[str]
+    seconds: Sequence[float]
+    """How long each test takes."""
+    lines: Mapping[str, Mapping[str, Sequence[int]]]
+    """Which of the tests run each line (a number, as text) of each file."""
+
+    def groups_for(self, mutant: Changed, text: str) -> list[list[str]]:
+        """Return who can notice a mutant of a file with ``text``, the quickest first, if any."""
+        known = self.lines.get(mutant.file, {})
+        reached = {test for line in _changed_lines(mutant, text) for test in known.get(line, ())}
+        chosen: list[str] = []
+        left = BUDGET_SECONDS
+        for test in sorted(reached, key=lambda each: (self.seconds[each], each)):
+            left -= self.seconds[test]
+            if chosen and (left < 0 or len(chosen) == TESTS_MAX):
+                break
+            chosen.append(self.tests[test])
+        return [chosen] if chosen else []
+
+
+def read_reach(path: Path) -> Reach:
+    """Return what a run of this module has written."""
+    return Reach(**json.loads(path.read_text()))
+
+
+def _changed_lines(mutant: Changed, text: str) -> Iterator[str]:
+    """Yield the lines of the innermost statement that a mutant changes, without its body."""
+    pairs = zip(text.splitlines(), mutant.changed(text).splitlines(), strict=False)
+    first = next(number for number, (old, new) in enumerate(pairs, start=1) if old != new)
+    around = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and node.lineno <= first <= (node.end_lineno or 0)
+    ]
+    innermost = max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+    body = getattr(innermost, "body", None)
+    end = max(first, body[0].lineno - 1) if body else innermost.end_lineno or first
+    yield from (str(line) for line in range(innermost.lineno, end + 1))
+
+
+class _Learner:
+    """A plugin of pytest that notes which lines each test runs."""
+
+    def __init__(self) -> None:
+        self._coverage = Coverage(data_file=None, source=SOURCES, config_file=False)
+        self.seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Learn from one test, with what its fixtures do."""
+        self._coverage.start()
+        self._coverage.switch_context(item.nodeid)
+        begun = time.monotonic()
+        try:
+            return (yield)
+        finally:
+            self.seconds[item.nodeid] = round(time.monotonic() - begun, 3)
+            self._coverage.stop()
+
+    def reach(self) -> dict[str, Any]:
+        """Return what a ``Reach`` consists of."""
+        data = self._coverage.get_data()
+        numbers = {test: number for number, test in enumerate(self.seconds)}
+        lines = {
+            str(Path(file).relative_to(ROOT)): {
+                str(line): sorted(numbers[test] for test in {*tests} - {""})
+                for line, tests in data.contexts_by_lineno(file).items()
+            }
+            for file in sorted(data.measured_files())
+        }
+        return {"tests": [*numbers], "seconds": [*self.seconds.values()], "lines": lines}
+
+
+def main() -> int:
+    """Learn from the tests named on the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.reach", description=__doc__)
+    parser.add_argument("file", type=Path, help="where to write what is learned")
+    parser.add_argument("tests", nargs="+", help="what to run")
+    options = parser.parse_args()
+    learner = _Learner()
+    status = pytest.main(["-q", "-p", "no:cacheprovider", *options.tests], plugins=[learner])
+    options.file.write_text(json.dumps(learner.reach()))
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""A mutant gets the tests that reach its line, the quickest first, within a budget."""
+
+import pytest
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.reach import BUDGET_SECONDS, Reach
+
+TEXT = """def cut(index):
+    if (
+        index > 3
+    ):
+        first()
+    second(
+        index,
+        4,
+    )
+"""
+TESTS = ["slow", "quick", "long", "other"]
+
+
+def reach(**lines):
+    reached = {number.removeprefix("line"): tests for number, tests in lines.items()}
+    return Reach(TESTS, [1.0, 0.1, BUDGET_SECONDS, 0.2], {"a.py": reached})
+
+
+def mutant(old, new):
+    return Mutant("m", "a.py", "why", old, new, "core")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "chosen"),
+    [
+        ("index > 3", "index < 3", ["quick", "slow"]),
+        ("first()", "pass", ["other"]),
+        ("        4,", "        5,", ["quick"]),
+    ],
+)
+def test_the_tests_of_the_changed_statement_are_chosen_without_those_of_its_body(old, new, chosen):
+    known = reach(line2=[0], line3=[1], line5=[3], line6=[1])
+    assert known.groups_for(mutant(old, new), TEXT) == [chosen]
+
+
+def test_what_takes_too_long_is_left_out_unless_nothing_else_reaches_the_line():
+    change = mutant("first()", "pass")
+    assert reach(line5=[0, 1, 2]).groups_for(change, TEXT) == [["quick", "slow"]]
+    assert reach(line5=[2]).groups_for(change, TEXT) == [["long"]]
+
+
+def test_a_line_that_no_test_reaches_has_none():
+    assert reach(line2=[0]).groups_for(mutant("first()", "pass"), TEXT) == []
