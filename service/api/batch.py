@@ -77,6 +77,8 @@ def _enlarged_tubes(request: pb.ExecuteBatchRequest) -> Iterator[str]:
             yield operation.put.tube
         elif operation.HasField("update") and brings_content(operation.update.update):
             yield operation.update.tube
+        elif operation.HasField("move") and brings_content(operation.move.update):
+            yield operation.move.move_to or operation.move.tube
 
 
 def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
@@ -105,6 +107,9 @@ def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
     if kind == "update":
         updated = pb.UpdateTasksResponse(count=result.count, errors=errors, revision=revision)
         return pb.BatchResult(update=updated)
+    if kind == "move":
+        moved = pb.MoveTasksResponse(count=result.count, errors=errors, revision=revision)
+        return pb.BatchResult(move=moved)
     deleted = pb.DeleteTasksResponse(count=result.count, errors=errors, revision=revision)
     return pb.BatchResult(delete=deleted)
 
@@ -145,6 +150,7 @@ def _check_operation(
         "bury": lambda: checks.check_bury(operation.bury),
         "delete": lambda: checks.check_delete(operation.delete),
         "update": lambda: checks.check_update(operation.update, payload_bytes_max),
+        "move": lambda: checks.check_move(operation.move, payload_bytes_max),
     }
     try:
         single[kind]()
@@ -156,7 +162,7 @@ def _check_operation(
     for field in ("room_wait_ms", "outcome_wait_ms"):
         if kind == "put" and getattr(put, field):
             wrong.add(f"{path}.{field}", "a batch does not wait")
-    if kind in ("kick", "bury", "delete", "update"):
+    if kind not in ("put", "settle"):
         selector = getattr(operation, kind).selector
         if not (selector.ids or selector.keys):
             wrong.add(f"{path}.selector", "a batch names its tasks by id or key")

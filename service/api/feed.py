@@ -14,7 +14,7 @@ from service import limits
 from service.access.caller import Caller
 from service.access.rights import Verb
 from service.api.endpoint import Call, Route, Servicer, ServicerContext, Unary, parse
-from service.api.feed_positions import FeedPositions, consumer_message
+from service.api.feed_positions import FeedPositions, check_cursor, consumer_message
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.api.violations import Violations
@@ -118,6 +118,7 @@ class FeedApi:
         request = call.request
         wrong = Violations()
         wrong.in_range("wait_ms", request.wait_ms, 0, limits.WAIT_MAX_MS)
+        check_cursor(wrong, request.cursor, len(self._reading.applied.feed.views()))
         wrong.raise_any()
         _same_feed(self._reading.applied, request.cursor.feed_id)
         known = dict(request.cursor.next_seq)

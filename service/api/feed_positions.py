@@ -45,7 +45,7 @@ class FeedPositions:
     async def commit(self, call: Call[pb.CommitCursorRequest]) -> pb.CommitCursorResponse:
         """Store how far a consumer has come."""
         request = call.request
-        _check(request)
+        _check(request, len(self._reading.applied.feed.views()))
         outcome = await self._mutations.apply(forms.COMMIT_CURSOR, call)
         result_of(outcome, CountResult)
         answer = pb.CommitCursorResponse(revision=outcome.index)
@@ -66,13 +66,19 @@ def consumer_message(queue: Queue, view: ConsumerView) -> pb.FeedConsumer:
     )
 
 
-def _check(request: pb.CommitCursorRequest) -> None:
+def check_cursor(wrong: Violations, cursor: pb.FeedCursor, partitions: int) -> None:
+    """Check that a position is one in partitions that there are."""
+    for partition, seq in sorted(cursor.next_seq.items()):
+        field = f"cursor.next_seq[{partition}]"
+        wrong.in_range(field, partition, 0, partitions - 1)
+        wrong.not_negative(field, seq)
+
+
+def _check(request: pb.CommitCursorRequest, partitions: int) -> None:
     """Refuse a position that no feed has."""
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.name("consumer", request.consumer)
     wrong.in_range("idle_ttl_ms", request.idle_ttl_ms, 0, limits.CONSUMER_IDLE_TTL_MAX_MS)
-    for partition, seq in sorted(request.cursor.next_seq.items()):
-        wrong.not_negative("cursor.next_seq", partition)
-        wrong.not_negative(f"cursor.next_seq[{partition}]", seq)
+    check_cursor(wrong, request.cursor, partitions)
     wrong.raise_any()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from service import wire
-from service.forms.circulation import BURY, DELETE, KICK
+from service.forms.circulation import BURY, DELETE, KICK, MOVE
 from service.forms.form import IN_LOG, Form
 from service.forms.intervention import UPDATE
 from service.forms.put import PUT
@@ -22,6 +22,7 @@ _FORMS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
     pb.BatchOperation.BURY_FIELD_NUMBER: BURY.decode,
     pb.BatchOperation.DELETE_FIELD_NUMBER: DELETE.decode,
     pb.BatchOperation.UPDATE_FIELD_NUMBER: UPDATE.decode,
+    pb.BatchOperation.MOVE_FIELD_NUMBER: MOVE.decode,
 }
 
 

@@ -233,12 +233,15 @@ def test_a_batch_does_all_or_nothing(client, tube):
 
 
 def test_every_operation_has_its_place_in_a_batch(client, tube):
-    released, rejected, buried, gone, kicked = tube.put_many("abcde")
+    elsewhere = created(client)
+    released, rejected, buried, gone, kicked, moved = tube.put_many("abcdef")
     first, second = tube.take_many(2, wait=0)
     tube.bury(kicked)
     batch = Batch().release(first, "1h", reason="later").reject(second, "never")
     batch.bury(tube.name, buried, reason="why").delete(tube.name, gone).kick(tube.name, kicked)
+    batch.move(tube.name, moved, elsewhere.name, delay="1h")
     client.execute(batch)
+    assert [(task.text(), task.state) for task in elsewhere.list()] == [("f", "DELAYED")]
     states = {task.id: task.state for task in tube.list()}
     assert states == {
         released: "DELAYED",

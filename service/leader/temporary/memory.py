@@ -14,6 +14,7 @@ from service.forms import new_task
 from service.leader.board import at_most
 from service.queue.commands import (
     Ack,
+    Batch,
     BuryTaken,
     Command,
     Kick,
@@ -97,7 +98,7 @@ class MemoryQueue:
         if not growth:
             return None
         most = self._bytes_max
-        if not isinstance(command, Put):
+        if not _puts(command):
             most += most // RESERVE_SHARE
         if self.memory_bytes + growth > most and self._fresh_bytes:
             self._collect()
@@ -108,6 +109,13 @@ class MemoryQueue:
             f"the temporary tubes of this node would take more than {most} bytes of memory",
             {"limit": "temporary_bytes_max", "value": str(self._bytes_max)},
         )
+
+
+def _puts(command: Command) -> bool:
+    """Tell whether a command has new tasks, alone or in a batch."""
+    if isinstance(command, Batch):
+        return any(map(_puts, command.operations))
+    return isinstance(command, Put)
 
 
 def growth_bytes(command: Command) -> int:
@@ -123,6 +131,8 @@ def growth_bytes(command: Command) -> int:
             return len(update.content) * at_most(selector)
         case Kick(update=update) if update is not None:
             return len(update.content) * max(command.count, at_most(command.selector))
+        case Batch(operations):
+            return sum(map(growth_bytes, operations))
         case _:
             return 0
 

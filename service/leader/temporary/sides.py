@@ -6,7 +6,7 @@ both together, is refused with the fields at fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Flag
 from functools import reduce
 from operator import or_
@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 from service.machine.contents import TEMPORARY_TASKS
 from service.queue.commands import (
+    BATCH_BRANCHES,
     Batch,
-    BatchOperation,
     Bury,
     Cancel,
     Command,
@@ -49,15 +49,6 @@ NOWHERE: Final = Side(0)
 ACROSS: Final = "is temporary and the tasks are not, or the other way round"
 Where: TypeAlias = Callable[[str], Side]
 """Tells where the contents of a tube are; ``NOWHERE``: there is no such tube."""
-_BRANCHES: Final[Mapping[type[BatchOperation], str]] = {
-    Put: "put",
-    Settle: "settle",
-    Kick: "kick",
-    Bury: "bury",
-    Delete: "delete",
-    UpdateTasks: "update",
-}
-"""What the operations of a batch are called in the contract."""
 
 
 def side_of(command: Command, where: Where) -> Side:
@@ -148,4 +139,6 @@ def _across_batch(command: Batch, side: Side, where: Where) -> Iterator[tuple[st
         if side is Side.BOTH and Side.MEMORY in there:
             yield within, "is about a temporary tube, and other operations are not"
         else:
-            yield from _across(operation, there, where, f"{within}.{_BRANCHES[type(operation)]}.")
+            yield from _across(
+                operation, there, where, f"{within}.{BATCH_BRANCHES[type(operation)]}."
+            )

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from service.queue.commands.batch import Batch, BatchOperation, BatchOutcome, BatchResult
+from service.queue.commands.batch import (
+    BATCH_BRANCHES,
+    Batch,
+    BatchOperation,
+    BatchOutcome,
+    BatchResult,
+)
 from service.queue.commands.circulation import (
     Bury,
     CountResult,
@@ -210,6 +216,7 @@ Result: TypeAlias = (
 __all__ = [
     "AMONG_UNFINISHED",
     "BACKOFF_MS_MAX",
+    "BATCH_BRANCHES",
     "FOREVER_MS",
     "NO_EXTRAS",
     "NO_RETRY",

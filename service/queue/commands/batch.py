@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
-from service.queue.commands.circulation import Bury, CountResult, Delete, Kick
+from service.queue.commands.circulation import Bury, CountResult, Delete, Kick, Move
 from service.queue.commands.intervention import UpdateTasks
 from service.queue.commands.put import Put, PutResult
 from service.queue.commands.settle import Settle, SettleResult
 from service.queue.values import value
 
-BatchOperation: TypeAlias = Put | Settle | Kick | Bury | Delete | UpdateTasks
+BatchOperation: TypeAlias = Put | Settle | Kick | Bury | Delete | UpdateTasks | Move
+BATCH_BRANCHES: Final[Mapping[type[BatchOperation], str]] = {
+    Put: "put",
+    Settle: "settle",
+    Kick: "kick",
+    Bury: "bury",
+    Delete: "delete",
+    UpdateTasks: "update",
+    Move: "move",
+}
+"""What the operations of a batch are called in the contract."""
 BatchOutcome: TypeAlias = PutResult | SettleResult | CountResult
 
 

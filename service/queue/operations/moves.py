@@ -29,33 +29,42 @@ MOVABLE: Final = (READY, DELAYED, BURIED)
 """What nobody holds and has not ended. What its group holds is not in circulation yet."""
 
 
-def move_tasks(ledger: Ledger, command: Move) -> CountResult | Refusal:
+def move_tasks(ledger: Ledger, command: Move, *, is_owed: bool = False) -> CountResult | Refusal:
     """Move tasks to a tube, or dead letters each to the tube that gave it up.
 
-    On the way back, those that are no dead letters stay as they are and are not counted.
+    On the way back, those that are no dead letters stay as they are and are not counted. What is
+    owed (a batch has reckoned its room) is not held back by the capacity.
     """
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    refusal = _refusal_of_all(ledger, tube, command)
+    refusal = refusal_of_move(ledger, tube, command)
     if refusal is not None:
         return refusal
 
     def change(task: Task) -> bool | Refusal:
-        if task.state not in MOVABLE:
-            return wrong_state(task)
-        name = command.move_to or _origin_of(task)
-        if not name:
-            return False
-        target = ledger.tube(name)
-        if isinstance(target, Refusal):
-            return target
-        refusal = _refusal(ledger, task, target, command)
+        target = target_of(ledger, task, command)
+        if target is None or isinstance(target, Refusal):
+            return target or False
+        refusal = refusal_to_move(ledger, task, target, command) or refusal_of_key(
+            ledger, target, key_there(task, target)
+        )
+        if refusal is None and not is_owed:
+            payload_bytes = task.payload_bytes + growth(ledger, task, command.update)
+            refusal = target.full(1, payload_bytes)
         if refusal is None:
             _move(ledger, task, target, command)
         return refusal or True
 
     return change_each(ledger, tube, command.selector, MOVABLE, change)
+
+
+def target_of(ledger: Ledger, task: Task, command: Move) -> Tube | Refusal | None:
+    """Return the tube where a task goes, why it cannot go anywhere, or None: it stays."""
+    if task.state not in MOVABLE:
+        return wrong_state(task)
+    name = command.move_to or _origin_of(task)
+    return ledger.tube(name) if name else None
 
 
 def _origin_of(task: Task) -> str:
@@ -64,7 +73,7 @@ def _origin_of(task: Task) -> str:
     return "" if origin is None else origin.tube
 
 
-def _key_there(task: Task, target: Tube) -> tuple[str, ...]:
+def key_there(task: Task, target: Tube) -> tuple[str, ...]:
     """Return the unique key that a task has in another tube: its own, or that of before there."""
     origin = task.extras.origin
     if origin is not None and origin.tube == target.name:
@@ -72,7 +81,7 @@ def _key_there(task: Task, target: Tube) -> tuple[str, ...]:
     return task.extras.unique_key
 
 
-def _refusal_of_all(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None:
+def refusal_of_move(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None:
     """Return why no task can be moved to the tube that is named, if one is; or None."""
     if not command.move_to:
         return None
@@ -88,26 +97,26 @@ def _refusal_of_all(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None
     )
 
 
-def _refusal(ledger: Ledger, task: Task, target: Tube, command: Move) -> Refusal | None:
-    """Return why a task cannot be moved to a tube, or None."""
+def refusal_to_move(ledger: Ledger, task: Task, target: Tube, command: Move) -> Refusal | None:
+    """Return why a task cannot go to a tube, its key and the tube's capacity aside, or None."""
     refusal = refusal_to_receive(ledger, target, task)
     refusal = refusal or delay_unsuitable(target, "delay_ms", command.delay_ms or 0)
     if refusal is None and command.update is not None:
         refusal = unsuitable_update(ledger, task, command.update, target)
-    if refusal is not None:
-        return refusal
-    key = _key_there(task, target)
+    return refusal
+
+
+def refusal_of_key(ledger: Ledger, target: Tube, key: tuple[str, ...]) -> Refusal | None:
+    """Return why a task cannot have a unique key in a tube, or None."""
     other = holder(ledger, target, key) if key else None
-    if other is not None and other.state not in FINISHED:
-        return key_taken(other.id)
-    return target.full(1, task.payload_bytes + growth(ledger, task, command.update))
+    return None if other is None or other.state in FINISHED else key_taken(other.id)
 
 
 def _move(ledger: Ledger, task: Task, target: Tube, command: Move) -> None:
     """Move a task for which there is room; its times are right when it arrives."""
     ledger.leave_order(task)
     now_ms, update = ledger.now_ms, command.update
-    key = _key_there(task, target)
+    key = key_there(task, target)
     delay_ms = command.delay_ms
     if delay_ms is None:
         delay_ms = max(task.visible_at_ms - now_ms, 0) if task.state is DELAYED else 0

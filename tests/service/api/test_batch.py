@@ -100,3 +100,19 @@ async def test_a_waiting_task_is_changed_together_with_another_ones_end(node):
     assert answer.results[1].update.count == 1
     (task,) = (await take(node)).tasks
     assert (task.spec.payload, task.priority) == (b"changed", 3)
+
+
+async def test_a_task_is_moved_together_with_another_ones_end(node):
+    await create(node)
+    await create(node, name="next")
+    await put(node, b"a", b"b")
+    (taken,) = (await take(node, tasks_max=1)).tasks
+    waiting = asyncio.ensure_future(take(node, tube="next", wait_ms=8_000))
+    await node.waiting(1, tube="next")
+    selector = task_pb2.TaskSelector(ids=[2])
+    move = {"move": pb.MoveTasksRequest(tube="emails", selector=selector, move_to="next")}
+    answer = await execute(node, acking(taken.token), move)
+    assert [result.WhichOneof("result") for result in answer.results] == ["settle", "move"]
+    assert answer.results[1].move.count == 1
+    (task,) = (await waiting).tasks
+    assert (task.tube, task.spec.payload) == ("next", b"b")

@@ -7,7 +7,13 @@ from google.rpc import error_details_pb2, status_pb2
 
 from service.limits import MESSAGE_BYTES_MAX
 from service.queue.commands import FOREVER_MS
-from taskraft.v1 import schedule_service_pb2, session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import (
+    feed_service_pb2,
+    schedule_service_pb2,
+    session_service_pb2,
+    task_pb2,
+    tube_service_pb2,
+)
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refusal
 from tests.service.conftest import create, put, reason_of, take
@@ -152,6 +158,63 @@ CASES = {
         pb.MoveTasksRequest(tube="plain", selector=task_pb2.TaskSelector(ids=[1])),
         {"move_to": "needed, or to_origin"},
     ),
+    "all operations of a batch": (
+        "ExecuteBatch",
+        pb.ExecuteBatchRequest(
+            operations=[
+                {"move": pb.MoveTasksRequest(tube="plain", selector={"filter": "id >"})},
+                {"delete": pb.DeleteTasksRequest(tube="a b", selector={"ids": [0]})},
+                {},
+            ]
+        ),
+        {
+            "operations[0].move.move_to": "needed, or to_origin",
+            "operations[0].move.selector.filter": "character 4",
+            "operations[0].move.selector": "names its tasks by id or key",
+            "operations[1].delete.tube": "' ' at character 1",
+            "operations[1].delete.selector.ids[0]": "0 is not positive",
+            "operations[2]": "missing",
+        },
+    ),
+    "a move of a batch to where the tasks are never delayed": (
+        "ExecuteBatch",
+        pb.ExecuteBatchRequest(
+            operations=[
+                {
+                    "move": pb.MoveTasksRequest(
+                        tube="emails",
+                        selector=task_pb2.TaskSelector(ids=[1]),
+                        move_to="plain",
+                        delay_ms=7,
+                    )
+                }
+            ]
+        ),
+        {"operations[0].move.delay_ms": "7 means nothing in a tube of kind FIFO"},
+    ),
+    "a position in partitions that there are not": (
+        "WatchFeed",
+        feed_service_pb2.WatchFeedRequest(
+            cursor=feed_service_pb2.FeedCursor(next_seq={-1: 0, 0: -5, 99: 0}), wait_ms=-1
+        ),
+        {
+            "wait_ms": "-1 is not from 0 to",
+            "cursor.next_seq[-1]": "-1 is not from 0 to",
+            "cursor.next_seq[0]": "-5 is less than 0",
+            "cursor.next_seq[99]": "99 is not from 0 to",
+        },
+    ),
+    "a position of a consumer in partitions that there are not": (
+        "CommitCursor",
+        feed_service_pb2.CommitCursorRequest(
+            cursor=feed_service_pb2.FeedCursor(next_seq={0: -5, 99: 0})
+        ),
+        {
+            "consumer": "missing",
+            "cursor.next_seq[0]": "-5 is less than 0",
+            "cursor.next_seq[99]": "99 is not from 0 to",
+        },
+    ),
     "a period without end": (
         "SwitchTasks",
         pb.SwitchTasksRequest(
@@ -235,6 +298,8 @@ CASES = {
 
 async def test_all_that_is_wrong_is_told_at_once_and_nothing_has_changed(node):
     await create(node, "plain", Tube.FIFO)
+    await create(node)
+    await put(node, b"1")
     await put(node, b"1", b"2", tube="plain")
     await take(node, "plain", tasks_max=1)
     for name, (method, request, expected) in CASES.items():

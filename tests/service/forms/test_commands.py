@@ -283,6 +283,7 @@ CASES = {
                 {"bury": {"tube": "t", "selector": IDS}},
                 {"delete": {"tube": "t", "selector": IDS, "request_id": "own"}},
                 {"update": {"tube": "t", "selector": IDS, "update": {"priority": 1}}},
+                {"move": {"tube": "t", "selector": IDS, "move_to": "m"}},
             ],
         ),
         core.Batch(
@@ -293,6 +294,7 @@ CASES = {
                 core.Bury("t", BY_IDS),
                 core.Delete("t", BY_IDS, "own"),
                 core.UpdateTasks("t", BY_IDS, core.TaskUpdate(b"", 1)),
+                core.Move("t", BY_IDS, "m"),
             ],
             "r",
             HASH,

@@ -136,6 +136,13 @@ class Batch:
         )
         return self._add(update=request)
 
+    def move(self, tube: str, tasks: Named, to: str, *, delay: Duration | None = None) -> Self:
+        """Move ready, delayed and buried tasks to another tube; see `Tube.move`."""
+        request = pb.MoveTasksRequest(tube=tube, selector=selector_of(tasks), move_to=to)
+        if delay is not None:
+            request.delay_ms = milliseconds(delay)
+        return self._add(move=request)
+
     def _add(
         self,
         *,
@@ -144,9 +151,12 @@ class Batch:
         bury: pb.BuryTasksRequest | None = None,
         delete: pb.DeleteTasksRequest | None = None,
         update: pb.UpdateTasksRequest | None = None,
+        move: pb.MoveTasksRequest | None = None,
     ) -> Self:
         self._operations.append(
-            pb.BatchOperation(settle=settle, kick=kick, bury=bury, delete=delete, update=update)
+            pb.BatchOperation(
+                settle=settle, kick=kick, bury=bury, delete=delete, update=update, move=move
+            )
         )
         return self
 

@@ -6,6 +6,7 @@ from service.leader.temporary.memory import MemoryQueue, growth_bytes
 from service.machine.contents import origin_of
 from service.queue.commands import (
     Ack,
+    Batch,
     ByIds,
     CreateTube,
     Keep,
@@ -77,6 +78,20 @@ def test_every_command_that_brings_content_is_weighed():
     assert growth_bytes(Settle([Ack([1, 2], result=b"r" * 7, update=update)])) == 34
     assert growth_bytes(Settle([Ack([1, 2])])) == 0
     assert growth_bytes(Take(["t"])) == 0
+    assert growth_bytes(Batch([put(100, 3), Settle([Ack([1], result=b"r" * 7)])])) >= 307
+
+
+def test_a_batch_is_bounded_as_what_it_consists_of(memory):
+    (refusal,) = memory.apply(2, [Batch([put(30_000, 2), put(30_000, 2)])])
+    assert refusal.reason is Reason.LIMIT_REACHED
+    (done,) = memory.apply(2, [Batch([put(30_000, 2), put(30_000, 1)])])
+    assert [len(one.ids) for one in done.results] == [2, 1]
+    (refusal,) = memory.apply(3, [Batch([put(10_000, 1)])])
+    assert refusal.reason is Reason.LIMIT_REACHED, "the reserve is not for new tasks"
+    (taken,) = memory.apply(4, [Take(["t"])])
+    ends = Settle([Ack([taken.tasks[0].token], result=b"r" * 10_000)])
+    (done,) = memory.apply(5, [Batch([ends])])
+    assert not isinstance(done, Refusal), "what frees memory may use it"
 
 
 def test_ids_of_later_leaderships_are_greater():

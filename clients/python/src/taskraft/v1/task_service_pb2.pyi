@@ -1985,6 +1985,7 @@ class BatchOperation(_message.Message):
     BURY_FIELD_NUMBER: _builtins.int
     DELETE_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def put(self) -> Global___PutTasksRequest:
         """Put."""
@@ -2009,6 +2010,10 @@ class BatchOperation(_message.Message):
     def update(self) -> Global___UpdateTasksRequest:
         """Update."""
 
+    @_builtins.property
+    def move(self) -> Global___MoveTasksRequest:
+        """Move."""
+
     def __init__(
         self,
         *,
@@ -2018,12 +2023,13 @@ class BatchOperation(_message.Message):
         bury: Global___BuryTasksRequest | None = ...,
         delete: Global___DeleteTasksRequest | None = ...,
         update: Global___UpdateTasksRequest | None = ...,
+        move: Global___MoveTasksRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "delete", b"delete", "kick", b"kick", "operation", b"operation", "put", b"put", "settle", b"settle", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "delete", b"delete", "kick", b"kick", "move", b"move", "operation", b"operation", "put", b"put", "settle", b"settle", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "delete", b"delete", "kick", b"kick", "operation", b"operation", "put", b"put", "settle", b"settle", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "delete", b"delete", "kick", b"kick", "move", b"move", "operation", b"operation", "put", b"put", "settle", b"settle", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["put", "settle", "kick", "bury", "delete", "update"]  # noqa: Y015
+    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["put", "settle", "kick", "bury", "delete", "update", "move"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
@@ -2072,6 +2078,7 @@ class BatchResult(_message.Message):
     BURY_FIELD_NUMBER: _builtins.int
     DELETE_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def put(self) -> Global___PutTasksResponse:
         """Of a put."""
@@ -2096,6 +2103,10 @@ class BatchResult(_message.Message):
     def update(self) -> Global___UpdateTasksResponse:
         """Of an update."""
 
+    @_builtins.property
+    def move(self) -> Global___MoveTasksResponse:
+        """Of a move."""
+
     def __init__(
         self,
         *,
@@ -2105,12 +2116,13 @@ class BatchResult(_message.Message):
         bury: Global___BuryTasksResponse | None = ...,
         delete: Global___DeleteTasksResponse | None = ...,
         update: Global___UpdateTasksResponse | None = ...,
+        move: Global___MoveTasksResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "delete", b"delete", "kick", b"kick", "put", b"put", "result", b"result", "settle", b"settle", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "delete", b"delete", "kick", b"kick", "move", b"move", "put", b"put", "result", b"result", "settle", b"settle", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "delete", b"delete", "kick", b"kick", "put", b"put", "result", b"result", "settle", b"settle", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bury", b"bury", "delete", b"delete", "kick", b"kick", "move", b"move", "put", b"put", "result", b"result", "settle", b"settle", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["put", "settle", "kick", "bury", "delete", "update"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["put", "settle", "kick", "bury", "delete", "update", "move"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

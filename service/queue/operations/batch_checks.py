@@ -1,0 +1,301 @@
+"""Check a batch before anything of it is done, so that nothing of it is refused when it is.
+
+That is exact because each task is named once: no operation of a batch changes a task that another
+one is about. Only room in a tube and unique keys depend on several operations: the room is reckoned
+for all of them together, and of the keys it is known which are given and which are free by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from service.queue.commands import (
+    Ack,
+    Bury,
+    ByFilter,
+    ByKeys,
+    Delete,
+    ItemReference,
+    Kick,
+    Move,
+    OnConflict,
+    Put,
+    Reason,
+    Refusal,
+    Settle,
+    UpdateTasks,
+)
+from service.queue.dependencies.references import no_item, refusal_of_reference
+from service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
+from service.queue.operations.acknowledge import leaves_on_ack, stale
+from service.queue.operations.circulation import kick_update_refusal
+from service.queue.operations.intake import existing_task
+from service.queue.operations.moves import (
+    key_there,
+    refusal_of_key,
+    refusal_of_move,
+    refusal_to_move,
+    target_of,
+)
+from service.queue.operations.put import refusal_to_put, task_refusal
+from service.queue.operations.reckoning import reckon
+from service.queue.operations.selection import named
+from service.queue.operations.settle import unsuitable
+from service.queue.operations.update import update_refusal
+from service.queue.refusals import at_item, delay_unsuitable, invalid, key_taken, wrong_state
+from service.queue.tasks.updating import growth
+from service.queue.tubes.room import Room
+
+if TYPE_CHECKING:
+    from service.queue.commands import (
+        BatchOperation,
+        ByIds,
+        Dependencies,
+        NewTask,
+        Settlement,
+    )
+    from service.queue.ledger import Ledger
+    from service.queue.tasks.task import Task
+    from service.queue.tubes.tube import Tube
+
+ChosenOperation: TypeAlias = Kick | Bury | Delete | UpdateTasks | Move
+"""Operations that name their tasks by id or key."""
+_PUT_TWICE: Final = Refusal(
+    Reason.INVALID_FIELD, "a unique key is put twice in one batch", {"field": "unique_key"}
+)
+
+
+def _named_and_awaited(task: Task) -> Refusal:
+    return Refusal(
+        Reason.INVALID_FIELD,
+        f"task {task.id} of {task.tube.name!r} is depended on and named by another operation",
+        {"tube": task.tube.name, "task_id": str(task.id)},
+    )
+
+
+class BatchChecks:
+    """What the operations that were looked at need and name.
+
+    ``room`` is that of all of them together, to be asked for at the end.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Look at no operation yet."""
+        self._ledger = ledger
+        self._named: set[tuple[int, int]] = set()
+        self._awaited: set[tuple[int, int]] = set()
+        self._items = 0
+        """Items of the puts so far."""
+        self.room = Room()
+        self._keys: set[tuple[int, tuple[str, ...]]] = set()
+        self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
+        """Unique keys that are put, and those that are free before they are; by tube.
+
+        The value is the finished task that keeps the key until then, 0 where it is gone.
+        """
+
+    def operation(self, operation: BatchOperation) -> Refusal | None:
+        """Return why an operation cannot be done, or None."""
+        match operation:
+            case Put():
+                return self._put(operation)
+            case Settle():
+                return self._settle(operation)
+            case Kick() | Bury() | Delete() | UpdateTasks() | Move():
+                return self._chosen(operation)
+            case _:
+                assert_never(operation)
+
+    def _name(self, task: Task) -> Refusal | None:
+        """Note that an operation is about a task; refuse the second one."""
+        place = (task.tube.number, task.id)
+        if place in self._named:
+            return Refusal(
+                Reason.INVALID_FIELD,
+                f"task {task.id} of {task.tube.name!r} is named twice in one batch",
+                {"tube": task.tube.name, "task_id": str(task.id)},
+            )
+        self._named.add(place)
+        return _named_and_awaited(task) if place in self._awaited else None
+
+    def _put(self, command: Put) -> Refusal | None:
+        tube = self._ledger.tube(command.tube)
+        if isinstance(tube, Refusal):
+            return tube
+        refusal = refusal_to_put(tube)
+        if refusal is not None:
+            return refusal
+        for item, task in enumerate(command.tasks):
+            refusal = (
+                task_refusal(self._ledger, tube, task)
+                or self._depends(task.dependencies)
+                or self._new(tube, task)
+            )
+            if refusal is not None:
+                return at_item(item, refusal, f"tasks[{item}].")
+            self._items += 1
+        return None
+
+    def _depends(self, dependencies: Dependencies | None) -> Refusal | None:
+        """Return why a task of a put cannot depend on what it names, or None.
+
+        No other operation of the batch may be about that, so that it is there, as it is, until the
+        put is done.
+        """
+        for place, reference in enumerate(dependencies.on if dependencies is not None else ()):
+            if isinstance(reference, ItemReference):
+                if not 0 <= reference.item < self._items:
+                    return no_item(place, reference)
+                continue
+            refusal = refusal_of_reference(self._ledger, place, reference)
+            if refusal is not None:
+                return refusal
+            task = self._ledger.find(self._ledger.tubes[reference.tube], reference.id)
+            assert task is not None
+            self._awaited.add((task.tube.number, task.id))
+            if (task.tube.number, task.id) in self._named:
+                return _named_and_awaited(task)
+        return None
+
+    def _new(self, tube: Tube, task: NewTask) -> Refusal | None:
+        """Return why a new task may not have its unique key, or None.
+
+        A key that an earlier operation of the batch makes free may be used again; but each key is
+        put once.
+        """
+        key = (tube.number, task.unique_key)
+        kept = self._freed.get(key, 0)
+        if kept and any(state in FINISHED for state in task.unique_among.states):
+            return key_taken(kept)
+        if task.unique_key and key not in self._freed:
+            if key in self._keys:
+                return _PUT_TWICE
+            self._keys.add(key)
+            existing = existing_task(self._ledger, tube, task, {})
+            if isinstance(existing, Refusal):
+                return existing
+            there = self._ledger.find(tube, existing) if existing is not None else None
+            if there is not None:
+                if task.on_conflict is OnConflict.REPLACE_IF_WAITING:
+                    self.room.comes(tube, 0, task.payload_bytes - there.payload_bytes)
+                return self._name(there)
+        self._freed.pop(key, None)
+        self._keys.add(key)
+        self.room.comes(tube, 1, task.payload_bytes)
+        return None
+
+    def _ends(self, task: Task, *, is_kept: bool) -> None:
+        """Note that an operation ends a task: the key is free from then on, if the task has it."""
+        place = (task.tube.number, task.extras.unique_key)
+        if task.extras.unique_key and self._ledger.unique_keys.find(*place) == task.id:
+            self._freed[place] = task.id if is_kept else 0
+
+    def _settle(self, command: Settle) -> Refusal | None:
+        item = 0
+        for settlement in command.settlements:
+            for place, token in enumerate(settlement.tokens, item):
+                task = self._ledger.leases.get(token)
+                refusal = stale(token) if task is None else self._settle_one(task, settlement)
+                if refusal is not None:
+                    return at_item(place, refusal)
+            item += len(settlement.tokens)
+        return None
+
+    def _settle_one(self, task: Task, settlement: Settlement) -> Refusal | None:
+        """Return why a lease cannot be settled like this, or None."""
+        refusal = self._name(task) or unsuitable(self._ledger, task, settlement)
+        if refusal is None:
+            if isinstance(settlement, Ack):
+                self._ends(task, is_kept=not leaves_on_ack(task.tube, settlement))
+            reckon(self._ledger, self.room, task, settlement)
+        return refusal
+
+    def _chosen(self, command: ChosenOperation) -> Refusal | None:
+        tube = self._ledger.tube(command.tube)
+        if isinstance(tube, Refusal):
+            return tube
+        selector = command.selector
+        if selector is None or isinstance(selector, ByFilter):
+            text = "an operation of a batch names its tasks by id or key"
+            return Refusal(Reason.INVALID_FIELD, text, {"field": "selector"})
+        refusal = self._whole(command, tube) or self._keys_named(tube, selector)
+        if refusal is not None:
+            return refusal
+        for item, task in enumerate(named(self._ledger, tube, selector)):
+            refusal = task if isinstance(task, Refusal) else self._one(command, tube, task)
+            if refusal is not None:
+                return at_item(item, refusal)
+        return None
+
+    def _whole(self, command: ChosenOperation, tube: Tube) -> Refusal | None:
+        """Return why an operation cannot be done to any task, or None."""
+        match command:
+            case Kick(delay_ms=delay_ms):
+                return delay_unsuitable(tube, "delay_ms", delay_ms)
+            case Move():
+                return refusal_of_move(self._ledger, tube, command)
+            case Bury() | Delete() | UpdateTasks():
+                return None
+            case _:
+                assert_never(command)
+
+    def _keys_named(self, tube: Tube, selector: ByIds | ByKeys) -> Refusal | None:
+        """Return why tasks cannot be named by key, or None: another one has the key by then."""
+        for item, key in enumerate(selector.keys if isinstance(selector, ByKeys) else ()):
+            if (tube.number, key) in self._keys:
+                text = "names a unique key that the batch gives to another task before"
+                return at_item(item, invalid("selector", text, {}))
+        return None
+
+    def _one(self, command: ChosenOperation, tube: Tube, task: Task) -> Refusal | None:
+        """Return why an operation cannot be done to one task, or None."""
+        refusal = self._name(task)
+        if refusal is not None:
+            return refusal
+        match command:
+            case Kick():
+                if task.state is not BURIED:
+                    return wrong_state(task)
+                self.room.comes(tube, 0, growth(self._ledger, task, command.update))
+                return kick_update_refusal(self._ledger, task, command)
+            case Bury():
+                return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
+            case Delete():
+                self._ends(task, is_kept=False)
+                self.room.comes(tube, -1, -task.payload_bytes)
+                return None
+            case UpdateTasks():
+                self.room.comes(tube, 0, growth(self._ledger, task, command.update))
+                return update_refusal(self._ledger, task, command.update)
+            case Move():
+                return self._moved(command, task)
+            case _:
+                assert_never(command)
+
+    def _moved(self, command: Move, task: Task) -> Refusal | None:
+        """Return why a task cannot be moved, or None; its key, too, goes from tube to tube."""
+        target = target_of(self._ledger, task, command)
+        if target is None or isinstance(target, Refusal):
+            return target
+        refusal = refusal_to_move(self._ledger, task, target, command)
+        if refusal is not None:
+            return refusal
+        self._ends(task, is_kept=False)
+        self.room.comes(task.tube, -1, -task.payload_bytes)
+        payload_bytes = task.payload_bytes + growth(self._ledger, task, command.update)
+        self.room.comes(target, 1, payload_bytes)
+        key = key_there(task, target)
+        return self._key_comes(target, key) if key else None
+
+    def _key_comes(self, tube: Tube, key: tuple[str, ...]) -> Refusal | None:
+        """Return why a task that is moved cannot have its unique key in a tube, or None."""
+        place = (tube.number, key)
+        if place not in self._freed:
+            if place in self._keys:
+                return invalid("selector", "a key of it is given twice in one batch", {})
+            refusal = refusal_of_key(self._ledger, tube, key)
+            if refusal is not None:
+                return refusal
+        self._freed.pop(place, None)
+        self._keys.add(place)
+        return None
