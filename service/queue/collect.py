@@ -21,9 +21,11 @@ from service.queue.settings import write_settings
 from service.queue.store import RangeDeletion
 from service.queue.tasks.task import Stored, place_key, typed_key
 from service.queue.tasks.task_codec import CURRENT, NOTHING, write_task
+from service.queue.tubes.tube_codec import write_tube
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
+    from service.queue.sessions.session import Session
     from service.queue.store import Write
     from service.queue.tasks.task import Task, Where
     from service.queue.tubes.tube import Tube
@@ -176,22 +178,12 @@ def _collect_tubes(ledger: Ledger, writes: list[Write]) -> None:
                 if task is not None and task.state is READY and not tube.ready.is_head(task):
                     ledger.evict(task)
             tube.buried.flushed()
-            writes.append((tube_key(tube.number), tube.record()))
+            writes.append((tube_key(tube.number), write_tube(tube)))
             _write_timer(tube, writes)
     ledger.used_tubes = [
         tube for tube in ledger.dirty_tubes if tube.number in ledger.tubes_by_number
     ]
     ledger.dirty_tubes.clear()
-
-
-def _write_timer(tube: Tube, writes: list[Write]) -> None:
-    timer = timer_key(tube.timer) if tube.timer is not None else b""
-    if timer != tube.written:
-        if tube.written:
-            writes.append((tube.written, None))
-        if timer:
-            writes.append((timer, b""))
-        tube.written = timer
 
 
 def _collect_sessions(ledger: Ledger, writes: list[Write]) -> None:
@@ -204,14 +196,8 @@ def _collect_sessions(ledger: Ledger, writes: list[Write]) -> None:
         session.dirty = False
         if session.number not in ledger.sessions_by_number:
             continue
-        timer = timer_key(session.timer) if session.timer is not None else b""
-        if timer != session.written:
-            if session.written:
-                writes.append((session.written, None))
-            if timer:
-                writes.append((timer, b""))
         writes.append((session_key(session.number), session.record()))
-        session.written = timer
+        _write_timer(session, writes)
     ledger.ended_sessions.clear()
     ledger.dirty_sessions.clear()
 
@@ -235,3 +221,13 @@ def _meta(ledger: Ledger) -> bytes:
     parts += (settings, ledger.requests.record(), ledger.feed.record(), ledger.groups.meta())
     parts += (ledger.failures.meta(), ledger.dependents.meta())
     return b"".join(parts)
+
+
+def _write_timer(holder: Tube | Session, writes: list[Write]) -> None:
+    timer = timer_key(holder.timer) if holder.timer is not None else b""
+    if timer != holder.written:
+        if holder.written:
+            writes.append((holder.written, None))
+        if timer:
+            writes.append((timer, b""))
+        holder.written = timer

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from service.queue.feed.partitions import low_and_high
 from service.queue.tasks.task_codec import write_task
+from service.queue.tubes.tube_codec import write_tube
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def _parts(ledger: Ledger) -> Iterator[bytes]:
             # Not the record: it may name a session that has ended since, and memory does not.
             yield repr((task.id, task.state, task.attempt)).encode()
     for _, tube in sorted(ledger.tubes.items()):
-        yield tube.record()
+        yield write_tube(tube)
         yield from tube.subqueue_rates.digest_parts(ledger.now_ms)
         for task in ledger.tasks(tube):
             yield task.id.to_bytes(8, "big") + write_task(task)

@@ -23,9 +23,7 @@ from service.queue.feed.consumers import Consumers
 from service.queue.feed.partitions import TUBE_STRIDE, Feed
 from service.queue.groups.group import Groups
 from service.queue.instants import NEVER_MS
-from service.queue.keys import timer_scan
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
-from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.requests import Requests
 from service.queue.schedules.schedule import Schedules
 from service.queue.tasks.endings import end
@@ -33,6 +31,7 @@ from service.queue.tasks.failures import Failures
 from service.queue.tasks.unique_keys import UniqueKeys
 from service.queue.tasks.watch import Watch
 from service.queue.tasks.working_set import WorkingSet
+from service.queue.timers import Timers
 from service.queue.tubes.temporary import is_temporary
 from service.queue.tubes.totals import Totals
 
@@ -84,7 +83,7 @@ class Ledger(WorkingSet):
         """Tubes with more buried tasks than they may have, by number; no part of the record."""
         self.sessions: dict[str, Session] = {}
         self.leases: dict[int, Task] = {}
-        self.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=False)
+        self.timers = Timers(store, limits, stored=False)
         self.settings = ClusterSettings()
         self.feed = Feed(store, limits)
         self.requests = Requests(store, limits)
@@ -188,15 +187,12 @@ class Ledger(WorkingSet):
         self.ended_tubes.append(tube)
         self.surplus.pop(tube.number, None)
         self.note_definition(tube)
-        if tube.timer is not None:
-            self.timers.discard(tube.timer)
-            tube.timer = None
+        self.timers.cancel(tube)
 
     def remove_session(self, session: Session, *, uncounted: bool = False) -> None:
         """Forget a session that holds nothing any more."""
         self.watch.tell_session(session.id, uncounted=uncounted)
-        if session.timer is not None:
-            self.timers.discard(session.timer)
+        self.timers.cancel(session)
         del self.sessions[session.id]
         del self.sessions_by_number[session.number]
         self.ended_sessions.append(session)
@@ -252,7 +248,7 @@ class Ledger(WorkingSet):
             task.tube.ready.add(task)
         elif state is BURIED:
             task.tube.buried.add(task.buried_order)
-        self.set_timer(task)
+        self.timers.renew(task)
         if task.extras.group:
             self.groups.moved(task, kind, before, state)
 
@@ -281,7 +277,7 @@ class Ledger(WorkingSet):
             if tube.custom is not None:
                 self.line_up(task)
             tube.ready.add(task)
-        self.set_timer(task)
+        self.timers.renew(task)
         if task.extras.group:
             self.groups.came(task)
 
@@ -306,37 +302,15 @@ class Ledger(WorkingSet):
         if task.extras.cancel_requested:
             task.extras = replace(task.extras, cancel_requested=False)
 
-    def set_timer(self, task: Task) -> None:
-        """Give a task the timer of its state."""
-        timer = task.due() if task.state is not GONE else None
-        if timer != task.timer:
-            if task.timer is not None:
-                self.timers.discard(task.timer)
-            if timer is not None:
-                self.timers.add(timer)
-            task.timer = timer
-
     def set_tube_timer(self, tube: Tube) -> None:
         """Give a tube the timer of the moment when its rate lets tasks be taken again."""
         self.touch_tube(tube)
-        timer = tube.due()
-        if timer != tube.timer:
-            if tube.timer is not None:
-                self.timers.discard(tube.timer)
-            if timer is not None:
-                self.timers.add(timer)
-            tube.timer = timer
+        self.timers.renew(tube)
 
     def set_session_timer(self, session: Session) -> None:
         """Give a session the timer of its end."""
         self.touch_session(session)
-        timer = session.due()
-        if timer != session.timer:
-            if session.timer is not None:
-                self.timers.discard(session.timer)
-            if timer is not None:
-                self.timers.add(timer)
-            session.timer = timer
+        self.timers.renew(session)
 
     def forget(self, task: Task) -> None:
         """Let go of a task that is gone; if the store knows it, it stays until the next batch."""

@@ -8,15 +8,16 @@ from service.queue.collect import FORMAT, HOLDER, META_HEAD, REMOVAL
 from service.queue.commands import NewTask, TubeKind, TubeOptions, TubeView
 from service.queue.driver import NO_DRIVERS
 from service.queue.editor import unchanged
-from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_key, timer_scan
+from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_key
 from service.queue.ledger import Ledger
 from service.queue.life_cycle import TAKEN
-from service.queue.orders.ordered_index import OrderedIndex
 from service.queue.origin import BEGINNING, Origin
 from service.queue.sessions.session import read_session
 from service.queue.settings import read_settings
 from service.queue.tasks.endings import note_surplus
-from service.queue.tubes.tube import Tube, read_tube
+from service.queue.timers import Timers
+from service.queue.tubes.tube import Tube
+from service.queue.tubes.tube_codec import read_tube
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +95,7 @@ def open_ledger(
     ledger.consumers.restore(store)
     ledger.schedules.restore(store)
     ledger.groups.restore(store)
-    ledger.timers = OrderedIndex(timer_scan(store), limits.head_entries_max, stored=True)
+    ledger.timers = Timers(store, limits, stored=True)
     _open_leases(ledger)
     return ledger
 

@@ -239,8 +239,7 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
         )
         place += 1
         if task.timer is not None:
-            ledger.timers.discard(task.timer)
-            task.timer = None
+            ledger.timers.cancel(task)
         task.state = GONE
         if bars:
             ready.free(task)

@@ -200,7 +200,7 @@ def _store(
                 ledger.line_up(task)
             ready.append(task)
         if state is DELAYED or task.expire_at_ms < NEVER_MS:
-            ledger.set_timer(task)
+            ledger.timers.renew(task)
         payload_bytes += size
         resident_bytes += len(body)
         appends[(salt + task_id) % partitions](

@@ -288,4 +288,4 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
         if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
             renewed_ms = min(renewed_ms, task.expire_at_ms)
         task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
-    ledger.set_timer(task)
+    ledger.timers.renew(task)

@@ -180,7 +180,7 @@ def _limit(ledger: Ledger, task: Task, ttr_ms: int | None) -> None:
         task.lease_until_ms = after(ledger.now_ms, run_ms)
         if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
             task.lease_until_ms = min(task.lease_until_ms, task.expire_at_ms)
-    ledger.set_timer(task)
+    ledger.timers.renew(task)
 
 
 def _lease(
@@ -242,7 +242,7 @@ def _lease(
         if is_timed or session is None or ttr_ms is not None:
             _limit(ledger, task, ttr_ms)
         elif task.timer is not None:
-            ledger.set_timer(task)
+            ledger.timers.renew(task)
         leases[token] = task
         show(task.view(task.body if task.body is not None else ledger.body(task)))
     ledger.place = place

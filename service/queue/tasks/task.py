@@ -22,7 +22,7 @@ from service.queue.keys import (
     typed_prefix,
     waiting_key,
 )
-from service.queue.life_cycle import BURIED, DELAYED, DONE, READY, TAKEN, ZOMBIE
+from service.queue.life_cycle import BURIED, DELAYED, DONE, GONE, READY, TAKEN, ZOMBIE
 
 if TYPE_CHECKING:
     from service.queue.orders.ordered_index import Entry
@@ -160,7 +160,7 @@ class Task:
     def due(self) -> Entry | None:
         """Return the timer that the task must have in its state."""
         state = self.state
-        if state is READY and self.expire_at_ms >= NEVER_MS:
+        if (state is READY and self.expire_at_ms >= NEVER_MS) or state is GONE:
             return None
         if state is TAKEN:
             due_ms, kind = self.lease_until_ms, LEASE_TIMER

@@ -163,9 +163,7 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
             if task.session and task.session.number not in ledger.sessions_by_number:
                 task.session = None
             ledger.emit(task, EventKind.TRUNCATE, task.state, GONE, outcome=_fate(task))
-            if task.timer is not None:
-                ledger.timers.discard(task.timer)
-                task.timer = None
+            ledger.timers.cancel(task)
             if task.extras.group:
                 task.extras = replace(task.extras, outcome=Outcome.DELETED)
                 ledger.groups.moved(task, EventKind.TRUNCATE, task.state, GONE)

@@ -6,7 +6,6 @@ the old name, options and counters, so that the old content can be cleared away 
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
@@ -15,16 +14,13 @@ from service.queue.commands import (
     Position,
     Reason,
     Refusal,
-    TubeKind,
     TubeOptions,
     TubeView,
 )
-from service.queue.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan, timer_key
+from service.queue.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan
 from service.queue.life_cycle import (
-    BURIED,
     DONE,
     GONE,
-    READY,
     STATES,
     TAKEN,
     TTL_ENDS,
@@ -39,7 +35,6 @@ from service.queue.refusals import invalid
 from service.queue.tubes.ages import Ages
 from service.queue.tubes.counters import Counters
 from service.queue.tubes.option_checks import SUBQUEUE_KINDS, TIMED_KINDS
-from service.queue.tubes.options_codec import read_options, write_options
 from service.queue.tubes.profiles import PROFILES
 from service.queue.tubes.token_bucket import TokenBucket
 
@@ -54,7 +49,6 @@ if TYPE_CHECKING:
     from service.queue.store import Store
     from service.queue.tasks.task import Task
 
-_record = Struct(">IBQqqQ?QQqqqIHHH")
 STATE_AFTER_ACK: Final[Mapping[OnAck, State]] = {
     OnAck.REMOVE: GONE,
     OnAck.KEEP: DONE,
@@ -258,33 +252,6 @@ class Tube:
         tube.counters = self.counters.emptied()
         return tube
 
-    def record(self) -> bytes:
-        """Return the tube as it is written under its key."""
-        name, profile, driver = self.name.encode(), self.profile.encode(), self.driver.encode()
-        bucket = self.bucket
-        head = _record.pack(
-            self.number,
-            self.kind,
-            self.next_id,
-            self.lane_min,
-            self.lane_max,
-            self.ready.offers,
-            self.ready.types.has_any,
-            self.ready.time,
-            self.share,
-            self.created_ms,
-            0 if bucket is None else bucket.level,
-            0 if bucket is None else bucket.at_ms,
-            self.driver_version,
-            len(name),
-            len(profile),
-            len(driver),
-        )
-        options = write_options(self.options)
-        counters = self.counters.record()
-        ages = self.ages.record()
-        return b"".join((head, name, profile, driver, options, counters, ages, self.memory))
-
 
 def ready_order(tube: Tube, store: Store, limits: Limits, *, stored: bool) -> ReadyOrder:
     """Return the order that a tube of this kind has; ``stored``: the store has ready tasks."""
@@ -302,59 +269,3 @@ def ready_order(tube: Tube, store: Store, limits: Limits, *, stored: bool) -> Re
         )
     scan = order_scan(store, READY_ORDER, number)
     return PlainOrder(OrderedIndex(scan, limits.head_entries_max, stored=stored), types)
-
-
-def read_tube(record: bytes, store: Store, limits: Limits) -> Tube:
-    """Return the tube of a record; its content stays in the store."""
-    (
-        number,
-        kind,
-        next_id,
-        lane_min,
-        lane_max,
-        offers,
-        has_types,
-        time,
-        share,
-        created_ms,
-        level,
-        at_ms,
-        driver_version,
-        name_bytes,
-        profile_bytes,
-        driver_bytes,
-    ) = _record.unpack_from(record)
-    name_end = _record.size + name_bytes
-    profile_end = name_end + profile_bytes
-    driver_end = profile_end + driver_bytes
-    options, options_end = read_options(record, driver_end)
-    view = TubeView(
-        record[_record.size : name_end].decode(),
-        TubeKind(kind),
-        options,
-        created_ms,
-        record[name_end:profile_end].decode(),
-        record[profile_end:driver_end].decode(),
-        driver_version,
-    )
-    tube = Tube(number, view, store, limits)
-    tube.next_id = next_id
-    tube.lane_min = lane_min
-    tube.lane_max = lane_max
-    if tube.bucket is not None:
-        tube.bucket.level, tube.bucket.at_ms = level, at_ms
-    tube.subqueue_rates.restore()
-    tube.timer = tube.due()
-    tube.written = timer_key(tube.timer) if tube.timer is not None else b""
-    tube.share = share
-    tube.counters = Counters.read(record, options_end)
-    tube.ages, ages_end = Ages.read(record, options_end + Counters.RECORD_BYTES)
-    tube.memory = record[ages_end:]
-    states = tube.counters.states
-    scan_buried = order_scan(store, BURIED_ORDER, number)
-    head_max = limits.head_entries_max
-    tube.ready = ready_order(tube, store, limits, stored=states[READY] > 0)
-    tube.ready.restore_state(offers, time)
-    tube.ready.types.has_any = has_types
-    tube.buried = OrderedIndex(scan_buried, head_max, stored=states[BURIED] > 0)
-    return tube

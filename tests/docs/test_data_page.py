@@ -1,0 +1,24 @@
+"""The page about what lies on disk names every key and the format in force."""
+
+import re
+
+from service.queue import keys
+from service.queue.collect import FORMAT
+from tests.docs.documents import ROOT
+
+PAGE = (ROOT / "docs" / "data.md").read_text()
+
+
+def test_the_table_has_each_prefix_of_a_key_once():
+    prefixes = {
+        content.decode()
+        for name, content in vars(keys).items()
+        if name.isupper() and isinstance(content, bytes) and len(content) == 1
+    }
+    assert prefixes, "keys.py has no prefixes by these names any more"
+    rows = re.findall(r"^\| `(\w)` \|", PAGE, re.MULTILINE)
+    assert sorted(rows) == sorted(prefixes)
+
+
+def test_the_page_names_the_format_in_force():
+    assert f"the version of all of this, now {FORMAT}." in PAGE
