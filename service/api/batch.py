@@ -9,7 +9,7 @@ from service import forms, limits
 from service.access.leases import own_batch
 from service.api import selection_checks as checks
 from service.api.disk_room import DiskRoom
-from service.api.endpoint import Call, Route, Unary
+from service.api.method import Call, Route, Unary
 from service.api.missing_tubes import MissingTubes
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading

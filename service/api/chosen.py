@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from service import forms
 from service.api import selection_checks as checks
 from service.api.disk_room import DiskRoom
-from service.api.endpoint import AnyUnary, Call, Route, Unary
+from service.api.method import AnyUnary, Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.status import item_errors
 from service.api.update_checks import brings_content

@@ -1,28 +1,23 @@
-"""Serve the methods of the contract: one generic path for parsing, forwarding and errors.
-
-Handlers get raw bytes from gRPC and give raw bytes back, so that a follower passes a request on
-without parsing it, the log keeps it as it came, and a malformed one gets our own error.
-"""
+"""Serve the methods of the contract: one path for draining, forwarding, counting and errors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Final
 
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.descriptor import ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
 
-from replication.errors import NotLeader, ReadUnconfirmed, Stopped
+from replication.errors import NotLeader
 from service.access.caller import Caller
-from service.access.denial import NotAllowed, NotKnown
 from service.access.gate import OPEN_GATE, Gate
+from service.api.context import ServicerContext, check_size, deadline_of
 from service.api.forward import Forwarder, ServeHere, hops_of, trace_of, waited_of
+from service.api.method import AnyUnary, ReadingMethod, Servicer, StreamMethod
+from service.api.refusals import refusal_of
 from service.api.status import (
     CODES,
     RETRY_MS,
@@ -32,195 +27,15 @@ from service.api.status import (
     reason_name,
     rpc_status,
 )
-from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
-from service.limits import MESSAGE_BYTES_MAX
-from service.wire import Malformed
+from service.leader.proposal import NotProposed
 from taskraft.v1 import error_pb2
 
 log: Final = structlog.get_logger(__name__)
 
-M = TypeVar("M", bound=Message)
-ServicerContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 LEADER_KEY: Final = "x-taskraft-leader"
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
 HANDOVERS_MAX: Final = 8
 """How often a call follows a leadership that moves before it gives up."""
-
-
-class Route(Enum):
-    """Who answers a method."""
-
-    LEADER = "leader"
-    """The leader: a mutation, or a read that needs it."""
-    FRESH = "fresh"
-    """The leader, unless the request's consistency says LOCAL."""
-    HERE = "here"
-    """Any node."""
-
-
-@dataclass(slots=True)
-class Call(Generic[M]):
-    """One call in hand; its instants are times of the event loop.
-
-    ``deadline`` None: the caller set none. ``begun``: when it came to the first node that it met.
-    """
-
-    request: M
-    raw: bytes
-    deadline: float | None
-    caller: Caller
-    begun: float
-
-
-@dataclass(slots=True, frozen=True)
-class Unary(Generic[M]):
-    """One method: its request, who answers it, and how."""
-
-    name: str
-    request: type[M]
-    route: Route
-    answer: Callable[[Call[M]], Awaitable[Message | bytes]]
-    local: Callable[[M], bool] = lambda _request: False
-    """With FRESH: tells whether a request may be answered from this node's own state."""
-    reads: bool = False
-    """With LEADER: changes nothing, so that a second try has no effect."""
-
-    async def serve(
-        self, raw: bytes, deadline: float | None, caller: Caller, begun: float
-    ) -> bytes:
-        """Parse the request, see to the caller's rights, answer it, and write the answer.
-
-        Raises:
-            Refused: the call is answered with an error.
-            NotAllowed: the caller may not make it.
-        """
-        request = parse(self.request, raw)
-        managed = caller.check(request)
-        answer = await self.answer(Call(request, raw, deadline, caller, begun))
-        if managed:
-            caller.managed(request, managed)
-        return answer if isinstance(answer, bytes) else answer.SerializeToString()
-
-    def is_local(self, raw: bytes) -> bool:
-        """Tell whether any node may answer this request."""
-        return self.route is Route.HERE or (
-            self.route is Route.FRESH and self.local(parse(self.request, raw))
-        )
-
-    def is_repeatable(self, raw: bytes) -> bool:
-        """Tell whether a second try has no second effect."""
-        request = parse(self.request, raw)
-        return (
-            self.reads or self.route is not Route.LEADER or bool(getattr(request, "request_id", ""))
-        )
-
-
-class AnyUnary(Protocol):
-    """A method whatever its request is."""
-
-    @property
-    def name(self) -> str:
-        """The name of the method, without its service."""
-
-    async def serve(
-        self, raw: bytes, deadline: float | None, caller: Caller, begun: float
-    ) -> bytes:
-        """See ``Unary``."""
-
-    def is_local(self, raw: bytes) -> bool:
-        """See ``Unary``."""
-
-    def is_repeatable(self, raw: bytes) -> bool:
-        """See ``Unary``."""
-
-
-StreamMethod: TypeAlias = Callable[[ServicerContext, Caller], Awaitable[None]]
-"""Reads raw requests from the context and writes raw answers to it."""
-ReadingMethod: TypeAlias = Callable[[bytes, ServicerContext, Caller], Awaitable[None]]
-"""Gets one raw request and writes raw answers to the context."""
-
-
-@dataclass(slots=True, frozen=True)
-class Servicer:
-    """The methods of one service, all of them."""
-
-    service: ServiceDescriptor
-    unary: Sequence[AnyUnary]
-    streams: Mapping[str, StreamMethod]
-    readings: Mapping[str, ReadingMethod]
-
-
-def parse(message: type[M], raw: bytes) -> M:
-    """Return the request.
-
-    Raises:
-        Refused: INVALID_FIELD, with our own text instead of the parser's.
-    """
-    try:
-        return message.FromString(raw)
-    except DecodeError as error:
-        name = message.DESCRIPTOR.full_name
-        raise Refused(
-            error_pb2.Error.INVALID_FIELD,
-            f"the request is not a {name}",
-            {"message": name},
-        ) from error
-
-
-def refusal_of(error: Exception) -> Refused | None:
-    """Return how the service answers an error of its own parts; None: it is a defect."""
-    match error:
-        case Refused():
-            return error
-        case NotKnown():
-            return Refused(error_pb2.Error.NO_CREDENTIALS, str(error))
-        case NotAllowed():
-            missing = {"principal": error.principal, "verb": error.verb, "tube": error.name}
-            return Refused(error_pb2.Error.NOT_ALLOWED, str(error), missing)
-        case Overloaded():
-            return Refused(error_pb2.Error.OVERLOADED, str(error))
-        case OutcomeUnknown():
-            text = f"the outcome is not known: {error}"
-            return Refused(error_pb2.Error.COMMIT_UNKNOWN, text)
-        case ReadUnconfirmed():
-            return Refused(error_pb2.Error.NO_LEADER, "no majority confirms the read")
-        case NotProposed() | NotLeader():
-            return Refused(error_pb2.Error.NOT_LEADER, "this node does not lead")
-        case Stopped():
-            return Refused(error_pb2.Error.DRAINING, "this node is stopping")
-        case Malformed():
-            return Refused(error_pb2.Error.INVALID_FIELD, "the request is not a message")
-        case _:
-            return None
-
-
-def deadline_of(context: ServicerContext) -> float | None:
-    """Return the call's deadline as a time of the event loop."""
-    # The stub says float; a call without a deadline has None.
-    left = cast("float | None", context.time_remaining())
-    return None if left is None else asyncio.get_running_loop().time() + left
-
-
-async def read_message(context: ServicerContext) -> bytes | None:
-    """Return the next message of a stream; None: the client has closed its side."""
-    raw: object = await context.read()
-    if not isinstance(raw, bytes):
-        return None
-    check_size(raw)
-    return raw
-
-
-def check_size(raw: bytes) -> None:
-    """Refuse a message above the limit of the contract.
-
-    gRPC's own limit is higher, so that the caller gets our error as long as memory allows it.
-    """
-    if len(raw) > MESSAGE_BYTES_MAX:
-        raise Refused(
-            error_pb2.Error.PAYLOAD_TOO_LARGE,
-            f"the message has {len(raw)} bytes, more than {MESSAGE_BYTES_MAX}",
-            {"field": "message", "limit": str(MESSAGE_BYTES_MAX), "actual": str(len(raw))},
-        )
 
 
 @dataclass(slots=True)

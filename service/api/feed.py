@@ -13,8 +13,9 @@ from typing import Final
 from service import limits
 from service.access.caller import Caller
 from service.access.rights import Verb
-from service.api.endpoint import Call, Route, Servicer, ServicerContext, Unary, parse
+from service.api.context import ServicerContext
 from service.api.feed_positions import FeedPositions, check_cursor, consumer_message
+from service.api.method import Call, Route, Servicer, Unary, parse
 from service.api.reading import Reading
 from service.api.status import Refused
 from service.api.violations import Violations

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from service import forms, limits
-from service.api.endpoint import AnyUnary, Call, Route, Unary
+from service.api.method import AnyUnary, Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
 from service.api.violations import Violations

@@ -6,8 +6,8 @@ from typing import Final
 
 from service import forms
 from service.api.disk_room import DiskRoom
-from service.api.endpoint import Call, Route, Servicer, Unary
 from service.api.group_checks import check_create_group, check_get_group, check_group_name
+from service.api.method import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
 from service.api.status import Refused, error_message

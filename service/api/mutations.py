@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from service.api.endpoint import Call
+from service.api.method import Call
 from service.api.status import refused
 from service.entries.codec import Recorded, record, record_own, request_hash
 from service.forms import Form

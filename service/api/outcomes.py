@@ -12,9 +12,9 @@ from service import wire
 from service.access.caller import Caller
 from service.access.rights import Verb
 from service.api.answers import encode_tasks
-from service.api.endpoint import Call, Route, Unary
 from service.api.failed import known_or_failed, with_key
 from service.api.forward import Forwarder, ServeHere
+from service.api.method import Call, Route, Unary
 from service.api.reading import Reading
 from service.api.selection_checks import check_wait
 from service.api.status import Refused, error_message, task_not_found, tube_not_found

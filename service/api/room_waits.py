@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Protocol
 
-from service.api.endpoint import Call
+from service.api.method import Call
 from service.api.status import Refused
 from service.api.waiting import wait_seconds
 from service.forms import payload_bytes, specs_of

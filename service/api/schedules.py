@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from service import forms
 from service.access.rights import Verb
 from service.api.disk_room import DiskRoom
-from service.api.endpoint import Call, Route, Servicer, Unary
+from service.api.method import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import mark_of, page_of
 from service.api.reading import Reading

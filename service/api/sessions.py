@@ -10,7 +10,7 @@ from service.access.caller import Caller
 from service.access.leases import own_session, own_sessions
 from service.access.rights import EVERYWHERE, Verb
 from service.api.answers import SECRET_PREFIX, session_message
-from service.api.endpoint import Call, Route, Servicer, Unary
+from service.api.method import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import mark_of, page_of
 from service.api.reading import Reading

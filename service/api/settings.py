@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service import forms
-from service.api.endpoint import Call, Route, Unary
+from service.api.method import Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.settings_checks import check_configure
 from service.cluster.settings import SettingsInForce

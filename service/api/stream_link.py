@@ -10,8 +10,10 @@ from typing import Final
 from service import forms, wire
 from service.access.leases import own_settlements
 from service.api import task_checks
-from service.api.endpoint import ServicerContext, parse, read_message, refusal_of
+from service.api.context import ServicerContext, read_message
+from service.api.method import parse
 from service.api.reading import Reading
+from service.api.refusals import refusal_of
 from service.api.settle_checks import check_settlements
 from service.api.status import Refused
 from service.api.subscription import Subscription, settled_message

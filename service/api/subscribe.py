@@ -14,15 +14,11 @@ from service import forms
 from service.access.caller import Caller
 from service.access.denial import NotKnown
 from service.api import task_checks
-from service.api.endpoint import (
-    LEADER_KEY,
-    ServicerContext,
-    deadline_of,
-    parse,
-    read_message,
-)
+from service.api.context import ServicerContext, deadline_of, read_message
+from service.api.endpoint import LEADER_KEY
 from service.api.forward import Forwarder, ServeHere, hops_of, trace_of
 from service.api.lease_returns import LeaseReturns
+from service.api.method import parse
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
 from service.api.status import RETRY_MS, Refused, refused

@@ -15,10 +15,10 @@ from service.api.answers import encode_tasks
 from service.api.batch import BatchApi
 from service.api.chosen import chosen_tasks
 from service.api.disk_room import DiskRoom
-from service.api.endpoint import Call, Route, Servicer, StreamMethod, Unary
 from service.api.failed import with_key
 from service.api.lease_returns import LeaseReturns
 from service.api.listing import page_of_tasks
+from service.api.method import Call, Route, Servicer, StreamMethod, Unary
 from service.api.missing_tubes import MissingTubes
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.outcomes import OutcomeApi

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from service import forms
 from service.access.caller import ANYBODY, Caller
-from service.api.endpoint import Call, M
+from service.api.method import Call, M
 from service.api.sources import Sources
 from service.api.status import refused, tube_not_found
 from service.entries.codec import Recorded, record_own

@@ -6,11 +6,11 @@ import grpc.aio
 
 from service.api.cluster import ClusterApi
 from service.api.disk_room import DiskRoom
-from service.api.endpoint import Servicer
 from service.api.feed import FeedApi
 from service.api.feed_positions import FeedPositions
 from service.api.freshness import Freshness
 from service.api.groups import GroupApi
+from service.api.method import Servicer
 from service.api.mutations import Mutations
 from service.api.outcomes import OutcomeApi
 from service.api.reading import Reading
