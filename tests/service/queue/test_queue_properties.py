@@ -40,8 +40,8 @@ from service.queue.queue import Queue
 from service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.drawn_commands import PASSED, any_command
 from tests.service.queue.memory_store import MemoryStore
-from tests.service.queue.naive_counting import shown
-from tests.service.queue.naive_queue import NaiveQueue
+from tests.service.queue.model.counting import shown
+from tests.service.queue.model.queue import NaiveQueue
 
 LIMITS = Limits(
     head_entries_max=3,

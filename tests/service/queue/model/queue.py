@@ -25,17 +25,17 @@ from service.queue.commands import (
 )
 from service.queue.life_cycle import EventKind
 from service.queue.tubes.counters import Call
-from tests.service.queue.naive_circulation import NaiveCirculation
-from tests.service.queue.naive_counting import FINISHED, NaiveCounting
-from tests.service.queue.naive_intervention import NaiveIntervention
-from tests.service.queue.naive_keys import NaiveKeys
-from tests.service.queue.naive_moving import NaiveMoving
-from tests.service.queue.naive_rates import NaiveRates
-from tests.service.queue.naive_retrying import NaiveRetrying
-from tests.service.queue.naive_sessions import NEVER, NaiveSessions, later, longer
-from tests.service.queue.naive_settling import NaiveSettling
-from tests.service.queue.naive_subqueues import PLAIN_KINDS, NaiveSubqueues
-from tests.service.queue.naive_tubes import NaiveTubes
+from tests.service.queue.model.circulation import NaiveCirculation
+from tests.service.queue.model.counting import FINISHED, NaiveCounting
+from tests.service.queue.model.intervention import NaiveIntervention
+from tests.service.queue.model.keys import NaiveKeys
+from tests.service.queue.model.moving import NaiveMoving
+from tests.service.queue.model.rates import NaiveRates
+from tests.service.queue.model.retrying import NaiveRetrying
+from tests.service.queue.model.sessions import NEVER, NaiveSessions, later, longer
+from tests.service.queue.model.settling import NaiveSettling
+from tests.service.queue.model.subqueues import PLAIN_KINDS, NaiveSubqueues
+from tests.service.queue.model.tubes import NaiveTubes
 
 REPLACE = OnConflict.REPLACE_IF_WAITING
 

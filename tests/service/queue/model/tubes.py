@@ -22,8 +22,8 @@ from service.queue.commands import (
 )
 from service.queue.life_cycle import EventKind
 from service.queue.tubes.profiles import PROFILES, defaults_of
-from tests.service.queue.naive_counting import Counts
-from tests.service.queue.naive_subqueues import PLAIN_KINDS
+from tests.service.queue.model.counting import Counts
+from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 LENIENT = "tarantool"
 """The profile that ignores what means nothing in a kind, and refuses to touch in such tubes."""

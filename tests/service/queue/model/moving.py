@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from service.queue.commands import FOREVER_MS, CountResult, Move, Reason, State, TaskOrigin
 from service.queue.life_cycle import EventKind
-from tests.service.queue.naive_sessions import NEVER, later, longer
-from tests.service.queue.naive_subqueues import PLAIN_KINDS
+from tests.service.queue.model.sessions import NEVER, later, longer
+from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 FINISHED = (State.DONE, State.ZOMBIE)
 

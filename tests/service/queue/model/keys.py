@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.queue.commands import OnConflict, Reason, State, UpdateTasks
 from service.queue.life_cycle import EventKind
-from tests.service.queue.naive_sessions import NEVER, later
+from tests.service.queue.model.sessions import NEVER, later
 
 FINISHED = (State.DONE, State.ZOMBIE)
 

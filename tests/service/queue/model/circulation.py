@@ -24,8 +24,8 @@ from service.queue.commands.filter import (
 )
 from service.queue.life_cycle import EventKind
 from service.queue.tubes.counters import Call
-from tests.service.queue.naive_sessions import NEVER, later, longer
-from tests.service.queue.naive_subqueues import PLAIN_KINDS
+from tests.service.queue.model.sessions import NEVER, later, longer
+from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 
 class NaiveCirculation:

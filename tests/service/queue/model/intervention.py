@@ -13,8 +13,8 @@ from service.queue.commands import (
     Switch,
 )
 from service.queue.life_cycle import EventKind
-from tests.service.queue.naive_sessions import NEVER, later, longer
-from tests.service.queue.naive_subqueues import PLAIN_KINDS
+from tests.service.queue.model.sessions import NEVER, later, longer
+from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 FINISHED = (State.DONE, State.ZOMBIE)
 
