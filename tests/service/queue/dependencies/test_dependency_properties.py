@@ -167,16 +167,20 @@ class DependencyMachine(RuleBasedStateMachine):
 
     @rule(leases=leases, target_tube=st.sampled_from(("", "other")))
     def release(self, leases, target_tube):
-        """Also to another tube, where the moved task is waited for."""
+        """Also to another tube, where the moved task is waited for; one to be stopped ends."""
         for token, place in leases:
             moves = target_tube and place[0] != target_tube
             last = self.queue.last_id(target_tube) if moves else 0
             (result,) = self.do(Settle([Release([token], move_to=target_tube if moves else "")]))
-            if moves and not result.refused:
-                for waiting in self.waiting.values():
-                    if place in waiting.open:
-                        waiting.open.discard(place)
-                        waiting.open.add((target_tube, last + 1))
+            if result.refused or self.state(place) is not State.GONE:
+                continue
+            if not moves or self.queue.last_id(target_tube) == last:
+                self.ended(place, is_well=False)
+                continue
+            for waiting in self.waiting.values():
+                if place in waiting.open:
+                    waiting.open.discard(place)
+                    waiting.open.add((target_tube, last + 1))
 
     @rule(place=places, how=st.sampled_from([Delete, Cancel]))
     def remove(self, place, how):
