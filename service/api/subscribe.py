@@ -17,6 +17,7 @@ from service.api import task_checks
 from service.api.context import ServicerContext, deadline_of, read_message
 from service.api.endpoint import LEADER_KEY
 from service.api.forward import Forwarder, ServeHere, hops_of, trace_of
+from service.api.known import Known
 from service.api.lease_returns import LeaseReturns
 from service.api.method import parse
 from service.api.mutations import Mutations, result_of
@@ -24,7 +25,6 @@ from service.api.reading import Reading
 from service.api.status import RETRY_MS, Refused, refused
 from service.api.stream_link import StreamLink
 from service.api.subscription import Subscription, opened_message
-from service.api.tasks import Known
 from service.entries.codec import Recorded, record_own
 from service.leader.proposal import (
     NotProposed,

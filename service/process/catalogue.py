@@ -10,6 +10,7 @@ from service.api.feed import FeedApi
 from service.api.feed_positions import FeedPositions
 from service.api.freshness import Freshness
 from service.api.groups import GroupApi
+from service.api.known import KnownOnLeader
 from service.api.method import Servicer
 from service.api.mutations import Mutations
 from service.api.outcomes import OutcomeApi
@@ -19,7 +20,9 @@ from service.api.server import build_server, reflect
 from service.api.sessions import SessionApi
 from service.api.settings import SettingsApi
 from service.api.subscribe import SubscribeApi
-from service.api.tasks import KnownOnLeader, TaskApi, TaskSettings
+from service.api.takes import TakeApi
+from service.api.task_reads import TaskReads
+from service.api.tasks import TaskApi, TaskSettings
 from service.api.tubes import TubeApi
 from service.process.opening import monotonic_ms
 from service.process.parts import Parts
@@ -82,11 +85,10 @@ def _tasks(parts: Parts, mutations: Mutations, reading: Reading, disk: DiskRoom)
     return TaskApi(
         mutations,
         reading,
-        known,
-        parts.waiters,
-        parts.notes,
         disk,
         OutcomeApi(reading, parts.outcomes, parts.rooms, parts.forwarder),
+        TakeApi(mutations, reading, known, parts.waiters, parts.notes),
+        TaskReads(reading, parts.notes),
         TaskSettings(parts.config.payload_bytes_max, parts.settings),
     ).servicer(subscribe.subscribe)
 

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from service.api.tasks import TaskApi, TaskSettings
+from service.api.takes import TakeApi
 from service.api.waiting import WaitingTake
 from service.leader.call_notes import CallNotes
 from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
@@ -41,17 +41,7 @@ class Bench:
     def __init__(self, **fields):
         self.given_back = []
         self.waiters = Waiters(Board(a=3))
-        settings = TaskSettings(1024, None)
-        self.api = TaskApi(
-            Mutations(),
-            Reading(),
-            None,
-            self.waiters,
-            CallNotes(lambda: False),
-            None,
-            None,
-            settings,
-        )
+        self.api = TakeApi(Mutations(), Reading(), None, self.waiters, CallNotes(lambda: False))
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(request, 0, self.given_back.extend)
 
