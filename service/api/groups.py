@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from service import forms
+from service.access.caller import Caller
+from service.access.rights import Verb
 from service.api.disk_room import DiskRoom
 from service.api.group_checks import check_create_group, check_get_group, check_group_name
 from service.api.method import Call, Route, Servicer, Unary
@@ -58,14 +60,14 @@ class GroupApi:
         """Start a group; what does not fit into one entry goes on after the answer."""
         check_group_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.START_GROUP, call)
-        group = group_message(result_of(outcome, GroupResult).group)
+        group = group_as_seen(result_of(outcome, GroupResult).group, call.caller)
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
     async def cancel(self, call: Call[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
         """Cancel a group; what does not fit into one entry goes on after the answer."""
         check_group_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.CANCEL_GROUP, call)
-        group = group_message(result_of(outcome, GroupResult).group)
+        group = group_as_seen(result_of(outcome, GroupResult).group, call.caller)
         return pb.CancelGroupResponse(group=group, revision=outcome.index)
 
     async def get(self, call: Call[pb.GetGroupRequest]) -> pb.GetGroupResponse:
@@ -77,7 +79,16 @@ class GroupApi:
         if view is None:
             text = f'there is no group "{request.name}"'
             raise Refused(error_pb2.Error.GROUP_NOT_FOUND, text, {"group": request.name})
-        return pb.GetGroupResponse(group=group_message(view))
+        return pb.GetGroupResponse(group=group_as_seen(view, call.caller))
+
+
+def group_as_seen(view: GroupView, caller: Caller) -> pb.Group:
+    """Return a group as a caller may see it: what it puts only where they may read the tube."""
+    message = group_message(view)
+    for following in (message.end_task, message.abort_task):
+        if following.tube and not caller.may(Verb.READ, following.tube):
+            following.ClearField("spec")
+    return message
 
 
 def group_message(view: GroupView) -> pb.Group:

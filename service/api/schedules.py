@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from service import forms
+from service.access.caller import Caller
 from service.access.rights import Verb
 from service.api.disk_room import DiskRoom
 from service.api.method import Call, Route, Servicer, Unary
@@ -124,8 +125,16 @@ class ScheduleApi:
             mark_of("schedules"),
         )
         return pb.ListSchedulesResponse(
-            schedules=[schedule_message(view) for view in page], next_page_token=next_token
+            schedules=[_as_seen(view, call.caller) for view in page], next_page_token=next_token
         )
+
+
+def _as_seen(view: ScheduleView, caller: Caller) -> pb.Schedule:
+    """Return a schedule as a caller may see it: what it puts only where they may read the tube."""
+    message = schedule_message(view)
+    if not caller.may(Verb.READ, message.tube):
+        message.ClearField("spec")
+    return message
 
 
 def schedule_message(view: ScheduleView) -> pb.Schedule:

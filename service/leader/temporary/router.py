@@ -124,8 +124,8 @@ class Router:
     ) -> Submitted:
         """Drop a tube or close a session in the log; count what goes with it in memory."""
         what = command.name if isinstance(command, DropTube) else command.session_id
-        if isinstance(command, DropTube) and not command.force:
-            refusal = self._temporary.refusal_to_drop(what)
+        if isinstance(command, DropTube):
+            refusal = self._temporary.refusal_to_drop(command)
             if refusal is not None:
                 return _done(Outcome(0, 0, refusal))
         self._counts[what] = 0

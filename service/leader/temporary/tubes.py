@@ -100,12 +100,16 @@ class TemporaryTubes:
         """About how much memory the contents take."""
         return self._memory.memory_bytes if self._memory is not None else 0
 
-    def refusal_to_drop(self, tube: str) -> Refusal | None:
-        """Return why a tube may not be dropped unless that is forced, or None."""
-        if self._memory is None:
+    def refusal_to_drop(self, command: DropTube) -> Refusal | None:
+        """Return why a tube may not be dropped, or None.
+
+        A repetition may: it gets the answer of before, and does not touch what has the name now.
+        """
+        is_repeated = self._contents.replicated.remembers(command.request_id)
+        if self._memory is None or command.force or is_repeated:
             return None
         self.advance()  # a lease that is over by now is none
-        return self._memory.queue.refusal_to_drop(tube)
+        return self._memory.queue.refusal_to_drop(command.name)
 
     def remembers(self, request_id: str) -> bool:
         """Tell whether a request with this id has been answered here."""

@@ -16,6 +16,7 @@ from taskraft.v1 import (
     cluster_service_pb2,
     feed_service_pb2,
     group_service_pb2,
+    schedule_service_pb2,
     task_pb2,
     tube_service_pb2,
 )
@@ -266,6 +267,48 @@ async def test_groups_belong_to_those_who_may_put_under_their_names(node):
     start = group_service_pb2.StartGroupRequest(name="billing.run")
     assert await refused(mailer.groups.StartGroup(start)) == "NOT_ALLOWED"
     await billing.groups.StartGroup(start)
+
+
+async def test_what_a_group_puts_is_for_those_who_may_read_its_tube(node):
+    root, billing, auditor = [await node.known(one) for one in ("root", "billing", "auditor")]
+    secret, open_to_auditors = "salaries", "billing.mail"
+    tasks = [
+        group_service_pb2.GroupTask(tube=tube, spec=task_pb2.TaskSpec(payload=b"who gets what"))
+        for tube in (secret, open_to_auditors)
+    ]
+    run = group_service_pb2.Group(name="billing.run", end_task=tasks[0], abort_task=tasks[1])
+    made = await root.groups.CreateGroup(group_service_pb2.CreateGroupRequest(group=run))
+    assert made.group.end_task == tasks[0]
+    named = {"name": "billing.run"}
+    seen = [
+        (await billing.groups.StartGroup(group_service_pb2.StartGroupRequest(**named))).group,
+        (await auditor.groups.GetGroup(group_service_pb2.GetGroupRequest(**named))).group,
+        (await root.groups.GetGroup(group_service_pb2.GetGroupRequest(**named))).group,
+    ]
+    assert [one.end_task.tube for one in seen] == [secret] * 3
+    assert [one.end_task.HasField("spec") for one in seen] == [False, False, True]
+    assert [one.abort_task.HasField("spec") for one in seen] == [False, True, True]
+    held = {**named, "name": "billing.other", "end_task": tasks[0]}
+    request = group_service_pb2.CreateGroupRequest(group=group_service_pb2.Group(**held))
+    await root.groups.CreateGroup(request)
+    cancel = group_service_pb2.CancelGroupRequest(name="billing.other")
+    assert not (await billing.groups.CancelGroup(cancel)).group.end_task.HasField("spec")
+
+
+async def test_what_a_schedule_puts_is_for_those_who_may_read_its_tube(node):
+    root, auditor = await node.known("root"), await node.known("auditor")
+    for name, tube in (("billing.open", "billing.mail"), ("billing.secret", "salaries")):
+        schedule = schedule_service_pb2.Schedule(
+            name=name, tube=tube, cron="0 0 1 1 *", spec={"payload": b"who gets what"}
+        )
+        request = schedule_service_pb2.CreateScheduleRequest(schedule=schedule)
+        assert (await root.schedules.CreateSchedule(request)).schedule.spec.payload
+    listing = schedule_service_pb2.ListSchedulesRequest()
+    seen = (await auditor.schedules.ListSchedules(listing)).schedules
+    assert [one.tube for one in seen] == ["billing.mail", "salaries"]
+    assert [one.HasField("spec") for one in seen] == [True, False]
+    whole = (await root.schedules.ListSchedules(listing)).schedules
+    assert all(one.HasField("spec") for one in whole)
 
 
 async def test_the_health_is_open_and_the_contract_is_not_told(node):

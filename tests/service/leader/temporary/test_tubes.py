@@ -356,6 +356,20 @@ async def test_a_drop_counts_what_goes_and_is_refused_while_tasks_are_taken(scra
     assert scratch.queue.get_tasks("scratch", [1])[0] is not None
 
 
+async def test_a_repeated_drop_leaves_the_tasks_that_are_taken_in_a_new_tube(scratch):
+    drop = tube_service_pb2.DropTubeRequest(name="scratch", request_id="r")
+    await scratch.tubes.DropTube(drop)
+    await temporary(scratch)
+    await put(scratch, b"a", tube="scratch")
+    (taken,) = await take_from(scratch, "scratch")
+    await scratch.tubes.DropTube(drop)
+    assert not (await ack(scratch, [taken])).errors
+    drop.request_id = "another"
+    await put(scratch, b"b", tube="scratch")
+    await take_from(scratch, "scratch")
+    assert reason_of(await refused(scratch.tubes.DropTube(drop))) == "TUBE_BUSY"
+
+
 async def test_repetitions_have_one_effect(scratch):
     spec = task_pb2.TaskSpec(payload=b"a")
     request = pb.PutTasksRequest(tube="scratch", tasks=[spec], request_id="p")

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class GroupTask(_message.Message):
     """A task that is put when a group ends; neither a pause nor the capacity of its tube holds it back. Its
-    content may have 64 KiB.
+    content may have 64 KiB, and is shown to those only who may read that tube.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

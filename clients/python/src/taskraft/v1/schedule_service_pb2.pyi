@@ -129,7 +129,9 @@ class Schedule(_message.Message):
     """
     @_builtins.property
     def spec(self) -> _task_pb2.TaskSpec:
-        """The task, of at most 64 KiB. It carries its time in the header "taskraft-slot-ms", as decimal digits."""
+        """The task, of at most 64 KiB. It carries its time in the header "taskraft-slot-ms", as decimal digits.
+        Lists show it to those only who may read the tube.
+        """
 
     @_builtins.property
     def last_error(self) -> _error_pb2.Error:
