@@ -107,6 +107,15 @@ def test_a_context_that_the_user_sets_is_left_alone(cluster, client):
     assert cluster.requests("PutTasks")[0].tasks[0].headers["traceparent"] == given.encode()
 
 
+def test_no_context_is_mixed_of_two(cluster, client, provider):
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    state = trace.TraceState([("vendor", "x")])
+    here = trace.SpanContext(1, 2, is_remote=False, trace_state=state)
+    with trace.use_span(trace.NonRecordingSpan(here)):
+        client.tube("emails").put("hello", headers={"traceparent": given})
+    assert "tracestate" not in cluster.requests("PutTasks")[0].tasks[0].headers
+
+
 def test_work_inside_the_block_is_a_child_of_the_processing(client, spans, provider):
     client.tube("emails").put("hello")
     with client.tube("emails").take(wait=0), provider.get_tracer("t").start_as_current_span("work"):

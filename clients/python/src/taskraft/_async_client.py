@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Self, Unpack
 
 from taskraft import _feed, _settlement
@@ -154,9 +155,16 @@ class AsyncClient:
         Raises:
             TaskraftError: Nothing was done; the metadata `operation` and `item` name the cause.
         """
-        response = await self._connection.call(
-            lambda node: node.tasks.ExecuteBatch, batch.request(), timeout=timeout
-        )
+        request = batch.request()
+        puts = [one.put for one in request.operations if one.HasField("put")]
+        spans = self._connection.spans
+        with nullcontext([]) if spans is None else spans.batch(puts, batch.settled) as sent:
+            response = await self._connection.call(
+                lambda node: node.tasks.ExecuteBatch, request, timeout=timeout
+            )
+            done = [one.put.task_ids for one in response.results if one.HasField("put")]
+            for ids, given in zip(sent, done, strict=False):
+                ids.extend(given)
         batch.done()
         return list(response.results)
 

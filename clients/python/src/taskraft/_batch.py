@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from taskraft import _settlement
 from taskraft._calls import new_request_id
@@ -31,7 +31,8 @@ class Batch:
 
     def __init__(self) -> None:
         self._operations: list[pb.BatchOperation] = []
-        self._ended: list[Task] = []
+        self.settled: Final[list[tuple[str, Task]]] = []
+        """What it settles of the tasks that were given as they are, and how."""
         self._planned: list[PlannedTask] = []
         """What it puts, in order; kept, so that each is known by its identity."""
         self._items: dict[int, int] = {}
@@ -108,7 +109,7 @@ class Batch:
         settlement.tokens.append(task.token if isinstance(task, Task) else task)
         self._add(settle=pb.SettleTasksRequest(settlements=[settlement]))
         if isinstance(task, Task):
-            self._ended.append(task)
+            self.settled.append((str(action.WhichOneof("action")), task))
         return self
 
     def kick(self, tube: str, tasks: Named, *, delay: Duration = 0) -> Self:
@@ -166,5 +167,5 @@ class Batch:
 
     def done(self) -> None:
         """Note with the tasks that it settled that they are."""
-        for task in self._ended:
+        for _, task in self.settled:
             task.note_settled()

@@ -7,7 +7,7 @@ their names are in this module.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry import context as otel_context
@@ -18,18 +18,20 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from taskraft import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from opentelemetry.context import Context
 
     from taskraft._task import Task
-    from taskraft.v1 import task_pb2
+    from taskraft.v1 import task_pb2, task_service_pb2
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
 W3C: Final = TraceContextTextMapPropagator()
 LINKS_MAX: Final = 128
 """The SDK's own limit of links of one span; more tasks of a batch are counted but not linked."""
 
+TRACEPARENT: Final = "traceparent"
+"""The header that has the context; "tracestate" belongs to it."""
 SYSTEM: Final = "messaging.system"
 DESTINATION: Final = "messaging.destination.name"
 OPERATION_NAME: Final = "messaging.operation.name"
@@ -62,8 +64,15 @@ class Spans:
         self._is_parent = is_parent
 
     @contextmanager
-    def send(self, tube: str, specs: Sequence[task_pb2.TaskSpec]) -> Iterator[list[int]]:
-        """Trace a put: write its context into the headers of the tasks.
+    def send(
+        self, tube: str, specs: Sequence[task_pb2.TaskSpec], parent: Context | None = None
+    ) -> Iterator[list[int]]:
+        """Trace a put: write its context into the headers of the tasks that have none.
+
+        Args:
+            tube: Where they go.
+            specs: What is put.
+            parent: Of the span; absent the one that is current.
 
         Yields:
             A list for the ids of the tasks; the id of a single one becomes an attribute.
@@ -73,12 +82,12 @@ class Spans:
             attributes[BODY_SIZE] = len(specs[0].payload)
         else:
             attributes[BATCH_COUNT] = len(specs)
-        with self._span(f"send {tube}", SpanKind.PRODUCER, attributes) as span:
+        with self._span(f"send {tube}", SpanKind.PRODUCER, attributes, parent=parent) as span:
             carrier: dict[str, str] = {}
             W3C.inject(carrier)
             for spec in specs:
-                for name, value in carrier.items():
-                    if name not in spec.headers:
+                if TRACEPARENT not in spec.headers:
+                    for name, value in carrier.items():
                         spec.headers[name] = value.encode()
             task_ids: list[int] = []
             yield task_ids
@@ -123,7 +132,9 @@ class Spans:
             yield
 
     @contextmanager
-    def settle(self, operation: str, tasks: Sequence[Task]) -> Iterator[None]:
+    def settle(
+        self, operation: str, tasks: Sequence[Task], parent: Context | None = None
+    ) -> Iterator[None]:
         """Trace a settlement; `operation` is ack, release, bury, reject or touch."""
         if not tasks:
             yield
@@ -136,8 +147,31 @@ class Spans:
         else:
             attributes[BATCH_COUNT] = len(tasks)
         links = [link for task in tasks[:LINKS_MAX] for link in _links(task.message)]
-        with self._span(f"{operation} {tube}".rstrip(), SpanKind.CLIENT, attributes, links):
+        name = f"{operation} {tube}".rstrip()
+        with self._span(name, SpanKind.CLIENT, attributes, links, parent):
             yield
+
+    @contextmanager
+    def batch(
+        self, puts: Iterable[task_service_pb2.PutTasksRequest], settled: Iterable[tuple[str, Task]]
+    ) -> Iterator[list[list[int]]]:
+        """Trace what is done together: a span for each list of tasks and each lease, side by side.
+
+        Args:
+            puts: What is put.
+            settled: What is settled, and how.
+
+        Yields:
+            For each put a list for the ids of its tasks.
+        """
+        here = otel_context.get_current()
+        with ExitStack() as stack:
+            task_ids = [
+                stack.enter_context(self.send(each.tube, each.tasks, here)) for each in puts
+            ]
+            for operation, task in settled:
+                stack.enter_context(self.settle(operation, [task], here))
+            yield task_ids
 
     def _attributes(self, tube: str, name: str, kind: str) -> dict[str, str | int]:
         attributes: dict[str, str | int] = {
@@ -180,11 +214,11 @@ class Spans:
 def _creation(message: task_pb2.Task) -> Context | None:
     """Return the context that the put left in the headers, if there is one."""
     headers = message.spec.headers
-    if "traceparent" not in headers:
+    if TRACEPARENT not in headers:
         return None
     carrier = {
         name: headers[name].decode("ascii", "replace")
-        for name in ("traceparent", "tracestate")
+        for name in (TRACEPARENT, "tracestate")
         if name in headers
     }
     return W3C.extract(carrier, context=otel_context.Context())
