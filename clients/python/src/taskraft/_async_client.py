@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self, Unpack
 
 from taskraft import _feed, _settlement
@@ -156,9 +156,7 @@ class AsyncClient:
             TaskraftError: Nothing was done; the metadata `operation` and `item` name the cause.
         """
         request = batch.request()
-        puts = [one.put for one in request.operations if one.HasField("put")]
-        spans = self._connection.spans
-        with nullcontext([]) if spans is None else spans.batch(puts, batch.settled) as sent:
+        with self._traced(request, batch) as sent:
             response = await self._connection.call(
                 lambda node: node.tasks.ExecuteBatch, request, timeout=timeout
             )
@@ -167,6 +165,14 @@ class AsyncClient:
                 ids.extend(given)
         batch.done()
         return list(response.results)
+
+    def _traced(
+        self, request: task_service_pb2.ExecuteBatchRequest, batch: Batch
+    ) -> AbstractContextManager[list[list[int]]]:
+        """Return the spans of a batch, which name the ids that are added for each of its puts."""
+        puts = [one.put for one in request.operations if one.HasField("put")]
+        spans = self._connection.spans
+        return nullcontext([]) if spans is None else spans.batch(puts, batch.settled)
 
     # ----------------------------------------------------------------------------- tubes
 
