@@ -9,7 +9,7 @@ from collections import Counter
 
 from tests.sim.decisions import parse_numbers
 from tests.sim.seeds import run_seed, shrink_run
-from tests.sim.shrink import RUNS_MAX
+from tests.sim.shrink import STEPS_MAX
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
             failures.append(f"seed {seed}, step {run.steps}: {run.failure}")
         else:
             print(f"seed {seed}, step {run.steps}: {run.failure}; shrinking", flush=True)
-            failures.append(str(shrink_run(run, options.steps, options.shrink_runs)))
+            failures.append(str(shrink_run(run, options.steps, options.shrink_steps)))
         print(failures[-1], flush=True)
     for name, count in sorted(counts.items()):
         print(f"{count:>9} {name}")
@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--decisions", help="follow these alone, for example 3,17,40-52, or none")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument(
-        "--shrink-runs", type=int, default=RUNS_MAX, help="runs spent on cutting a failure down"
+        "--shrink-steps", type=int, default=STEPS_MAX, help="steps spent on cutting a failure down"
     )
     return parser.parse_args()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from random import Random
 
 SECTOR_BYTES = 512
@@ -48,6 +49,13 @@ class Inode:
         self.writes.clear()
         self.sizes.clear()
 
+    def copy(self) -> Inode:
+        """Return another one with the same content, synced as far."""
+        other = Inode()
+        other.durable, other.current = bytearray(self.durable), bytearray(self.current)
+        other.writes, other.sizes = list(self.writes), list(self.sizes)
+        return other
+
     def lose_power(self, rng: Random) -> None:
         """Keep what was synced and a random part of the rest."""
         kept = self.durable
@@ -61,6 +69,24 @@ class Inode:
         self.current = bytearray(kept)
         self.writes.clear()
         self.sizes.clear()
+
+
+@dataclass(slots=True, frozen=True)
+class Change:
+    """A name that a directory gets, or loses; ``old`` is the one that a renamed file loses."""
+
+    name: str
+    inode: Inode
+    old: str = ""
+    is_removal: bool = False
+
+    def make(self, names: dict[str, Inode]) -> None:
+        """Make the change to ``names``."""
+        names.pop(self.old, None)
+        if self.is_removal:
+            names.pop(self.name, None)
+        else:
+            names[self.name] = self.inode
 
 
 class SimFile:
@@ -106,13 +132,45 @@ class SimDisk:
         self._rng = rng
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
-        self._changes: dict[str, list[Callable[[dict[str, Inode]], object]]] = {}
+        self._changes: dict[str, list[Change]] = {}
         self._directories: set[str] = {""}
         self.operations = 0
         self.crash_at: int | None = None
         """Number of the operation at which the process ends instead."""
         self.sync_fails = False
         self.is_full = False
+        self._watched_at: int | None = None
+        self._watch: Callable[[], object] | None = None
+
+    def copy(self, rng: Random) -> SimDisk:
+        """Return a disk that is the same now; what happens to one does not happen to the other."""
+        other = SimDisk(rng)
+        copies = {
+            inode: inode.copy()
+            for inode in dict.fromkeys(
+                [
+                    *self._names.values(),
+                    *self._durable_names.values(),
+                    *(each.inode for changes in self._changes.values() for each in changes),
+                ]
+            )
+        }
+        other._names = {name: copies[inode] for name, inode in self._names.items()}
+        other._durable_names = {name: copies[each] for name, each in self._durable_names.items()}
+        other._changes = {
+            directory: [replace(each, inode=copies[each.inode]) for each in changes]
+            for directory, changes in self._changes.items()
+        }
+        other._directories = set(self._directories)
+        return other
+
+    def watch(self, operations: int, then: Callable[[], object]) -> None:
+        """Call ``then`` once, before that many operations from now have happened."""
+        self._watched_at, self._watch = self.operations + operations, then
+
+    def watch_no_more(self) -> None:
+        """Call nobody."""
+        self._watched_at = self._watch = None
 
     def need_room(self) -> None:
         """Fail as a full disk does; part of what was written before may be there."""
@@ -124,6 +182,8 @@ class SimDisk:
         self.operations += 1
         if self.crash_at is not None and self.operations >= self.crash_at:
             raise Crashed
+        if self.operations == self._watched_at and self._watch is not None:
+            self._watch()
 
     def lose_power(self) -> None:
         """Keep only what is durable, and a random part of the rest."""
@@ -131,7 +191,7 @@ class SimDisk:
             inode.lose_power(self._rng)
         for changes in self._changes.values():
             for change in changes[: self._rng.randrange(len(changes) + 1)]:
-                change(self._durable_names)
+                change.make(self._durable_names)
         self._changes.clear()
         self._names = dict(self._durable_names)
 
@@ -158,6 +218,14 @@ class SimDisk:
             inode.durable[place] ^= bit
         return f"byte {place} of {written}"
 
+    def lose_file(self, suffix: str) -> None:
+        """Lose a file whose name ends in ``suffix``, if there is one."""
+        names = sorted(name for name in self._names if name.endswith(suffix))
+        if names:
+            lost = self._rng.choice(names)
+            self._names.pop(lost)
+            self._durable_names.pop(lost, None)
+
     def wipe(self, suffix: str, after: int) -> None:
         """Lose what the files whose names end in ``suffix`` hold behind ``after``."""
         for name, inode in self._names.items():
@@ -180,7 +248,7 @@ class SimDisk:
     def create(self, name: str) -> SimFile:
         self.operate()
         inode = Inode()
-        self._change(name, lambda names: names.__setitem__(name, inode))
+        self._change(Change(name, inode))
         return SimFile(self, inode)
 
     def open(self, name: str) -> SimFile:
@@ -195,28 +263,22 @@ class SimDisk:
 
     def rename(self, old: str, new: str) -> None:
         self.operate()
-        inode = self._names[old]
-
-        def change(names: dict[str, Inode]) -> None:
-            names.pop(old, None)
-            names[new] = inode
-
-        self._change(new, change)
+        self._change(Change(new, self._names[old], old=old))
 
     def remove(self, name: str) -> None:
         self.operate()
         if name not in self._names:
             raise FileNotFoundError(name)
-        self._change(name, lambda names: names.pop(name, None))
+        self._change(Change(name, self._names[name], is_removal=True))
 
     def sync_directory(self, directory: str) -> None:
         self.operate()
         for change in self._changes.pop(directory, []):
-            change(self._durable_names)
+            change.make(self._durable_names)
 
-    def _change(self, name: str, change: Callable[[dict[str, Inode]], object]) -> None:
-        change(self._names)
-        self._changes.setdefault(name.rpartition("/")[0], []).append(change)
+    def _change(self, change: Change) -> None:
+        change.make(self._names)
+        self._changes.setdefault(change.name.rpartition("/")[0], []).append(change)
 
 
 def _resize(content: bytearray, size: int) -> None:

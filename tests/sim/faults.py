@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 from replication.core.types import MemberId, RaftRole
+from tests.sim.ambush import Ambushes
 from tests.sim.storage_thread import SYNC_US
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 LEADER_SHARE = 0.4
 KINDS_SHARE = 0.4
+_SHARES = {"reconfigure": 0.7, "lie_in_wait": 0.6, "orphan": 0.6}
+"""In how many of the runs a kind occurs: 0.4, and more for what finds most."""
+
 LATE_SHARE = 0.2
 """How often the next life of a member gets what was sent to the one before."""
 
@@ -29,7 +33,10 @@ class Faults:
         al., Swarm Testing, ISSTA 2012).
         """
         self._world = world
-        kinds = [each for each in self._WEIGHTS if rng.random() < KINDS_SHARE]
+        self.ambushes = Ambushes(world, rng)
+        kinds = [
+            each for each in self._WEIGHTS if rng.random() < _SHARES.get(each.__name__, KINDS_SHARE)
+        ]
         self._kinds = [*kinds, *self._MENDING]
         self._weights = [
             *(self._WEIGHTS[each] * rng.choice((1, 1, 4)) for each in kinds),
@@ -108,6 +115,10 @@ class Faults:
         for member in self._world.running:
             self.end_life(member, "power loss of all", power=True, rng=rng)
 
+    def lie_in_wait(self, rng: Random) -> None:
+        """End processes right behind something rare, once or several times."""
+        self.ambushes.lay(rng)
+
     def pause(self, rng: Random) -> None:
         member = self._some(rng)
         if member is None:
@@ -144,6 +155,27 @@ class Faults:
         self._count("cut between two")
         one, other = self._link(rng)
         self._world.network.cut |= {(one, other), (other, one)}
+
+    def orphan(self, rng: Random) -> None:
+        """Give a leader entries that no majority gets: others will lead and replace them."""
+        leader = self._world.leader
+        if leader is None or leader.is_paused:
+            return
+        self._count("entries of a lost leader")
+        voters = [each for each in leader.configuration.voters if each != leader.id]
+        near = set(rng.sample(voters, rng.randrange(len(voters) // 2 + 1)))
+        network = self._world.network
+        apart = {(leader.id, each) for each in self._world.members if each not in near}
+        if rng.random() < 0.7:
+            apart |= {(other, one) for one, other in apart}
+        network.cut |= apart
+        for _ in range(rng.randrange(1, 6)):
+            self._world.workload.call(leader, rng)
+
+        def mend() -> None:
+            network.cut -= apart
+
+        self._world.schedule.after(rng.randrange(500_000, 2_500_000), "mend", mend)
 
     def mend_network(self, _: Random) -> None:
         self._world.network.heal()
@@ -242,6 +274,7 @@ class Faults:
 
     def end(self) -> None:
         """Mend everything."""
+        self.ambushes.clear()
         self._world.network.heal()
         for member in self._world.members.values():
             member.is_paused = False
@@ -256,11 +289,13 @@ class Faults:
         kill: 4,
         lose_power: 2,
         lose_power_everywhere: 2,
+        lie_in_wait: 12,
         pause: 2,
         cut_off: 2,
         cut_in_two: 2,
         cut_one_way: 2,
         cut_pair: 2,
+        orphan: 12,
         lossy: 3,
         reset: 3,
         stall: 2,

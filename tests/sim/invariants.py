@@ -21,6 +21,7 @@ from replication.core.types import (
     Term,
 )
 from replication.storage.group_storage import BOOTSTRAP_INDEX
+from replication.storage.stored_log import StoredLog
 from tests.sim.flow import Flow
 from tests.sim.history import History
 from tests.sim.machine import Applied, Stamped
@@ -50,6 +51,7 @@ class Invariants:
         """The configurations by the committed changes, computed here from their entries."""
         self._flow = Flow(members)
         self._lasts: dict[tuple[MemberId, Term], LogIndex] = {}
+        self._last_changes: dict[MemberId, LogIndex] = {}
         self.promises = Promises()
         self.history = History()
         self.commit_max = LogIndex(1)
@@ -234,10 +236,35 @@ class Invariants:
                 member.has_synced(*synced),
                 f"{member.id} forgot entry {synced[0]} of term {synced[1]}, which it had synced",
             )
+        demand(
+            member.commit_found >= member.known_commit,
+            f"{member.id} forgot that {member.known_commit} is committed",
+        )
+        self.check_start(member, member.view)
         self._acted_by.pop(member.id, None)
         if member.id in self._seen:
             # Only what was synced counts; a term that was never written may be forgotten.
             self._seen[member.id] = (member.durable_hard_state().term, 0, 0, 0)
+
+    def change_stored(self, member: Member, last: LogIndex) -> None:
+        """Check that the last stored membership never falls. [6]"""
+        known = self._last_changes.get(member.id, LogIndex(0))
+        demand(last >= known, f"{member.id} has forgotten that it has stored the change {known}")
+        self._last_changes[member.id] = last
+        member.known_commit = max(member.known_commit, last)
+
+    def check_start(self, member: Member, view: StoredLog) -> None:
+        """Check that a start of ``member`` takes nothing for committed that is not. [2]"""
+        commit = view.initial_state()[0].commit
+        term = view.term(commit)
+        demand(
+            self._committed.get(commit, term) == term,
+            f"a start of {member.id} takes entry {commit} of term {term} for committed",
+        )
+
+    def configuration_at(self, index: LogIndex) -> ConfState | None:
+        """Return the configuration that held when ``index`` was applied, if somebody was seen."""
+        return self._configurations.get(index)
 
     def compare_logs(self) -> None:
         """Check that logs which agree somewhere agree everywhere before. [2]"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -26,16 +27,18 @@ from replication.core.types import (
     Term,
 )
 from replication.driver.driver import Driver, build_driver
-from replication.driver.trimmer import TrimPolicy
 from replication.errors import LogDamaged, MemberRemoved, SnapshotBroken, SnapshotUnusable
 from replication.machine import SnapshotReader
 from replication.storage.group_storage import GroupStorage, StorageConfig
 from replication.storage.metadata import Identity
 from replication.storage.stored_log import StoredLog
+from tests.sim.ambush import Moment
 from tests.sim.disk import SimDisk
+from tests.sim.habits import Habits
 from tests.sim.invariants import Invariants
 from tests.sim.link import Links
 from tests.sim.machine import Applied, Durable, QueueMachine
+from tests.sim.probe import OFTEN, SELDOM, Probe
 from tests.sim.schedule import Event, Schedule
 from tests.sim.storage_thread import StorageThread
 from tests.sim.workload import Workload
@@ -68,6 +71,7 @@ class World(Protocol):
     schedule: Schedule
     invariants: Invariants
     workload: Workload
+    habits: Habits
 
     def send(self, to: MemberId, frame: list[Message], sender: Member) -> None: ...
 
@@ -76,6 +80,8 @@ class World(Protocol):
     ) -> None: ...
 
     def count(self, name: str) -> None: ...
+
+    def met(self, member: Member, moment: Moment) -> None: ...
 
     def ended(self, member: Member, why: str) -> None: ...
 
@@ -97,6 +103,7 @@ class CheckedMachine(QueueMachine):
     def adopted(self, state: Durable) -> None:
         super().adopted(state)
         self.member.world.invariants.installed(self.member, self.applied_index, self.digest)
+        self.member.world.met(self.member, Moment.INSTALLATION)
 
 
 class Member:
@@ -127,8 +134,11 @@ class Member:
         """Latest life of each peer that was heard of."""
         self.driver: Driver
         self.view: StoredLog
+        self.known_commit = LogIndex(0)
+        """Up to here its disk has told a start, or would tell one, what is committed."""
+        self.founders = founders
         self._rng = rng
-        self._founders = founders
+        self._probe_rng = Random(f"{rng.random()} probes")
         self._events: set[Event] = set()
         self._pump: Event | None = None
         self._pumps_at_once = False
@@ -147,14 +157,15 @@ class Member:
     def start(self) -> None:
         """Begin a life with what the disk has."""
         self.disk.recover()
+        self.disk.watch_no_more()
         durable = self.machine.durable
         self.machine = CheckedMachine(self.world.workload.contents, self._rng, durable)
         self.machine.member = self
         config = StorageConfig(
             Identity("sim", self.id, 0),
-            self._founders,
+            self.founders,
             salt=self._rng.randrange(1 << 32),
-            segment_bytes=self._rng.choice((2048, 4096, 16384)),
+            segment_bytes=self._rng.choice(self.world.habits.segment_bytes),
             recent_entries_max=self._rng.choice((10, 1000)),
         )
         try:
@@ -177,12 +188,14 @@ class Member:
         self.stamped_ms = 0
         self._started_up = Term(0)
         self.world.invariants.began(self, synced)
-        policy = TrimPolicy(self._rng.choice((3000, 20_000)), self._rng.choice((0, 5, 50)))
+        self.known_commit = self.commit_found
+        policy = self.world.habits.trim_policy(self._rng)
         self.driver = build_driver(
             self.config, self._rng.randrange, self._storage, self.machine, self, self, policy
         )
         self.links = Links(self, self._rng, self.driver.membership)
         self.later(self._rng.randrange(TICK_US), "tick", self._tick)
+        self.world.met(self, Moment.START)
 
     def stop(self, *, power: bool) -> None:
         """End this life in the middle of whatever it did."""
@@ -231,6 +244,11 @@ class Member:
     def clock_ms(self) -> int:
         """Return what its own clock shows."""
         return int(self.world.schedule.now_us * self.rate) // 1000 + self.clock_offset_ms
+
+    @property
+    def commit_found(self) -> LogIndex:
+        """What this life has found to be committed when it began."""
+        return self.view.initial_state()[0].commit
 
     def durable_hard_state(self) -> HardState:
         operations, found = self._hard_state
@@ -346,7 +364,40 @@ class Member:
         self.world.send_snapshot(announcement, pieces_of(content), done)
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        self.storage_thread.store(work, then)
+        is_rare = self._is_rare(work)
+        is_probed = self._probe_rng.random() < (OFTEN if is_rare else SELDOM)
+        probes: list[Probe] = []
+        if getattr(work, "func", work) == self._storage.trim:
+            self.world.met(self, Moment.TRIM)
+
+        def begin() -> T:
+            if is_probed:
+                probes.append(Probe(self, self._probe_rng))
+            return work()
+
+        def end(result: T) -> None:
+            self.disk.watch_no_more()
+            then(result)
+            if is_rare:
+                self._note_change()
+            for probe in probes:
+                probe.check()
+
+        self.storage_thread.store(begin, end)
+
+    def _is_rare(self, work: Callable[[], object]) -> bool:
+        """Tell whether it is more than an append: an append that cuts, or has a new term, is."""
+        if not isinstance(work, partial) or work.func != self._storage.store:
+            return True
+        hard_state, entries, _ = work.args
+        return bool(entries) and (
+            hard_state is not None or entries[0].index <= self.view.last_index()
+        )
+
+    def _note_change(self) -> None:
+        """Demand that the last stored change, which tells that it is committed, stays known."""
+        last, _ = self._storage.metadata.memberships()[-1]
+        self.world.invariants.change_stored(self, last)
 
     def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         def happen() -> None:
@@ -399,7 +450,8 @@ class Member:
     # Observer
 
     def role_changed(self, state: SoftState, term: Term) -> None:
-        pass
+        if state.role is RaftRole.LEADER:
+            self.world.met(self, Moment.ELECTION)
 
     def applied(self, index: LogIndex) -> None:
         if self.serves and self._started_up != self.driver.core.term:
@@ -411,3 +463,4 @@ class Member:
 
     def membership_changed(self, conf_state: ConfState) -> None:
         self.links.membership_changed(conf_state)
+        self.world.met(self, Moment.CHANGE)

@@ -119,8 +119,19 @@ class Operator:
             or (each.id not in membership.members(leader.configuration) and rng.random() < 0.3)
         ]
         if removed and leader.serves and not self._world.has_pending_changes():
-            member = rng.choice(removed)
-            self._world.count("removed member taken away")
-            member.stop(power=True)
-            member.is_damaged = True
-            self._world.network.forget(member.id)
+            self._end(rng.choice(removed))
+
+    def take_all_away(self) -> None:
+        """End all members that the group has removed, when everybody has applied everything."""
+        leader = self._world.leader
+        assert leader is not None
+        members = membership.members(leader.configuration)
+        for each in self._world.running:
+            if each.id not in members:
+                self._end(each)
+
+    def _end(self, member: Member) -> None:
+        self._world.count("removed member taken away")
+        member.stop(power=True)
+        member.is_damaged = True
+        self._world.network.forget(member.id)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tests.sim.decisions import format_numbers
-from tests.sim.shrink import RUNS_MAX, shrink
+from tests.sim.shrink import STEPS_MAX, Trial, shrink
 from tests.sim.world import World
 
 Trace = Callable[[str], None]
@@ -67,20 +67,23 @@ class Finding:
         )
 
 
-def shrink_run(run: Run, steps: int, runs_max: int = RUNS_MAX) -> Finding:
-    """Cut down a run that failed within ``steps``; any failure will do."""
+def shrink_run(run: Run, steps: int, steps_max: int = STEPS_MAX) -> Finding:
+    """Cut down a run that failed within ``steps``; any failure will do.
+
+    ``steps_max`` bounds the steps simulated for it.
+    """
     # A run that failed before its end needs no more steps; later ones may need as many.
     steps = min(steps, run.steps)
     smallest = run
 
-    def fails(chosen: Sequence[int]) -> bool:
+    def attempt(chosen: Sequence[int]) -> Trial:
         nonlocal smallest
         again = run_seed(run.seed, steps, frozenset(chosen))
         if again.failure:
             smallest = again
-        return bool(again.failure)
+        return Trial(bool(again.failure), again.steps)
 
-    decisions = shrink(range(run.decided), fails, runs_max)
+    decisions = shrink(range(run.decided), attempt, steps_max)
     return Finding(run, smallest, decisions, steps)
 
 

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-Fails = Callable[[Sequence[int]], bool]
-"""Tells whether a run that follows only these decisions still fails."""
-
-RUNS_MAX = 400
+from dataclasses import dataclass
 
 
-def shrink(decisions: Sequence[int], fails: Fails, runs_max: int = RUNS_MAX) -> list[int]:
+@dataclass(slots=True, frozen=True)
+class Trial:
+    """How a run with some of the decisions went."""
+
+    fails: bool
+    steps: int
+
+
+Try = Callable[[Sequence[int]], Trial]
+"""Runs with only these decisions."""
+
+STEPS_MAX = 300_000
+"""Steps simulated in search of a smaller run: about a minute."""
+
+
+def shrink(decisions: Sequence[int], run: Try, steps_max: int = STEPS_MAX) -> list[int]:
     """Return a part of ``decisions`` with which the run still fails.
 
-    No decision can be left out any more, or ``runs_max`` runs were not enough to find out.
+    No decision can be left out any more, or ``steps_max`` steps were not enough to find out; the
+    last run may take more.
     """
     kept = list(decisions)
     parts = 2
-    runs = 0
-    while len(kept) >= 1 and runs < runs_max:
+    steps = 0
+    while len(kept) >= 1 and steps < steps_max:
         size = max(1, -(-len(kept) // parts))
         for begin in range(0, len(kept), size):
-            runs += 1
             fewer = kept[:begin] + kept[begin + size :]
-            if fails(fewer):
+            trial = run(fewer)
+            steps += trial.steps
+            if trial.fails:
                 kept = fewer
                 parts = max(parts - 1, 2)
                 break
-            if runs >= runs_max:
+            if steps >= steps_max:
                 return kept
         else:
             if size == 1:

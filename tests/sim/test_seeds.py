@@ -9,9 +9,9 @@ import pytest
 from tests.sim.seeds import run_seed, shrink_run
 from tests.sim.world import World
 
-STEPS = 1200
+STEPS = 1000
 FIXED = 200
-FRESH = [time.time_ns() % 1_000_000_000 + number for number in range(50)]
+FRESH = [time.time_ns() % 1_000_000_000 + number for number in range(30)]
 """Each run of the suite tries seeds of its own; what fails says which it was."""
 GROUP = 10
 """Seeds in one test."""
@@ -22,7 +22,7 @@ def failures(seeds):
     for seed in seeds:
         run = run_seed(seed, STEPS)
         if run.failure:
-            yield str(shrink_run(run, STEPS, runs_max=100))
+            yield str(shrink_run(run, STEPS, steps_max=60_000))
 
 
 @pytest.mark.parametrize("first", range(0, FIXED, GROUP))

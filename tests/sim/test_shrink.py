@@ -9,24 +9,30 @@ from tests.sim import __main__ as program
 from tests.sim.decisions import format_numbers, parse_numbers
 from tests.sim.disk import SimFile
 from tests.sim.seeds import run_seed, shrink_run
-from tests.sim.shrink import shrink
+from tests.sim.shrink import Trial, shrink
 
 STEPS = 800
 
 
 def test_what_is_left_takes_every_decision_that_is_left():
     needed = {3, 40, 77}
-    assert shrink(range(100), lambda chosen: needed <= set(chosen)) == sorted(needed)
+    assert shrink(range(100), lambda chosen: Trial(needed <= set(chosen), 1)) == sorted(needed)
 
 
 def test_nothing_is_left_of_what_fails_anyway():
-    assert shrink(range(100), lambda _: True) == []
+    assert shrink(range(100), lambda _: Trial(True, 1)) == []
 
 
-def test_shrinking_ends_after_the_runs_it_is_given():
-    runs = []
-    left = shrink(range(100), lambda chosen: runs.append(1) or len(chosen) >= 90, runs_max=7)
-    assert len(runs) == 7
+def test_shrinking_ends_after_the_steps_it_is_given():
+    """Long runs cost as much as many short ones."""
+    steps = []
+
+    def run(chosen):
+        steps.append(10 * len(chosen))
+        return Trial(len(chosen) >= 90, steps[-1])
+
+    left = shrink(range(100), run, steps_max=5000)
+    assert sum(steps[:-1]) < 5000 <= sum(steps)
     assert len(left) >= 90
 
 
@@ -52,7 +58,7 @@ def found(broken):
 
 def test_what_is_broken_is_found_and_the_failure_repeats_and_shrinks(found):
     assert run_seed(found.seed, STEPS).failure == found.failure
-    finding = shrink_run(found, STEPS, runs_max=60)
+    finding = shrink_run(found, STEPS, steps_max=48_000)
     assert len(finding.decisions) < found.decided / 2
     again = run_seed(found.seed, finding.steps, frozenset(finding.decisions))
     assert again.failure == finding.smallest.failure
@@ -62,7 +68,7 @@ def test_what_is_broken_is_found_and_the_failure_repeats_and_shrinks(found):
 
 def test_the_program_says_how_to_repeat_what_it_found(found, monkeypatch, capsys):
     words = ["sim", "--seeds", "1", "--steps", f"{STEPS}", "--seed-base", f"{found.seed}"]
-    monkeypatch.setattr(sys, "argv", [*words, "--shrink-runs", "5"])
+    monkeypatch.setattr(sys, "argv", [*words, "--shrink-steps", "4000"])
     assert program.main() == 1
     said = capsys.readouterr().out
     assert "1 violations" in said

@@ -101,6 +101,8 @@ class Workload:
 
     counts: Counter[str]
     invariants: Invariants
+    idle_share: float = 0.0
+    """Calls in which nothing is asked for."""
     contents: dict[bytes, Stamped] = field(default_factory=dict)
     """What each entry says, by its data."""
     awaited: list[Awaited] = field(default_factory=list)
@@ -163,6 +165,8 @@ class Workload:
         member.driver.propose(data, answer)
 
     def _commands(self, member: Member, rng: Random) -> tuple[Command, ...]:
+        if rng.random() < self.idle_share:
+            return ()
         kinds = rng.choices(self._KINDS, self._WEIGHTS, k=rng.choice((1, 1, 2, 4)))
         return tuple(kind(self, member, rng) for kind in kinds)
 

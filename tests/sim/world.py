@@ -18,8 +18,10 @@ from replication.core.types import (
 )
 from replication.membership.roster import roster_of
 from service.queue.commands import TaskView
+from tests.sim.ambush import Moment
 from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults
+from tests.sim.habits import habits_of
 from tests.sim.invariants import Invariants
 from tests.sim.member import TICK_US, Member, Piece
 from tests.sim.network import Frame, Link, Network
@@ -35,7 +37,9 @@ QUIET_ELECTIONS = 12
 SIZES = (3, 3, 3, 3, 5, 5, 4, 2, 1)
 """How many members a run may begin with."""
 
-NEWCOMERS_MAX = 4
+AGAIN_SHARE = 0.3
+"""How often the power of all is lost after the end, too."""
+
 COMPARE_PERIOD = 500
 """Steps after which whole logs are compared."""
 
@@ -91,16 +95,17 @@ class World:
         self.flipped: set[MemberId] = set()
         """Members whose data was damaged on purpose."""
         self.invariants = Invariants(self.members)
-        self.workload = Workload(self.counts, self.invariants)
+        self.habits = habits_of(Random(f"{seed} habits"))
+        self.workload = Workload(self.counts, self.invariants, self.habits.idle_share)
         self.faults = Faults(self, Random(f"{seed} faults"))
         self.operator = Operator(self)
         self._seed = seed
         self._data_count = 0
-        self._is_over = False
+        self.is_over = False
         self._chosen = chosen
         self._decisions = decisions_of(seed)
         founders = self.rng.choice(SIZES) if members is None else members
-        self._newcomers_left = NEWCOMERS_MAX
+        self._newcomers_left = self.habits.newcomers_max
         ids = tuple(MemberId(number) for number in range(1, founders + 1))
         roster = roster_of(MemberInfo(member) for member in ids)
         founded = ConfState(voters=ids, roster=roster)
@@ -205,7 +210,7 @@ class World:
         decision = next(self._decisions)
 
         def happen() -> None:
-            if self._is_over:
+            if self.is_over:
                 return
             self.decided = decision.number + 1
             if self._chosen is None or decision.number in self._chosen:
@@ -236,9 +241,22 @@ class World:
     # The end
 
     def settle(self) -> None:
-        """End all faults; demand a leader, a commit, and equal states within some elections."""
+        """End all faults; demand that the group recovers, and often that it does so once more.
+
+        Who was removed is gone before the second time, as its operator may take it away.
+        """
         self.note("settle")
-        self._is_over = True
+        self.is_over = True
+        self._recover()
+        if not self._is_scripted and self.rng.random() < AGAIN_SHARE:
+            self.operator.take_all_away()
+            for member in self.running:
+                member.stop(power=True)
+            self.note("all start again")
+            self._recover()
+
+    def _recover(self) -> None:
+        """Demand a leader, a commit, and equal states within some elections."""
         self.faults.end()
         before = self.invariants.commit_max
         asked = [each for each in self.workload.awaited if not each.done()]
@@ -362,6 +380,11 @@ class World:
 
         delay_us = self.rng.randrange(1000, self.rng.choice((50_000, 50_000, 4_000_000)))
         self.schedule.after(delay_us, f"snapshot to {message.to}", arrive)
+
+    def met(self, member: Member, moment: Moment) -> None:
+        """Take the news of something rare."""
+        if not self.is_over:
+            self.faults.ambushes.met(member, moment)
 
     def ended(self, member: Member, why: str) -> None:
         """Take the news that a member ended by itself."""

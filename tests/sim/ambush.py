@@ -1,0 +1,85 @@
+"""Let processes end right behind something rare, as chance alone seldom would."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.sim.member import Member
+    from tests.sim.world import World
+
+DELAYS_US = (1, 1000, 5000, 50_000, 400_000)
+ROUNDS = (1, 1, 2, 3)
+"""Crashes in a row: each but the first comes soon after the start that follows the one before."""
+
+WAITING_MAX = 4
+MOMENTS_OF_A_RUN = 2
+
+
+class Moment(enum.Enum):
+    """Something after which a crash is worth more than elsewhere."""
+
+    START = "a start"
+    ELECTION = "an election"
+    CHANGE = "a membership change"
+    INSTALLATION = "an installation"
+    TRIM = "a trim"
+
+
+@dataclass(slots=True)
+class Ambush:
+    """Crashes that wait for a moment, wherever in the group it comes next."""
+
+    moment: Moment
+    rounds: int
+    rng: Random
+    victim: Member | None = None
+    """Whom it has met already."""
+
+
+class Ambushes:
+    """All ambushes of a run, which sees only some of the moments."""
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self._world = world
+        self._moments = rng.sample([*Moment], MOMENTS_OF_A_RUN)
+        self._waiting: list[Ambush] = []
+
+    def lay(self, rng: Random) -> None:
+        """Wait for the next of one of the moments."""
+        if len(self._waiting) < WAITING_MAX:
+            self._waiting.append(Ambush(rng.choice(self._moments), rng.choice(ROUNDS), rng))
+
+    def clear(self) -> None:
+        """Let everybody go."""
+        self._waiting.clear()
+
+    def met(self, member: Member, moment: Moment) -> None:
+        """Take the news of a moment; somebody may have waited for it."""
+        for ambush in self._waiting:
+            if ambush.moment is moment and ambush.victim in (None, member):
+                self._waiting.remove(ambush)
+                self._spring(ambush, member)
+                return
+
+    def _spring(self, ambush: Ambush, member: Member) -> None:
+        rng, world = ambush.rng, self._world
+        world.count(f"fault: crash behind {ambush.moment.value}")
+        if ambush.rounds > 1:
+            self._waiting.append(Ambush(Moment.START, ambush.rounds - 1, rng, member))
+        if rng.random() < 0.4:
+            member.storage_thread.crash_soon()
+            return
+        victims = world.running if rng.random() < 0.2 else [member]
+        power = rng.random() < 0.5
+
+        def end() -> None:
+            for each in victims:
+                if each.is_running and not world.is_over:
+                    world.faults.end_life(each, "kill or power loss", power=power, rng=rng)
+
+        delay_us = rng.randrange(rng.choice(DELAYS_US))
+        world.schedule.after(delay_us, f"ambush of {member.id}", end)

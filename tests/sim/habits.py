@@ -1,0 +1,50 @@
+"""Choose for a whole run what is a habit and no fault: how far the state lags, how logs are cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from replication.driver.trimmer import TrimPolicy
+
+NEVER_BYTES = 1 << 40
+
+TRIMMING = (
+    ((3000, 20_000), (0, 5, 50), (2048, 4096, 16_384)),
+    ((3000, 20_000), (0, 5, 50), (600, 1000)),
+    ((300, 1000), (0,), (600, 1000)),
+    ((NEVER_BYTES, 3000), (0, 50), (600, 4096)),
+    ((NEVER_BYTES,), (0,), (600, 4096)),
+)
+"""Now and then; small segments; all the time, so that who is behind needs a snapshot; and never: a
+start applies the whole history again."""
+
+
+@dataclass(slots=True, frozen=True)
+class Habits:
+    """What the members of a run have in common; each life chooses among it."""
+
+    flush_bytes: tuple[int, ...]
+    """Log written until the state becomes durable."""
+    kept_entries: tuple[int, ...]
+    segment_bytes: tuple[int, ...]
+    newcomers_max: int
+    """Members that may join."""
+    idle_share: float
+    """Calls that only fill the log: they cost little, and a run sees more of everything else."""
+
+    def trim_policy(self, rng: Random) -> TrimPolicy:
+        """Return when a life makes its state durable, and trims."""
+        return TrimPolicy(rng.choice(self.flush_bytes), rng.choice(self.kept_entries))
+
+
+def habits_of(rng: Random) -> Habits:
+    """Choose the habits of a run."""
+    flush_bytes, kept_entries, segment_bytes = rng.choice(TRIMMING)
+    return Habits(
+        flush_bytes,
+        kept_entries,
+        segment_bytes,
+        newcomers_max=rng.choice((4, 4, 12)),
+        idle_share=rng.choice((0.0, 0.8)),
+    )

@@ -1,0 +1,219 @@
+"""Look what a start would find if a process ended now: on a copy of its disk, while it goes on.
+
+A crash costs a run many steps until something happens again, and shows one outcome of one moment.
+A probe costs none. So the moments that a crash seldom meets are looked at by the hundred: within a
+change of the membership, an installation, a trim, and within the recovery itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from replication.core.types import ConfState, Entry, HardState, LogIndex, MemberId, Term
+from replication.errors import DirectoryRefused, LogDamaged, MemberRemoved, StateLost
+from replication.membership.roster import was_removed
+from replication.storage.group_storage import GroupStorage, StorageConfig
+from replication.storage.metadata import Identity
+from tests.sim.disk import Crashed, SimDisk
+from tests.sim.violation import demand
+
+if TYPE_CHECKING:
+    from tests.sim.member import Member
+
+OFTEN, SELDOM = 0.8, 0.06
+"""Shares of the work that is looked at: of the rare kinds, and of plain appends."""
+
+DAMAGE_SHARE = 0.3
+WITHIN_SHARE = 0.6
+ROUNDS = (1, 1, 2, 3)
+"""Starts of which each but the last may end in its middle."""
+
+PLACES = 6
+"""Entries that are compared."""
+
+REFUSALS = (LogDamaged, StateLost, DirectoryRefused)
+
+
+@dataclass(slots=True, frozen=True)
+class Facts:
+    """What a member has promised: whatever happens to its process, a start must know it."""
+
+    hard_state: HardState
+    commit: LogIndex
+    """Up to here it has known entries to be committed, and so has its disk."""
+    entries: tuple[tuple[LogIndex, Term], ...]
+    """Some of the entries that it has synced, the last one among them."""
+
+    @property
+    def last(self) -> LogIndex:
+        """Index of the last entry that it has synced."""
+        return self.entries[-1][0]
+
+
+@dataclass(slots=True, frozen=True)
+class Copy:
+    """A disk at a moment, and where the state machine stood."""
+
+    disk: SimDisk
+    applied: LogIndex
+
+
+class Probe:
+    """One look at one piece of storage work of ``member``."""
+
+    def __init__(self, member: Member, rng: Random) -> None:
+        member.world.count("probes")
+        self._member = member
+        self._rng = rng
+        self._before = facts_of(member, rng)
+        self._copy: Copy | None = None
+        if rng.random() < WITHIN_SHARE:
+            member.disk.watch(rng.randrange(1, 12), self._take)
+
+    def _take(self) -> Copy:
+        disk = self._member.disk.copy(self._rng)
+        self._copy = Copy(disk, self._member.machine.durable_index)
+        return self._copy
+
+    def check(self) -> None:
+        """Look, now that the work is done and everybody knows."""
+        member = self._member
+        if self._copy is not None:
+            facts = self._kept()
+            self._start(self._copy, lambda found: self._demand_kept(facts, found))
+            return
+        copy = self._take()
+        if self._rng.random() < DAMAGE_SHARE:
+            self._damage(copy)
+        else:
+            facts = facts_of(member, self._rng)
+            self._start(copy, lambda found: self._demand_same(facts, found))
+
+    def _damage(self, copy: Copy) -> None:
+        """A start after damage either refuses, or finds all that is promised."""
+        member, rng = self._member, self._rng
+        facts, look = facts_of(member, rng), self._demand_same
+        if rng.random() < 0.5 and member.view.last_index() > self._before.last:
+            # The mark may be lost with the power; but what is new vouches for all before it.
+            copy.disk.lose_power()
+            copy.disk.flip_bit(".log")
+            facts, look = self._kept(), self._demand_kept
+        elif rng.random() < 0.7:
+            copy.disk.flip_bit(rng.choice(("", ".log")))
+        else:
+            copy.disk.lose_file(".log")
+        with contextlib.suppress(*REFUSALS):
+            look(facts, _open(member, copy, rng))
+
+    def _kept(self) -> Facts:
+        """Return what was promised before the work: what it has replaced is promised no more."""
+        kept = tuple(each for each in self._before.entries if self._member.has_synced(*each))
+        return replace(self._before, entries=kept)
+
+    def _start(self, copy: Copy, look: Callable[[GroupStorage], None]) -> None:
+        """Start once or several times, the power gone in between or not."""
+        rng, disk = self._rng, copy.disk
+        for remaining in reversed(range(rng.choice(ROUNDS))):
+            if rng.random() < 0.6:
+                disk.lose_power()
+            disk.recover()
+            if remaining and rng.random() < 0.7:
+                disk.crash_at = disk.operations + rng.randrange(1, 25)
+            try:
+                found = _open(self._member, copy, rng)
+            except Crashed:
+                continue
+            except MemberRemoved:
+                self._demand_removed(copy)
+                return
+            except REFUSALS as error:
+                demand(False, f"a crash of {self._member.id} now would be fatal: {error}")
+            else:
+                look(found)
+
+    def _demand_removed(self, copy: Copy) -> None:
+        known = self._member.world.invariants.configuration_at(copy.applied)
+        demand(
+            known is None or was_removed(known.roster, self._member.id),
+            f"{self._member.id} would not start again, but nobody has removed it",
+        )
+
+    def _demand_same(self, facts: Facts, found: GroupStorage) -> None:
+        """Nothing was at work: the log is what it was, to its ends."""
+        self._demand_kept(facts, found)
+        view, last = self._member.view, found.view.last_index()
+        demand(
+            last == view.last_index(),
+            f"a start of {self._member.id} would find entries up to {last}, "
+            f"not to {view.last_index()}",
+        )
+        if facts.entries:
+            # The first may be gone as soon as it is hidden.
+            index, _ = self._rng.choice(facts.entries)
+            if index >= max(found.view.first_index(), view.first_index()):
+                demand(
+                    _entry(found, index) == view.entries(index, LogIndex(index + 1), 1),
+                    f"a start of {self._member.id} would find another entry {index}",
+                )
+
+    def _demand_kept(self, facts: Facts, found: GroupStorage) -> None:
+        member, view = self._member.id, found.view
+        (now, membership), then = view.initial_state(), facts.hard_state
+        demand(
+            (now.term, now.vote) == (then.term, then.vote)
+            or now.term > then.term
+            or (now.term == then.term and not then.vote),
+            f"a start of {member} would find {now}, but {then} was durable",
+        )
+        demand(
+            now.commit >= facts.commit,
+            f"a start of {member} would not know that {facts.commit} is committed",
+        )
+        for index, term in facts.entries:
+            behind = index < view.first_index() - 1
+            demand(
+                behind or (index <= view.last_index() and view.term(index) == term),
+                f"a start of {member} would not find entry {index} of term {term}",
+            )
+        self._demand_membership(found, membership)
+        self._member.world.invariants.check_start(self._member, view)
+
+    def _demand_membership(self, found: GroupStorage, membership: ConfState) -> None:
+        at = max(self._applied, LogIndex(found.view.first_index() - 1))
+        known = self._member.world.invariants.configuration_at(at)
+        demand(
+            known is None or known == membership,
+            f"a start of {self._member.id} would go by {membership} at {at}, not by {known}",
+        )
+
+    @property
+    def _applied(self) -> LogIndex:
+        assert self._copy is not None
+        return self._copy.applied
+
+
+def facts_of(member: Member, rng: Random) -> Facts:
+    """Return what ``member`` has promised until now."""
+    view = member.view
+    first, last = view.first_index() - 1, view.last_index()
+    places = {last, *(rng.randint(first, last) for _ in range(PLACES))}
+    entries = tuple((LogIndex(at), view.term(LogIndex(at))) for at in sorted(places))
+    return Facts(member.durable_hard_state(), member.known_commit, entries)
+
+
+def _open(member: Member, copy: Copy, rng: Random) -> GroupStorage:
+    config = StorageConfig(
+        Identity("sim", MemberId(member.id), 0),
+        member.founders,
+        salt=rng.randrange(1 << 32),
+        segment_bytes=rng.choice((2048, 16384)),
+    )
+    return GroupStorage.open(copy.disk, config, copy.applied)
+
+
+def _entry(found: GroupStorage, index: LogIndex) -> list[Entry]:
+    return list(found.view.entries(index, LogIndex(index + 1), 1))

@@ -1,0 +1,77 @@
+"""What a probe finds, and that it disturbs nobody."""
+
+from random import Random
+
+import pytest
+
+from replication.storage.group_storage import GroupStorage
+from replication.storage.segment_log import SegmentLog
+from tests.sim.disk import SimDisk
+from tests.sim.probe import Probe
+from tests.sim.seeds import run_seed
+from tests.sim.violation import Violation
+from tests.sim.world import World
+
+
+def probed(rounds=40):
+    """Write entries at a follower, and look each time."""
+    world = World(1, 3, is_scripted=True)
+    leader = world.elect()
+    for number in range(rounds):
+        probe = Probe(leader, Random(number))
+        proposals = world.propose(leader, 2)
+        world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
+        world.elapse(20)
+        leader.disk.watch_no_more()
+        probe.check()
+    world.settle()
+
+
+def test_nothing_is_found_where_nothing_is_wrong():
+    probed()
+
+
+def test_a_start_that_forgets_entries_is_found(monkeypatch):
+    append = SegmentLog.append
+
+    def without_sync(log, entries, commit):
+        with monkeypatch.context() as patch:
+            patch.setattr("tests.sim.disk.SimFile.sync", lambda _: None)
+            return append(log, entries, commit)
+
+    monkeypatch.setattr(SegmentLog, "append", without_sync)
+    with pytest.raises(Violation, match="a start of|a crash of"):
+        probed()
+
+
+def test_a_change_that_is_forgotten_is_found(monkeypatch):
+    """The defect that once took the simulation millions of steps, see ``test_stored_commit``."""
+    add = GroupStorage.add_membership
+
+    def forgetful(storage, index, conf_state, durable):
+        known = add(storage, index, conf_state, durable)
+        storage._memberships = [each for each in known if each[0] <= index]
+        return list(storage._memberships)
+
+    monkeypatch.setattr(GroupStorage, "add_membership", forgetful)
+    failures = (run_seed(seed, 1500).failure for seed in range(60))
+    assert "has forgotten that it has stored the change" in next(filter(None, failures))
+
+
+def test_a_copy_of_a_disk_is_another_disk():
+    disk = SimDisk(Random(1))
+    disk.make_directory("d")
+    disk.create("d/a").write(0, b"abc")
+    disk.create("d/b").sync()
+    disk.sync_directory("d")
+    disk.rename("d/a", "d/c")
+    copy = disk.copy(Random(2))
+    copy.open("d/c").write(0, b"xyz")
+    copy.remove("d/b")
+    assert disk.read("d/c") == b"abc"
+    assert disk.names("d") == ["b", "c"]
+    copy.sync_directory("d")
+    copy.lose_power()
+    assert copy.names("d") == ["c"]
+    disk.lose_power()
+    assert disk.exists("d/b")
