@@ -40,7 +40,7 @@ def test_a_start_that_forgets_entries_is_found(monkeypatch):
             return append(log, entries, commit)
 
     monkeypatch.setattr(SegmentLog, "append", without_sync)
-    with pytest.raises(Violation, match="a start of|a crash of"):
+    with pytest.raises(Violation, match=r"a start of|a crash of"):
         probed()
 
 
