@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import grpc.aio
@@ -29,11 +29,15 @@ class Move:
     goes through the log like every change of the members, and only the node with the member's data
     directory can make it.
 
+    What the roster says here may be old: after a start it is that of the state on disk, until the
+    log has been applied again. So each change of it is looked at, for as long as the process runs.
+
     Args:
         config: the node's configuration; says where it is now.
         place: which member it is.
         roster: returns who the members are, as far as this node knows.
         security: with certificates the port for peers is asked.
+        changed: waits until the roster may have changed.
     """
 
     def __init__(
@@ -42,36 +46,45 @@ class Move:
         place: Place,
         roster: Callable[[], Roster],
         security: PeerSecurity | None,
+        changed: Callable[[], Awaitable[None]],
     ) -> None:
         self._config = config
         self._place = place
         self._roster = roster
         self._security = security
+        self._changed = changed
 
     async def announce(self) -> None:
-        """Ask one member after the other until the roster has the addresses of this node.
+        """Tell where this node is whenever the roster has other addresses of it.
 
         A refusal ends it: the node goes on, and the log of the process says why nobody calls it.
         """
+        while await self._is_settled():
+            await self._changed()
+
+    async def _is_settled(self) -> bool:
+        """Ask one member after the other until the roster is right; False: one has refused."""
         pause_seconds = ASK_PAUSE_SECONDS
         while not self._is_known():
             for address in self._targets():
-                if await self._tell(address):
-                    return
+                is_believed = await self._tell(address)
+                if is_believed is not None:
+                    return is_believed
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+        return True
 
-    async def _tell(self, address: str) -> bool:
-        """Ask one member; tell whether that was the end of it."""
+    async def _tell(self, address: str) -> bool | None:
+        """Ask one member; return whether it believes this node, None if it could not be asked."""
         request = addition_of(self._config, self._place)
         try:
             await ask_one(address, request, self._security)
         except grpc.aio.AioRpcError as error:
             if error.code() in RETRYABLE:
                 log.info("cannot tell yet where it is", asked=address, reason=error.details())
-                return False
+                return None
             log.warning("is not believed where it is", asked=address, reason=error.details())
-            return True
+            return False
         log.info("moved", peer=request.peer_address, client=request.address)
         return True
 

@@ -67,6 +67,9 @@ class Leadership:
         self._lost_at = asyncio.get_running_loop().time()
         self.changes = 0
         """How often a leader was found since the process started."""
+        self.is_current = False
+        """Everything is applied that was committed when the present leader was first heard of: what
+        is applied from now on is news."""
 
     @property
     def serves(self) -> bool:
@@ -82,6 +85,11 @@ class Leadership:
     def leader_id(self) -> MemberId:
         """The leader's number; ``NO_MEMBER`` while nobody is known to lead."""
         return self._leader
+
+    @property
+    def reign(self) -> tuple[MemberId, Term]:
+        """Who leads in which term: equal as long as the same leader was known all the time."""
+        return self._leader, self._term
 
     @property
     def leads_here(self) -> bool:
@@ -111,6 +119,8 @@ class Leadership:
         ended = self._leading and not (leads and term == self._term)
         if soft.leader == NO_MEMBER and self._leader != NO_MEMBER:
             self._lost_at = asyncio.get_running_loop().time()
+        if (soft.leader, term) != self.reign:
+            self.is_current = False
         self._leader, self._term = soft.leader, term
         if ended:
             self._depose()
@@ -126,7 +136,8 @@ class Leadership:
         return self._roles.phase is phase
 
     def caught_up(self) -> None:
-        """Take note that everything that was committed when the node started is applied."""
+        """Take note that what was committed when the leader was first heard of is applied."""
+        self.is_current = True
         if self._roles.phase is Phase.INIT:
             self._roles.happen(PhaseEvent.CAUGHT_UP)
             self.notify()
@@ -181,7 +192,7 @@ class Leadership:
             raise
         # Raft knows already; the news reaches this module a turn of the loop later.
         while self._is_in(Phase.ENDING) and self._term == term and self.leads_here:
-            await asyncio.wait((self._change,))
+            await self.next_change()
 
     # ------------------------------------------------------------------------- who waits
 
@@ -189,6 +200,10 @@ class Leadership:
         """Wake everybody who waits for a change."""
         self._change.set_result(None)
         self._change = asyncio.get_running_loop().create_future()
+
+    async def next_change(self) -> None:
+        """Wait for the next change: of who leads, or of the members."""
+        await asyncio.wait((self._change,))
 
     async def changed(self, until: float) -> bool:
         """Wait for the next change; tell whether it came before ``until`` (a time of the loop)."""

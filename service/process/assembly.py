@@ -116,7 +116,9 @@ class Server:
         loop = asyncio.get_running_loop()
         self._tasks.append(loop.create_task(parts.housekeeping.keep(parts.leadership)))
         self._tasks.append(loop.create_task(self.security.keep(self._peers_renewed)))
-        move = Move(config, self.place, lambda: self.node.roster, self.security.peer)
+        roster_changed = parts.leadership.next_change
+        peer = self.security.peer
+        move = Move(config, self.place, lambda: self.node.roster, peer, roster_changed)
         self._tasks.append(loop.create_task(move.announce()))
         log.info(
             "serves",

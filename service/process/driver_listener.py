@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from replication.core.types import ConfState, LogIndex, SoftState, Term
-from service.leader.roles import Phase
+from replication.errors import ReadUnconfirmed, Stopped
 from service.process.parts import Parts
+
+RETRY_SECONDS: Final = 0.1
+"""A leader that did not answer, which takes longer than this, is asked again after so long."""
 
 
 class DriverListener:
@@ -19,17 +23,15 @@ class DriverListener:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
+        self._catching_up: asyncio.Task[None] | None = None
 
     def role_changed(self, state: SoftState, term: Term) -> None:
         """Follow who leads."""
         self._loop.call_soon(self._parts.leadership.role_changed, state, term)
-        self._loop.call_soon(self._look_whether_caught_up)
+        self._loop.call_soon(self._begin_to_catch_up)
 
     def applied(self, index: LogIndex) -> None:
         """Learn that more is applied; the machine's listeners know already."""
-        del index
-        if self._parts.roles.phase is Phase.INIT:
-            self._loop.call_soon(self._look_whether_caught_up)
 
     def synced(self, entries: int, log_bytes: int) -> None:
         """Build the next entry: what came during the sync goes into it."""
@@ -42,10 +44,32 @@ class DriverListener:
         """Tell those who wait for the leader: its address may be known now."""
         del conf_state
         self._loop.call_soon(self._parts.leadership.notify)
+        self._loop.call_soon(self._begin_to_catch_up)
 
-    def _look_whether_caught_up(self) -> None:
-        parts = self._parts
-        if parts.roles.phase is Phase.INIT and parts.leadership.leader is not None:
-            status = parts.node.status()
-            if status.applied >= status.commit:
-                parts.leadership.caught_up()
+    def _begin_to_catch_up(self) -> None:
+        if self._catching_up is None and self._is_behind():
+            self._catching_up = self._loop.create_task(self._catch_up())
+
+    def _is_behind(self) -> bool:
+        leadership = self._parts.leadership
+        return leadership.leader is not None and not leadership.is_current
+
+    async def _catch_up(self) -> None:
+        """Wait until all is applied that is committed when the leader is asked.
+
+        What this node knows to be committed does not tell: the first words of a leader to a member
+        that was away are about what that member has.
+        """
+        leadership, node = self._parts.leadership, self._parts.node
+        while self._is_behind():
+            reign = leadership.reign
+            try:
+                await node.read_index()
+            except ReadUnconfirmed:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            except Stopped:
+                return
+            if leadership.reign == reign:
+                leadership.caught_up()
+        self._catching_up = None

@@ -157,8 +157,10 @@ class Parts:
         self.roles.listen(self.scheduler.phase_changed)
 
     def _observe_stamp(self, now_ms: int) -> None:
-        following = self.roles.phase is Phase.WAITING
-        self.clock.observe(now_ms, live=following)
+        # What a node catches up with is old: a clock set by it would let every deadline be late,
+        # should this node lead before anything new is stamped.
+        is_news = self.roles.phase is Phase.WAITING and self.leadership.is_current
+        self.clock.observe(now_ms, live=is_news)
 
     def _serve_woken(self, _now_ms: int) -> None:
         """Let consumers have tasks that became ready as a consequence of others."""

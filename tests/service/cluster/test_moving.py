@@ -1,5 +1,6 @@
 """A node that has moved tells one member after the other, and gives up when it is refused."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import grpc
@@ -19,6 +20,10 @@ OTHERS = (
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
+class EndOfTest(Exception):
+    """Nothing changes any more: the process is stopped."""
+
+
 class Failed(grpc.aio.AioRpcError):
     def __init__(self, code):
         super().__init__(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "no")
@@ -32,12 +37,22 @@ class Cluster:
         self.asked = []
         self.pauses = []
         directory = "d2" if own else ""
-        info = MemberInfo(2, "n2", *(own or ("old:1", "old:2")), directory)
-        roster = Roster((OTHERS[0], info, OTHERS[1]))
+        self.own = MemberInfo(2, "n2", *(own or ("old:1", "old:2")), directory)
+        self.changes = []
+        """What the roster says of the node next, one address after the other; then it stays."""
         monkeypatch.setattr(moving, "ask_one", self.answer)
         monkeypatch.setattr(moving.asyncio, "sleep", self.pause)
         config = SimpleNamespace(cluster_id="c", join_addresses=join)
-        self.move = Move(config, Place(OWN, (), "d2"), lambda: roster, None)
+        self.move = Move(config, Place(OWN, (), "d2"), self.roster, None, self.changed)
+
+    def roster(self):
+        return Roster((OTHERS[0], self.own, OTHERS[1]))
+
+    async def changed(self):
+        if not self.changes:
+            raise EndOfTest
+        peer_address, client_address = self.changes.pop(0)
+        self.own = replace(self.own, peer_address=peer_address, client_address=client_address)
 
     async def answer(self, address, request, security):
         assert (request.name, request.directory_id) == ("n2", "d2")
@@ -53,13 +68,15 @@ class Cluster:
 
 async def test_members_are_asked_in_turns_until_one_answers(monkeypatch):
     cluster = Cluster(monkeypatch, *[UNAVAILABLE] * 3)
-    await cluster.move.announce()
+    with pytest.raises(EndOfTest):
+        await cluster.move.announce()
     assert cluster.asked == ["one:2", "three:2", "one:2", "three:2"]
 
 
 async def test_the_address_to_join_at_is_asked_first_and_pauses_grow_to_a_limit(monkeypatch):
     cluster = Cluster(monkeypatch, *[UNAVAILABLE] * 27, join=("seed:1",))
-    await cluster.move.announce()
+    with pytest.raises(EndOfTest):
+        await cluster.move.announce()
     assert cluster.asked[:3] == ["seed:1", "one:2", "three:2"]
     assert cluster.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0]
 
@@ -73,5 +90,15 @@ async def test_a_refusal_is_the_end_of_it(monkeypatch):
 @pytest.mark.parametrize("own", [("new:1", "new:2"), None])
 async def test_who_is_where_the_roster_says_or_has_not_joined_yet_asks_nobody(monkeypatch, own):
     cluster = Cluster(monkeypatch, own=own)
-    await cluster.move.announce()
+    with pytest.raises(EndOfTest):
+        await cluster.move.announce()
     assert cluster.asked == []
+
+
+async def test_who_turns_out_to_be_known_elsewhere_tells_again(monkeypatch):
+    """It had moved away and back: what it is to apply again after its start says where to."""
+    cluster = Cluster(monkeypatch, own=("new:1", "new:2"))
+    cluster.changes = [("away:1", "away:2"), ("new:1", "new:2")]
+    with pytest.raises(EndOfTest):
+        await cluster.move.announce()
+    assert cluster.asked == ["one:2"]

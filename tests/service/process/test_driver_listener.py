@@ -1,0 +1,134 @@
+"""A node has caught up when it has what was committed when it met its leader, and not before."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
+from replication.errors import ReadUnconfirmed, Stopped
+from service.config.addresses import PeerAddress
+from service.leader.clock import ClusterClock
+from service.leader.phases import Leadership
+from service.leader.roles import Phase, Roles
+from service.process import driver_listener
+from service.process.driver_listener import DriverListener
+from service.process.parts import Parts
+
+ME, LEADER, OTHER = MemberId(1), MemberId(2), MemberId(3)
+MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", "c:1") for number in (1, 2, 3)}
+
+
+class Node:
+    """Notes the linearizable reads that are asked for; the test answers them."""
+
+    def __init__(self):
+        self.reads = []
+
+    async def read_index(self):
+        self.reads.append(asyncio.get_running_loop().create_future())
+        return await self.reads[-1]
+
+
+class Bench:
+    def __init__(self):
+        self.roles, self.node = Roles(), Node()
+        self.leadership = Leadership(self.roles, ME, MEMBERS, SimpleNamespace())
+        self.clock = ClusterClock(lambda: 1_000_000, lambda: 0)
+        self.listener = DriverListener(self)
+
+    async def hears_of(self, leader, term):
+        self.listener.role_changed(SoftState(leader, RaftRole.FOLLOWER), Term(term))
+        await turn()
+
+    async def is_answered(self, error=None):
+        if error is None:
+            self.node.reads[-1].set_result(7)
+        else:
+            self.node.reads[-1].set_exception(error)
+        await turn()
+
+    def applies(self, stamp_ms):
+        Parts._observe_stamp(self, stamp_ms)
+        return self.clock.now_ms()
+
+
+async def turn():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def bench(monkeypatch):
+    monkeypatch.setattr(driver_listener, "RETRY_SECONDS", 0)
+    return Bench()
+
+
+async def test_a_node_waits_once_it_has_what_its_leader_had_committed(bench):
+    await bench.hears_of(LEADER, 1)
+    assert bench.roles.phase is Phase.INIT
+    await bench.is_answered()
+    assert bench.roles.phase is Phase.WAITING
+    assert len(bench.node.reads) == 1
+
+
+async def test_what_a_node_catches_up_with_does_not_set_its_clock_back(bench):
+    """It may be asked to lead before anything newer comes, and all deadlines would be late."""
+    await bench.hears_of(LEADER, 1)
+    assert bench.applies(400_000) == 1_000_000
+    await bench.is_answered()
+    assert bench.applies(999_000) == 1_000_000, "time is never given out twice"
+    assert bench.clock._offset_ms == 999_000
+
+
+@pytest.mark.parametrize(("leader", "term"), [(LEADER, 1), (LEADER, 2), (OTHER, 2)])
+async def test_a_member_that_was_cut_off_has_to_catch_up_again(bench, leader, term):
+    await bench.hears_of(LEADER, 1)
+    await bench.is_answered()
+    await bench.hears_of(NO_MEMBER, 1)
+    assert len(bench.node.reads) == 1, "there is nobody to ask"
+    await bench.hears_of(leader, term)
+    assert not bench.leadership.is_current
+    assert bench.roles.phase is Phase.WAITING
+    await bench.is_answered()
+    assert bench.leadership.is_current
+
+
+async def test_news_of_the_same_leader_changes_nothing(bench):
+    await bench.hears_of(LEADER, 1)
+    await bench.is_answered()
+    await bench.hears_of(LEADER, 1)
+    assert bench.leadership.is_current
+
+
+async def test_an_answer_that_was_asked_for_under_another_leader_does_not_count(bench):
+    await bench.hears_of(LEADER, 1)
+    await bench.hears_of(OTHER, 2)
+    await bench.is_answered()
+    assert bench.roles.phase is Phase.INIT
+    await bench.is_answered()
+    assert bench.roles.phase is Phase.WAITING
+
+
+async def test_a_leader_that_does_not_answer_is_asked_again(bench):
+    await bench.hears_of(LEADER, 1)
+    await bench.is_answered(ReadUnconfirmed("no"))
+    assert len(bench.node.reads) == 2
+    await bench.is_answered()
+    assert bench.roles.phase is Phase.WAITING
+
+
+async def test_a_leader_that_is_lost_meanwhile_is_not_asked_again(bench):
+    await bench.hears_of(LEADER, 1)
+    await bench.hears_of(NO_MEMBER, 1)
+    await bench.is_answered(ReadUnconfirmed("no"))
+    assert len(bench.node.reads) == 1
+    await bench.hears_of(LEADER, 1)
+    assert len(bench.node.reads) == 2
+
+
+async def test_a_node_that_stops_asks_no_more(bench):
+    await bench.hears_of(LEADER, 1)
+    await bench.is_answered(Stopped("the node is stopping"))
+    assert len(bench.node.reads) == 1
+    assert bench.roles.phase is Phase.INIT
