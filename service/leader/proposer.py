@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from replication.core.errors import DropReason, ProposalDropped
 from replication.errors import NotLeader
 from service.entries.codec import Recorded, encode_entry
+from service.leader.pending import Pending, PendingCommands, ProposerLimits
 from service.leader.proposal import Failure, NotProposed, Outcome, OutcomeUnknown, Overloaded
 from service.leader.waiters import Claim, Waiters
 from service.machine.state_machine import Applied
@@ -72,26 +73,6 @@ class EntryObserver(Protocol):
         """Learn of an entry of this leader, and how long it took from proposal to result."""
 
 
-@dataclass(slots=True, frozen=True)
-class ProposerLimits:
-    """Bounds of what waits and of what is in flight."""
-
-    entry_bytes: int
-    entry_commands: int
-    entries_in_flight: int
-    pending_commands: int
-    pending_bytes: int
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """A command that waits for an entry; ``deadline`` is a time of the event loop."""
-
-    recorded: Recorded
-    future: asyncio.Future[Outcome]
-    deadline: float | None
-
-
 @dataclass(slots=True, eq=False)
 class _InFlight:
     """An entry that was proposed and is not applied yet."""
@@ -99,7 +80,7 @@ class _InFlight:
     stamp_ms: int
     began: float
     entry_bytes: int
-    pending: Sequence[_Pending]
+    pending: Sequence[Pending]
     claims: Sequence[Claim]
     fed: Mapping[str, int]
 
@@ -132,14 +113,11 @@ class Proposer:
         self._observer = observer
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._pending: deque[_Pending] = deque()
-        self._pending_bytes = 0
+        self._pending = PendingCommands(limits, self._loop)
         self._in_flight: deque[_InFlight] = deque()
         self._open = False
         self._build_handle: asyncio.Handle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
-        self.dropped = 0
-        """Commands that never reached the log, since the process started."""
 
     # ------------------------------------------------------------------------------ commands
 
@@ -160,14 +138,7 @@ class Proposer:
         """
         if not self._open:
             raise NotProposed("this node does not lead")
-        if (
-            len(self._pending) >= self._limits.pending_commands
-            or self._pending_bytes + recorded.record_bytes > self._limits.pending_bytes
-        ):
-            raise Overloaded(f"{len(self._pending)} commands wait already")
-        future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._pending.append(_Pending(recorded, future, deadline))
-        self._pending_bytes += recorded.record_bytes
+        future = self._pending.add(recorded, deadline)
         self.wake()
         return future
 
@@ -175,6 +146,11 @@ class Proposer:
     def pending(self) -> int:
         """How many commands wait for an entry."""
         return len(self._pending)
+
+    @property
+    def dropped(self) -> int:
+        """How many commands never reached the log, since the process started."""
+        return self._pending.dropped
 
     # ------------------------------------------------------------------------------ leadership
 
@@ -186,7 +162,7 @@ class Proposer:
             OutcomeUnknown: leadership was lost again.
         """
         future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._propose(self._clock.now_ms(), [_Pending(startup, future, None)], [], {})
+        self._propose(self._clock.now_ms(), [Pending(startup, future, None)], [], {})
         outcome = await future
         self._open = True
         self._set_timer()
@@ -201,8 +177,7 @@ class Proposer:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
-        while self._pending:
-            self._drop(self._pending.popleft(), "leadership was lost")
+        self._pending.drop_all("leadership was lost")
 
     # ------------------------------------------------------------------------------ entries
 
@@ -219,7 +194,7 @@ class Proposer:
         while self._open and self._has_room():
             stamp_ms = self._clock.now_ms()
             due = self._due(stamp_ms)
-            pending = self._gather()
+            pending = self._pending.gather()
             fed = self._feed(pending, stamp_ms) if pending or due else {}
             claims = self._waiters.claims(self._core.is_logged)
             if not pending and not claims and not due:
@@ -236,16 +211,9 @@ class Proposer:
         if not self._in_flight:
             return True
         return (
-            self._is_full()
+            self._pending.fills_an_entry
             and self._replicator.append_idle
             and len(self._in_flight) < self._limits.entries_in_flight
-        )
-
-    def _is_full(self) -> bool:
-        """Tell whether what waits fills an entry."""
-        return (
-            len(self._pending) >= self._limits.entry_commands
-            or self._pending_bytes >= self._limits.entry_bytes
         )
 
     def _due(self, now_ms: int) -> bool:
@@ -255,32 +223,7 @@ class Proposer:
             return False
         return not self._in_flight or self._in_flight[-1].stamp_ms < deadline_ms
 
-    def _gather(self) -> list[_Pending]:
-        """Return the commands of the next entry, in order; at least one if any waits."""
-        gathered: list[_Pending] = []
-        size = 0
-        now = self._loop.time()
-        while self._pending and len(gathered) < self._limits.entry_commands:
-            first = self._pending[0]
-            if gathered and size + first.recorded.record_bytes > self._limits.entry_bytes:
-                break
-            self._pending.popleft()
-            self._pending_bytes -= first.recorded.record_bytes
-            if first.future.done():
-                self.dropped += 1
-            elif first.deadline is not None and first.deadline <= now:
-                self._drop(first, "its deadline passed")
-            else:
-                gathered.append(first)
-                size += first.recorded.record_bytes
-        return gathered
-
-    def _drop(self, pending: _Pending, why: str) -> None:
-        self.dropped += 1
-        if not pending.future.done():
-            pending.future.set_exception(NotProposed(why))
-
-    def _feed(self, pending: Sequence[_Pending], stamp_ms: int) -> Mapping[str, int]:
+    def _feed(self, pending: Sequence[Pending], stamp_ms: int) -> Mapping[str, int]:
         fed = self._core.feeds([one.recorded.command for one in pending], stamp_ms)
         for tube, tasks in fed.items():
             self._waiters.feed(tube, tasks)
@@ -289,7 +232,7 @@ class Proposer:
     def _propose(
         self,
         stamp_ms: int,
-        pending: Sequence[_Pending],
+        pending: Sequence[Pending],
         claims: Sequence[Claim],
         fed: Mapping[str, int],
     ) -> None:

@@ -25,8 +25,9 @@ from service.leader.clock import ClusterClock
 from service.leader.duties import Leader, LeaderSettings
 from service.leader.housekeeping import Housekeeping
 from service.leader.outcomes import Outcomes
+from service.leader.pending import ProposerLimits
 from service.leader.phases import Leadership
-from service.leader.proposer import Proposer, ProposerLimits
+from service.leader.proposer import Proposer
 from service.leader.roles import Phase, Roles
 from service.leader.rooms import Rooms
 from service.leader.scheduler import Scheduler

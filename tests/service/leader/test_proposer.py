@@ -9,8 +9,9 @@ from replication.core.types import MemberId
 from replication.errors import NotLeader, ProposalLost
 from service.entries.codec import decode_entry, record_own
 from service.forms import KEEP_SESSIONS, STARTUP, TAKE
+from service.leader.pending import ProposerLimits
 from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
-from service.leader.proposer import Proposer, ProposerLimits
+from service.leader.proposer import Proposer
 from service.leader.waiters import Waiters
 from service.machine.state_machine import Applied
 from service.queue import commands as core

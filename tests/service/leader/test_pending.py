@@ -1,0 +1,44 @@
+"""The commands that wait for an entry: what takes room, and for how long."""
+
+import asyncio
+
+import pytest
+
+from service.leader.pending import PendingCommands
+from service.leader.proposal import NotProposed, Overloaded
+from tests.service.leader.test_proposer import LIMITS, command
+
+
+@pytest.fixture
+async def pending():
+    return PendingCommands(LIMITS, asyncio.get_running_loop())
+
+
+async def test_what_a_lost_leadership_dropped_takes_no_room_in_the_next(pending):
+    lost = pending.add(command("x" * 1_900), None)
+    pending.drop_all("leadership was lost")
+    with pytest.raises(NotProposed, match="leadership was lost"):
+        await lost
+    assert len(pending) == 0
+    assert pending.dropped == 1
+    assert not pending.fills_an_entry
+    pending.add(command("x" * 1_900), None)
+
+
+async def test_what_went_into_an_entry_takes_no_room(pending):
+    for _ in range(3):
+        pending.add(command("x" * 1_900), None)
+        assert pending.fills_an_entry
+        (one,) = pending.gather()
+        one.future.cancel()
+        assert not pending.fills_an_entry
+
+
+async def test_what_nobody_waits_for_takes_no_room(pending):
+    late = pending.add(command("x" * 1_900), asyncio.get_running_loop().time() - 1)
+    assert pending.gather() == []
+    with pytest.raises(NotProposed, match="its deadline passed"):
+        await late
+    pending.add(command("x" * 1_900), None)
+    with pytest.raises(Overloaded):
+        pending.add(command("x" * 1_900), None)
