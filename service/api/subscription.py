@@ -17,8 +17,8 @@ from service.api.sources import Sources
 from service.api.status import Refused, error_message, item_errors
 from service.entries.codec import Recorded, record_own
 from service.forms import payload_bytes
+from service.leader.consumer import Claim
 from service.leader.proposal import Failure, Outcome
-from service.leader.waiters import Claim
 from service.limits import TAKE_BYTES_DEFAULT
 from service.queue.commands import Reason, Refusal, SettleResult, TakeResult, TaskView
 from taskraft.v1 import error_pb2

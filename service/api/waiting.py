@@ -11,8 +11,9 @@ from service.api.method import Call, M
 from service.api.sources import Sources
 from service.api.status import refused, tube_not_found
 from service.entries.codec import Recorded, record_own
+from service.leader.consumer import Claim
 from service.leader.proposal import Failure, NotProposed, Outcome
-from service.leader.waiters import Claim, Waiters
+from service.leader.waiters import Waiters
 from service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 from service.queue.commands import Reason, Refusal, TakeResult, TaskView
 from taskraft.v1 import task_service_pb2 as pb

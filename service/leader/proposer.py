@@ -17,9 +17,10 @@ from typing import Final, Protocol
 from replication.core.errors import DropReason, ProposalDropped
 from replication.errors import NotLeader
 from service.entries.codec import Recorded, encode_entry
+from service.leader.consumer import Claim
 from service.leader.pending import Pending, PendingCommands, ProposerLimits
 from service.leader.proposal import Failure, NotProposed, Outcome, OutcomeUnknown, Overloaded
-from service.leader.waiters import Claim, Waiters
+from service.leader.waiters import Waiters
 from service.machine.state_machine import Applied
 from service.queue.commands import Command, TakeResult
 
