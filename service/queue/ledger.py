@@ -21,7 +21,7 @@ from service.queue.driver import (
 )
 from service.queue.feed.consumers import Consumers
 from service.queue.feed.partitions import TUBE_STRIDE, Feed
-from service.queue.groups.group import Groups
+from service.queue.groups.registry import Groups
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
 from service.queue.requests import Requests
