@@ -112,6 +112,8 @@ class Tasks:
                 task.attempt += 1
                 task.since_ms = self.now_ms
                 task.session_id = session_id
+                task.ttr_ms = task.spec.ttr_ms
+                task.lease_until_ms = self.now_ms + task.ttr_ms if task.ttr_ms else 0
                 self.leases[task.token] = task
                 taken.append(task)
         return taken
@@ -126,6 +128,8 @@ class Tasks:
                     errors.append(item_error(position, "LEASE_STALE"))
                 elif action == "touch":
                     task.lease_until_ms += settlement.touch.increment_ms
+                    if settlement.touch.restart and task.ttr_ms:
+                        task.lease_until_ms = self.now_ms + task.ttr_ms
                     touched.append(pb.TouchedLease(token=token, lease_until_ms=task.lease_until_ms))
                 else:
                     self.end(task, action, settlement)
@@ -147,6 +151,14 @@ class Tasks:
         else:
             task.state = State.BURIED
             task.failure.CopyFrom(getattr(settlement, action).failure)
+
+    def expire(self, task_id, tube="emails"):
+        """End the lease of a task, as if its time to run were over."""
+        task = self.tasks[tube][task_id]
+        del self.leases[task.token]
+        task.token = 0
+        task.state = State.READY
+        self.ready[tube].append(task)
 
     def held_by(self, session_id):
         return [task for task in self.leases.values() if task.session_id == session_id]

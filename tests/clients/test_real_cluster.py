@@ -54,6 +54,16 @@ def test_leases_are_touched_settled_together_and_fenced(client, tube):
     assert len(told.value.refused) == 5
 
 
+def test_a_handler_may_take_longer_than_the_time_to_run(tube):
+    task_id = tube.put("a", ttr="600ms")
+    with tube.take(wait=0) as task:
+        first_until_ms = task.lease_until_ms
+        while task.lease_until_ms < first_until_ms + 600:
+            assert not task.is_lost
+        assert tube.peek(task_id).attempt == 1
+        assert tube.take(wait=0) is None
+
+
 def test_a_delayed_task_comes_when_it_is_due_and_a_take_waits_for_it(tube):
     started = time.monotonic()
     tube.put("later", delay="300ms")

@@ -15,6 +15,7 @@ from taskraft import _fork, errors, tracing
 from taskraft._calls import Caller, new_request_id
 from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._joiner import CLOSE_SECONDS_MAX, Joiner, Outcome
+from taskraft._leases import KeptLeases
 from taskraft._nodes import Nodes
 from taskraft._route import Route, addresses_of, target_from_environment
 from taskraft._sessions import KeepAlive, TakeSession
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from taskraft._calls import Method, Request, Response
     from taskraft._nodes import Node
+    from taskraft._taken import Submit
 
 TIMEOUT_DEFAULT: Final = "30s"
 SESSION_TTR_DEFAULT: Final = "15s"
@@ -64,12 +66,18 @@ class Connection:
         self.nodes: Final = Nodes(Route(addresses), credentials)
         self.caller: Final = Caller(self.nodes)
         self.keep_alive: Final = KeepAlive(addresses, credentials)
+        self.kept_leases: Final = KeptLeases(addresses, credentials, self._soon)
         self.take_session: Final = TakeSession(
-            self.caller, self.keep_alive, name=self.name, ttr_ms=self.session_ttr_ms
+            self.caller,
+            self.keep_alive,
+            name=self.name,
+            ttr_ms=self.session_ttr_ms,
+            soon=self._soon,
+            lost=self.kept_leases.session_lost,
         )
         self.spans: Final = tracing.current_spans(self.name)
         self._settles: Joiner[SettleItem, TouchedLease | None] = Joiner(self._settle)
-        self.leases: Final = Leases(self._settles.submit, self.timeout_seconds, self.spans)
+        self.leases: Final = self.leases_settled_by(self._settles.submit)
         self._puts: dict[str, Joiner[task_pb2.TaskSpec, int]] = {}
         self._parts: set[Closing] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -98,6 +106,16 @@ class Connection:
             raise RuntimeError("an AsyncClient belongs to the event loop that used it first")
         else:
             _fork.check()
+
+    def leases_settled_by(self, submit: Submit) -> Leases:
+        """Return what settles tasks that came from one place."""
+        return Leases(submit, self.timeout_seconds, self.spans, self.kept_leases)
+
+    def _soon(self, callback: Callable[[], None]) -> None:
+        """Run a function on the event loop, from any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it was closed meanwhile, and nobody asks any more
+                self._loop.call_soon_threadsafe(callback)
 
     async def call(
         self,
@@ -179,6 +197,7 @@ class Connection:
                 await self.take_session.close(self.deadline(CLOSE_SECONDS_MAX))
         finally:
             self.keep_alive.close()
+            self.kept_leases.close()
             await self.nodes.close()
             _fork.disconnected()
 

@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Final, Self, TypedDict
+from typing import TYPE_CHECKING, Final, Self
 
 from taskraft import _settlement, errors
 from taskraft._credit import Credit
@@ -19,7 +19,8 @@ from taskraft._options import Texts, check_known, texts
 from taskraft._sessions import close_session
 from taskraft._sources import Sources, sources_of
 from taskraft._stream import TaskStream
-from taskraft._taken import AsyncTakenTask, Leases
+from taskraft._taken import AsyncTakenTask
+from taskraft._taking import TouchOptions, touch_seconds_max
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ RECOVER_SECONDS_MAX: Final = 5.0
 TASKS_PER_GET: Final = 1_000
 
 
-class SubscribeOptions(TypedDict, total=False):
+class SubscribeOptions(TouchOptions, total=False):
     """How tasks are handed out."""
 
     credit: int
@@ -92,8 +93,10 @@ class AsyncSubscription:
             opening.ttr_ms = milliseconds(options["ttr"])
         self._stream = TaskStream(connection.nodes, opening, self)
         self._joiner: Joiner[SettleItem, TouchedLease | None] = Joiner(self._stream.settle)
-        self._leases = Leases(self._settle, connection.timeout_seconds, connection.spans)
+        self._leases = connection.leases_settled_by(self._settle)
+        self._touch_seconds_max = touch_seconds_max(options)
         self._ready: deque[AsyncTakenTask] = deque()
+        self._handed_out: list[AsyncTakenTask] = []
         self._changed = asyncio.Event()
         self._error: errors.TaskraftError | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -166,10 +169,10 @@ class AsyncSubscription:
         return self
 
     async def __anext__(self) -> AsyncTakenTask:
-        await self._some_ready()
-        if not self._ready:
+        handed_out = await self.next_batch(1)
+        if not handed_out:
             raise StopAsyncIteration
-        return self._ready.popleft()
+        return handed_out[0]
 
     async def batches(self, tasks_max: int = 1_000) -> AsyncIterator[list[AsyncTakenTask]]:
         """Yield lists of the tasks that are there, never empty ones.
@@ -181,8 +184,11 @@ class AsyncSubscription:
 
     async def next_batch(self, tasks_max: int = 1_000) -> list[AsyncTakenTask]:
         """Wait for tasks and return them; an empty list means that there will be none."""
+        self._leave_handed_out()
         await self._some_ready()
-        return [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
+        handed_out = [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
+        self._handed_out += handed_out
+        return handed_out
 
     async def ack(
         self,
@@ -207,6 +213,7 @@ class AsyncSubscription:
         self._is_closed = True
         self._changed.set()
         self._ready.clear()
+        self._leases.leave(self._credit.held.values())
         await self._joiner.close(0.0 if self._error is not None else CLOSE_SECONDS_MAX)
         if self._runner is not None:
             self._runner.cancel()
@@ -232,6 +239,11 @@ class AsyncSubscription:
                 raise self._error
             self._changed.clear()
             await self._changed.wait()
+
+    def _leave_handed_out(self) -> None:
+        """Prolong what was handed out before only while its block is being run."""
+        handed_out, self._handed_out = self._handed_out, []
+        self._leases.leave(task for task in handed_out if not task.is_begun)
 
     def _start(self) -> None:
         if self._is_closed:
@@ -267,10 +279,20 @@ class AsyncSubscription:
         """Take tasks that used up credit."""
         if self._connection.spans is not None:
             self._connection.spans.received(tasks, time.time_ns())
+        timed: list[AsyncTakenTask] = []
         for message in tasks:
-            task = AsyncTakenTask(message, self._leases)
+            task = AsyncTakenTask(
+                message,
+                self._leases,
+                touch_seconds_max=self._touch_seconds_max,
+                is_fresh=is_granted,
+            )
             self._credit.hold(task, is_granted=is_granted)
             self._ready.append(task)
+            if message.lease_until_ms:
+                timed.append(task)
+        if timed:
+            self._leases.keep(timed)
         self._changed.set()
         if self._is_stopped:  # they were on their way
             self._hand_back()
@@ -319,8 +341,9 @@ class AsyncSubscription:
             log.warning("tasks were not handed back, they stay until the end: %s", error)
 
     def _lost(self, tasks: Sequence[AsyncTakenTask]) -> None:
+        self._leases.leave(tasks)
         for task in tasks:
-            task.is_lost = True
+            task.lost()
         if tasks:
             log.warning("%d leases are over; their tasks are handed out again", len(tasks))
             self._ready = deque(task for task in self._ready if not task.is_lost)

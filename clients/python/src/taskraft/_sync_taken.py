@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from taskraft import errors
 from taskraft._facade import blocking
 from taskraft._taken import AsyncTakenTask
 from taskraft._task import Task
@@ -21,7 +20,8 @@ class TakenTask(Task):
 
     ``with task:`` acknowledges on success and releases with the failure when the block raises, so
     that the tube's retry policy decides what comes next; the exception goes on to the caller. A
-    task that was settled inside the block is left alone.
+    task that was settled inside the block is left alone. In the block a lease with a time to run is
+    prolonged by itself; `is_lost` tells when it is over all the same.
 
     Every operation raises `LeaseStale` once the lease is over.
     """
@@ -50,7 +50,7 @@ class TakenTask(Task):
 
     @property
     def is_lost(self) -> bool:
-        """The lease is known to be over: its session was lost."""
+        """The lease is known to be over: what is being done is of no use."""
         return self._inner.is_lost
 
     @property
@@ -74,6 +74,7 @@ class TakenTask(Task):
     def __enter__(self) -> Self:
         self._process = self._inner.process()
         self._process.__enter__()
+        self._inner.begin()
         return self
 
     def __exit__(
@@ -85,12 +86,8 @@ class TakenTask(Task):
         assert self._process is not None
         self._process.__exit__(kind, error, traceback)
         self._process = None
-        if self.is_settled:
-            return
-        if error is None:
-            self.ack()
-            return
         try:
-            self._portal.run(self._inner.release_after(error))
-        except errors.TaskraftError as refused:
-            error.add_note(f"taskraft: {self} was not released: {refused.reason}: {refused}")
+            if not self.is_settled:
+                self._portal.run(self._inner.settle_after(error))
+        finally:
+            self._inner.finish()

@@ -23,7 +23,20 @@ TAKE_WAIT_SECONDS_MAX: Final = 20.0
 """A longer wait for a task is made of several calls, so that a lost node is noticed."""
 
 
-class TakeOptions(TypedDict, total=False):
+class TouchOptions(TypedDict, total=False):
+    """How long leases with a time to run are prolonged by themselves."""
+
+    touch_max: Duration
+    """While a task is in hand its lease is prolonged, so long at most; 0: not at all. Without limit
+    by default."""
+
+
+def touch_seconds_max(options: TouchOptions) -> float:
+    """Return how long leases are prolonged at most."""
+    return seconds(options["touch_max"]) if "touch_max" in options else float("inf")
+
+
+class TakeOptions(TouchOptions, total=False):
     """Which tasks are taken, and how they are held."""
 
     types: Texts
@@ -60,7 +73,11 @@ async def take_tasks(
         request = _take_request(sources, tasks_max, wait_seconds, options)
         tasks = await _take_once(connection, request, wait_seconds, timeout, options)
         if tasks or (wait_end is not None and time.monotonic() >= wait_end):
-            return [AsyncTakenTask(message, connection.leases) for message in tasks]
+            longest = touch_seconds_max(options)
+            return [
+                AsyncTakenTask(message, connection.leases, touch_seconds_max=longest)
+                for message in tasks
+            ]
 
 
 def _take_request(

@@ -1,0 +1,174 @@
+"""Send one kind of call again and again from a thread of its own, whatever the user's code does.
+
+A blocked event loop or a long computation must not lose sessions and leases, so heartbeats leave
+from a native thread over gRPC's synchronous API. What is sent, and when, says a `Duty`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import grpc
+
+from taskraft._nodes import CHANNEL_OPTIONS
+from taskraft._route import LEADER_KEY, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+log = logging.getLogger("taskraft")
+
+BEATS_PER_TTR: Final = 3
+"""So many heartbeats may be sent in a time to run; all but one may be lost."""
+RETRY_SECONDS: Final = 0.5
+"""Pause after all nodes have failed to answer, at most."""
+NEVER: Final = float("inf")
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Beat(Protocol[Answer_co]):
+    """A heartbeat on its way: a call of gRPC's synchronous API that can be cancelled."""
+
+    def result(self) -> Answer_co: ...
+    def cancel(self) -> bool: ...
+    def initial_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+    def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+
+
+class Duty(Protocol[Request, Response]):
+    """What heartbeats are for; the thread of the heartbeats calls its methods."""
+
+    def due(self) -> float:
+        """Return when the next one is due, by `time.monotonic`; NEVER when there is none."""
+        ...
+
+    def request(self) -> Request | None:
+        """Return what to send now; None when there is nothing after all."""
+        ...
+
+    def allowed_seconds(self) -> float:
+        """Return how long one node may take to answer."""
+        ...
+
+    def start(
+        self, channel: grpc.Channel, request: Request, allowed_seconds: float
+    ) -> Beat[Response]:
+        """Start the call."""
+        ...
+
+    def answered(self, request: Request, response: Response) -> None:
+        """Take the answer, and be due later."""
+        ...
+
+    def unanswered(self, request: Request) -> None:
+        """Note that no node has answered, and be due soon."""
+        ...
+
+
+class Heartbeats(Generic[Request, Response]):
+    """The thread that does a duty; it starts with the first `wake`."""
+
+    def __init__(
+        self,
+        name: str,
+        duty: Duty[Request, Response],
+        addresses: Sequence[str],
+        credentials: grpc.ChannelCredentials | None,
+    ) -> None:
+        self._name = name
+        self._duty = duty
+        self._route = Route(addresses)
+        self._credentials = credentials
+        self._changed = threading.Condition()
+        self._call: Beat[Response] | None = None
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """Ask the duty anew when the next heartbeat is due."""
+        with self._changed:
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Stop the thread and wait until it has ended."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+            if self._call is not None:
+                self._call.cancel()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        channels: dict[str, grpc.Channel] = {}
+        try:
+            while self._wait_until_due():
+                request = self._duty.request()
+                if request is None:
+                    continue
+                response = self._beat(channels, request)
+                if response is None:
+                    self._duty.unanswered(request)
+                else:
+                    self._duty.answered(request, response)
+        finally:
+            for channel in channels.values():
+                channel.close()
+
+    def _wait_until_due(self) -> bool:
+        """Return True when the next heartbeat is due, False when there is none any more."""
+        with self._changed:
+            while not self._is_closed:
+                pause = self._duty.due() - time.monotonic()
+                if pause <= 0:
+                    return True
+                self._changed.wait(min(pause, threading.TIMEOUT_MAX))
+            return False
+
+    def _beat(self, channels: dict[str, grpc.Channel], request: Request) -> Response | None:
+        """Send one heartbeat to the leader, or to any node; return what one answered."""
+        allowed_seconds = self._duty.allowed_seconds()
+        for _ in range(len(self._route.addresses) + 1):
+            address = self._route.next_address()
+            call = self._start_call(self._channel(channels, address), request, allowed_seconds)
+            if call is None:
+                return None
+            try:
+                response = call.result()
+            except (grpc.RpcError, grpc.FutureCancelledError) as error:
+                log.debug("heartbeat at %s failed: %s", address, error)
+                self._route.failed(address, is_unreachable=True)
+                continue
+            leader = dict(call.initial_metadata() or ()) | dict(call.trailing_metadata() or ())
+            self._route.heard_of_leader(str(leader.get(LEADER_KEY) or ""))
+            return response
+        return None
+
+    def _start_call(
+        self, channel: grpc.Channel, request: Request, allowed_seconds: float
+    ) -> Beat[Response] | None:
+        """Start a heartbeat that `close` can cancel; None when it is closed already."""
+        with self._changed:
+            if self._is_closed:
+                return None
+            self._call = self._duty.start(channel, request, allowed_seconds)
+            return self._call
+
+    def _channel(self, channels: dict[str, grpc.Channel], address: str) -> grpc.Channel:
+        channel = channels.get(address)
+        if channel is None:
+            channel = channels[address] = (
+                grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                if self._credentials is None
+                else grpc.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+            )
+        return channel

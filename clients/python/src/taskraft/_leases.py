@@ -1,0 +1,212 @@
+"""Prolong the leases of the tasks in hand, as the session of their client is kept alive.
+
+A lease with a time to run ends with it, however alive its holder is. While a task is in hand it is
+therefore touched, every third of its time to run and many tasks with one message, by a native
+thread: the time to run then says how soon the task of a *lost* holder comes back, not how long the
+work may take. How long a lease is prolonged at most is the worker's own setting (`touch_max`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from taskraft import errors
+from taskraft._calls import ATTEMPT_SECONDS_MAX, new_request_id
+from taskraft._heartbeats import BEATS_PER_TTR, NEVER, RETRY_SECONDS, Beat, Heartbeats
+from taskraft._joiner import MESSAGE_ITEMS_MAX
+from taskraft._status import refused_items
+from taskraft.v1 import task_service_pb2, task_service_pb2_grpc
+
+if TYPE_CHECKING:
+    import grpc
+
+    from taskraft._taken import AsyncTakenTask
+
+log = logging.getLogger("taskraft")
+
+PAUSE_SECONDS_MIN: Final = 0.05
+"""Leases are touched no oftener; a time to run as short as the way to the server
+is not kept."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A lease and when to touch it next, by `time.monotonic`."""
+
+    task: AsyncTakenTask
+    pause: float
+    due: float
+
+
+class KeptLeases:
+    """The leases that one client prolongs; all threads may use it.
+
+    Invariant: `_planned` is never later than the first time when a lease is due.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        credentials: grpc.ChannelCredentials | None,
+        soon: Callable[[Callable[[], None]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the way to the cluster.
+
+        Args:
+            addresses: Of the nodes.
+            credentials: For the channels.
+            soon: Runs a function on the event loop of the client.
+            clock: Tells the time in seconds.
+        """
+        self._heartbeats: Heartbeats[
+            task_service_pb2.SettleTasksRequest, task_service_pb2.SettleTasksResponse
+        ] = Heartbeats("taskraft-touches", self, addresses, credentials)
+        self._soon = soon
+        self._clock = clock
+        self._changing = threading.Lock()
+        self._kept: dict[int, _Kept] = {}
+        self._planned = NEVER
+        self._sent = 0.0
+
+    def add(self, tasks: Iterable[AsyncTakenTask]) -> None:
+        """Keep the leases of tasks that are in hand."""
+        is_earlier = False
+        with self._changing:
+            for task in tasks:
+                kept = self._kept.get(task.token)
+                if kept is None:
+                    pause = _pause_seconds(task)
+                    due = task.leased_at + pause
+                    self._kept[task.token] = _Kept(task, pause, due)
+                    if due < self._planned:
+                        self._planned = due
+                        is_earlier = True
+        if is_earlier:
+            self._heartbeats.wake()
+
+    def discard(self, tokens: Iterable[int]) -> None:
+        """Keep leases no longer: their tasks are settled, or not in hand any more."""
+        if not self._kept:
+            return
+        with self._changing:
+            for token in tokens:
+                self._kept.pop(token, None)
+
+    def session_lost(self, session_id: str) -> None:
+        """Tell the holders of a session's leases that they are over; on the event loop."""
+        with self._changing:
+            lost = [
+                kept.task
+                for kept in self._kept.values()
+                if kept.task.message.session_id == session_id
+            ]
+        self.discard(task.token for task in lost)
+        for task in lost:
+            task.lost()
+
+    def close(self) -> None:
+        """Keep none any more."""
+        self._heartbeats.close()
+
+    # ------------------------------------------------------------------------------ the duty
+
+    def due(self) -> float:
+        """Return when the first lease is due."""
+        with self._changing:
+            self._planned = min((kept.due for kept in self._kept.values()), default=NEVER)
+            return self._planned
+
+    def request(self) -> task_service_pb2.SettleTasksRequest | None:
+        """Return one touch of the leases that are due, and of those that soon would be."""
+        now = self._clock()
+        with self._changing:
+            self._sent = now
+            tokens = []
+            for token, kept in self._kept.items():
+                if kept.pause == NEVER or kept.due - kept.pause / 2 > now:
+                    continue
+                if now < kept.task.touch_until:
+                    tokens.append(token)
+                else:
+                    kept.pause = kept.due = NEVER
+                    log.warning("%s has been in hand for longer than touch_max", kept.task)
+        if not tokens:
+            return None
+        touch = task_service_pb2.Settlement.Touch(restart=True)
+        return task_service_pb2.SettleTasksRequest(
+            request_id=new_request_id(),
+            settlements=[
+                task_service_pb2.Settlement(tokens=tokens[:MESSAGE_ITEMS_MAX], touch=touch)
+            ],
+        )
+
+    def allowed_seconds(self) -> float:
+        """Return half of the shortest pause, or less."""
+        with self._changing:
+            shortest = min((kept.pause for kept in self._kept.values()), default=NEVER)
+        return min(shortest / 2, ATTEMPT_SECONDS_MAX)
+
+    def start(
+        self,
+        channel: grpc.Channel,
+        request: task_service_pb2.SettleTasksRequest,
+        allowed_seconds: float,
+    ) -> Beat[task_service_pb2.SettleTasksResponse]:
+        """Start a touch."""
+        stub = task_service_pb2_grpc.TaskServiceStub(channel)
+        return stub.SettleTasks.future(request, timeout=allowed_seconds)
+
+    def answered(
+        self,
+        request: task_service_pb2.SettleTasksRequest,
+        response: task_service_pb2.SettleTasksResponse,
+    ) -> None:
+        """Wait for the next time, and let the event loop tell the holders what was answered."""
+        tokens = request.settlements[0].tokens
+        self._wait(tokens, self._sent, NEVER)
+        over = [
+            tokens[item]
+            for item, error in refused_items(response.errors).items()
+            if isinstance(error, errors.LeaseStale)
+        ]
+        self._soon(lambda: self._tell(over, list(response.touched)))
+
+    def unanswered(self, request: task_service_pb2.SettleTasksRequest) -> None:
+        """Try again soon."""
+        self._wait(request.settlements[0].tokens, self._clock(), RETRY_SECONDS)
+
+    def _wait(self, tokens: Iterable[int], since: float, seconds_max: float) -> None:
+        with self._changing:
+            for token in tokens:
+                kept = self._kept.get(token)
+                if kept is not None:
+                    kept.due = since + min(kept.pause, seconds_max)
+
+    def _tell(self, over: Sequence[int], touched: Sequence[task_service_pb2.TouchedLease]) -> None:
+        """Tell holders that still hold their tasks."""
+        for lease in touched:
+            kept = self._kept.get(lease.token)
+            if kept is not None:
+                kept.task.touched(lease)
+                if not lease.lease_until_ms:  # it lives as long as its session now
+                    kept.pause = kept.due = NEVER
+        for token in over:
+            with self._changing:
+                kept = self._kept.pop(token, None)
+            if kept is not None:
+                kept.task.lost()
+
+
+def _pause_seconds(task: AsyncTakenTask) -> float:
+    """Return a third of a task's time to run; NEVER when its lease is not to be prolonged."""
+    if not task.lease_until_ms or task.touch_until <= task.leased_at:
+        return NEVER
+    run_ms = task.lease_until_ms - task.message.since_ms
+    run_ms = min(run_ms, task.message.ttr_ms or run_ms)
+    return max(run_ms / 1_000 / BEATS_PER_TTR, PAUSE_SECONDS_MIN)

@@ -1,0 +1,213 @@
+"""The block of a task: its lease is prolonged by itself, and who has lost it hears of that."""
+
+# ruff: noqa: ASYNC110, PT012 - the loop turns until the other side has acted; what raises is the block.
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import pytest
+
+from taskraft import AsyncClient, Client, errors
+from taskraft.v1 import task_pb2
+
+DONE = task_pb2.Task.DONE
+READY = task_pb2.Task.READY
+TTR = "150ms"
+
+
+@pytest.fixture
+async def client(cluster):
+    async with AsyncClient(cluster.target) as one:
+        yield one
+
+
+@pytest.fixture
+def blocking_client(cluster):
+    with Client(cluster.target) as one:
+        yield one
+
+
+async def until(condition):
+    """Let the loop turn until something is so."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def blocked_until(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+
+
+def touched(cluster):
+    """Return the leases of each touch that the server has got."""
+    return [
+        list(settlement.tokens)
+        for request in cluster.requests("SettleTasks")
+        for settlement in request.settlements
+        if settlement.HasField("touch")
+    ]
+
+
+def states(cluster):
+    return [task.state for task in cluster.state.tasks["emails"].values()]
+
+
+def test_a_handler_that_takes_longer_than_the_time_to_run_keeps_its_task(cluster, blocking_client):
+    emails = blocking_client.tube("emails")
+    emails.put("a", ttr=TTR)
+    with emails.take(wait=0) as task:
+        blocked_until(lambda: len(touched(cluster)) >= 3)
+    seen = touched(cluster)
+    assert all(tokens == [1] for tokens in seen)
+    assert states(cluster) == [DONE]
+    assert not task.is_lost
+
+
+async def test_a_handler_that_blocks_the_event_loop_keeps_its_task_too(cluster, client):
+    await client.tube("emails").put("a", ttr=TTR)
+    async with await client.tube("emails").take(wait=0):
+        blocked_until(lambda: len(touched(cluster)) >= 3)
+    assert states(cluster) == [DONE]
+
+
+async def test_a_task_without_a_block_is_not_touched_by_itself(cluster, client):
+    emails = client.tube("emails")
+    await emails.put_many(["a", "b"], ttr=TTR)
+    alone = await emails.take(wait=0)
+    async with await emails.take(wait=0):
+        await until(lambda: len(touched(cluster)) >= 2)
+    assert all(alone.token not in tokens for tokens in touched(cluster))
+
+
+async def test_a_task_that_is_held_by_its_time_to_run_alone_is_not_touched(cluster, client):
+    emails = client.tube("emails")
+    await emails.put_many(["a", "b"], ttr=TTR)
+    async with await emails.take(wait=0, session=False) as alone, await emails.take(wait=0):
+        await until(lambda: len(touched(cluster)) >= 2)
+    assert all(alone.token not in tokens for tokens in touched(cluster))
+
+
+async def test_touches_can_be_turned_off(cluster, client):
+    emails = client.tube("emails")
+    await emails.put_many(["a", "b"], ttr=TTR)
+    first, second = emails.take(wait=0, touch_max=0), emails.take(wait=0, touch_max="1h")
+    async with await first as off, await second:
+        await until(lambda: len(touched(cluster)) >= 2)
+    assert all(off.token not in tokens for tokens in touched(cluster))
+
+
+async def test_tasks_of_a_subscription_are_kept_from_their_arrival_to_the_end_of_their_block(
+    cluster, client
+):
+    await client.tube("emails").put_many(["a", "b", "c", "d"], ttr=TTR)
+    async with client.subscribe("emails", credit=4) as tasks:
+        async with await anext(tasks):
+            await until(lambda: len(touched(cluster)) >= 2)
+            assert touched(cluster)[-1] == [1, 2, 3, 4], "the others wait, and are kept as well"
+        forgotten = await anext(tasks)
+        async with await anext(tasks) as third:
+            seen = len(touched(cluster))
+            await until(lambda: len(touched(cluster)) >= seen + 2)
+            assert touched(cluster)[-1] == [third.token, 4]
+        assert not forgotten.is_settled
+    assert states(cluster) == [DONE, READY, DONE, READY]
+
+
+async def test_a_batch_is_kept_until_the_next_is_asked_for(cluster, client):
+    await client.tube("emails").put_many(["a", "b"], ttr=TTR)
+    async with client.subscribe("emails", credit=2) as tasks:
+        (first,) = await tasks.next_batch(1)
+        await until(lambda: touched(cluster) and first.token in touched(cluster)[-1])
+        (second,) = await tasks.next_batch(1)
+        seen = len(touched(cluster))
+        await until(lambda: len(touched(cluster)) >= seen + 2)
+        assert touched(cluster)[-1] == [second.token]
+        await tasks.ack([second])
+
+
+async def test_a_lost_lease_cancels_the_block_and_only_the_block(cluster, client):
+    emails = client.tube("emails")
+    await emails.put("a", ttr=TTR)
+    with pytest.raises(errors.LeaseStale, match="emails/1"):
+        async with await emails.take(wait=0) as task:
+            cluster.state.expire(1)
+            await asyncio.Event().wait()
+    assert task.is_lost
+    assert asyncio.current_task().cancelling() == 0
+    assert not any(
+        settlement.HasField("release")
+        for request in cluster.requests("SettleTasks")
+        for settlement in request.settlements
+    )
+
+
+async def test_a_handler_that_is_cancelled_from_outside_ends_as_cancelled(cluster, client):
+    await client.tube("emails").put("a", ttr=TTR)
+    begun = asyncio.Event()
+
+    async def handle():
+        async with await client.tube("emails").take(wait=0):
+            begun.set()
+            await asyncio.Event().wait()
+
+    handling = asyncio.create_task(handle())
+    await begun.wait()
+    handling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await handling
+    assert states(cluster) == [READY]
+
+
+async def test_a_handler_that_does_not_heed_its_cancellation_is_told_at_its_end(cluster, client):
+    emails = client.tube("emails")
+    await emails.put("a", ttr=TTR)
+    with pytest.raises(errors.LeaseStale):
+        async with await emails.take(wait=0):
+            cluster.state.expire(1)
+            with contextlib.suppress(asyncio.CancelledError):  # as bad handlers do
+                await asyncio.Event().wait()
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_a_lost_session_cancels_the_block_of_a_task_without_a_time_to_run(cluster):
+    async with AsyncClient(cluster.target, session_ttr="90ms") as client:
+        await client.tube("emails").put("a")
+        with pytest.raises(errors.LeaseStale):
+            async with await client.tube("emails").take(wait=0) as task:
+                cluster.state.close_session(task.message.session_id)
+                await asyncio.Event().wait()
+
+
+def test_a_thread_that_has_lost_its_lease_can_see_that(cluster, blocking_client):
+    emails = blocking_client.tube("emails")
+    emails.put("a", ttr=TTR)
+    with pytest.raises(errors.LeaseStale), emails.take(wait=0) as task:
+        cluster.state.expire(1)
+        blocked_until(lambda: task.is_lost)
+
+
+async def test_a_settlement_that_failed_may_be_tried_again_and_the_lease_is_kept(cluster, client):
+    emails = client.tube("emails")
+    await emails.put("a", ttr="1h")
+    kept = client._connection.kept_leases
+    async with await emails.take(wait=0) as task:
+        cluster.refuse("SettleTasks", "INTERNAL_ERROR")
+        with pytest.raises(errors.InternalError):
+            await task.ack()
+        assert kept.due() < float("inf")
+    assert states(cluster) == [DONE]
+    assert kept.due() == float("inf")
+
+
+def test_the_thread_of_touches_runs_only_where_there_are_times_to_run(cluster, blocking_client):
+    emails = blocking_client.tube("emails")
+    emails.put_many(["a", "b"])
+    with emails.take(wait=0):
+        assert "taskraft-touches" not in [each.name for each in threading.enumerate()]
+    emails.put("c", ttr="1h")
+    with emails.take_many(2, wait=0)[1]:
+        assert "taskraft-touches" in [each.name for each in threading.enumerate()]
