@@ -36,7 +36,7 @@ def test_both_clients_can_do_the_same(blocking, asynchronous):
     def verbs(kind):
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    assert verbs(blocking) - {"taken"} == verbs(asynchronous) - {"release_after"}
+    assert verbs(blocking) - {"taken"} == verbs(asynchronous) - {"settle_after"}
 
 
 def test_a_task_goes_round(cluster, client):

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskraft import _leases, _taken
+from taskraft import _lease, _leases
+from taskraft._lease import Lease
 from taskraft._leases import KeptLeases
-from taskraft._taken import AsyncTakenTask
 from taskraft.v1 import task_pb2, task_service_pb2
 from tests.clients.fake_state import item_error
 
@@ -34,7 +34,7 @@ class Woken:
 @pytest.fixture
 def clock(monkeypatch):
     one = Clock()
-    monkeypatch.setattr(_taken, "time", SimpleNamespace(monotonic=one))
+    monkeypatch.setattr(_lease, "time", SimpleNamespace(monotonic=one))
     return one
 
 
@@ -44,7 +44,7 @@ def kept(clock, monkeypatch):
     return KeptLeases(["a:1"], None, lambda callback: callback(), clock)
 
 
-def taken(token, ttr_ms=30_000, lease_ms=None, session_id="s", **options):
+def lease(token, ttr_ms=30_000, lease_ms=None, session_id="s", **options):
     lease_ms = ttr_ms if lease_ms is None else lease_ms
     message = task_pb2.Task(
         tube="emails",
@@ -55,7 +55,7 @@ def taken(token, ttr_ms=30_000, lease_ms=None, session_id="s", **options):
         lease_until_ms=5 + lease_ms if lease_ms else 0,
         session_id=session_id,
     )
-    return AsyncTakenTask(message, None, **options)
+    return Lease(message, **options)
 
 
 def tokens(request):
@@ -64,9 +64,9 @@ def tokens(request):
     return list(settlement.tokens)
 
 
-def answer(kept, request, *errors, **lease):
+def answer(kept, request, *errors, **told):
     touched = [
-        task_service_pb2.TouchedLease(token=token, **({"lease_until_ms": 77} | lease))
+        task_service_pb2.TouchedLease(token=token, **({"lease_until_ms": 77} | told))
         for token in tokens(request)
     ]
     response = task_service_pb2.SettleTasksResponse(touched=touched, errors=errors)
@@ -74,7 +74,7 @@ def answer(kept, request, *errors, **lease):
 
 
 def test_a_lease_is_touched_every_third_of_its_time_to_run(kept, clock):
-    kept.add([taken(1)])
+    kept.add([lease(1)])
     for _ in range(5):
         assert kept.due() == clock.now + 10
         clock.now += 10
@@ -84,11 +84,11 @@ def test_a_lease_is_touched_every_third_of_its_time_to_run(kept, clock):
 
 
 def test_one_message_touches_all_that_are_due_and_those_that_soon_would_be(kept, clock):
-    kept.add([taken(1), taken(2)])
+    kept.add([lease(1), lease(2)])
     clock.now += 4
-    kept.add([taken(3)])
+    kept.add([lease(3)])
     clock.now += 4
-    kept.add([taken(4), taken(5, ttr_ms=3_000)])
+    kept.add([lease(4), lease(5, ttr_ms=3_000)])
     clock.now += 2
     request = kept.request()
     assert tokens(request) == [1, 2, 3, 5]
@@ -99,17 +99,17 @@ def test_one_message_touches_all_that_are_due_and_those_that_soon_would_be(kept,
 
 
 def test_the_thread_is_woken_only_for_what_is_due_earlier(kept, clock):
-    kept.add([taken(1)])
+    kept.add([lease(1)])
     kept.due()
     clock.now += 1
-    kept.add([taken(2), taken(3)])
+    kept.add([lease(2), lease(3)])
     assert kept._heartbeats.times == 1
-    kept.add([taken(4, ttr_ms=300)])
+    kept.add([lease(4, ttr_ms=300)])
     assert kept._heartbeats.times == 2
 
 
 def test_the_time_counts_from_when_the_touch_was_sent(kept, clock):
-    kept.add([taken(1)])
+    kept.add([lease(1)])
     clock.now += 10
     request = kept.request()
     clock.now += 3
@@ -118,7 +118,7 @@ def test_the_time_counts_from_when_the_touch_was_sent(kept, clock):
 
 
 def test_what_nobody_answered_is_tried_again_soon(kept, clock):
-    kept.add([taken(1), taken(2, ttr_ms=600)])
+    kept.add([lease(1), lease(2, ttr_ms=600)])
     clock.now += 10
     kept.unanswered(kept.request())
     assert kept.due() == pytest.approx(clock.now + 0.2)
@@ -127,12 +127,12 @@ def test_what_nobody_answered_is_tried_again_soon(kept, clock):
 
 
 def test_no_lease_is_touched_oftener_than_the_way_to_the_server_allows(kept, clock):
-    kept.add([taken(1, ttr_ms=3)])
+    kept.add([lease(1, ttr_ms=3)])
     assert kept.due() == pytest.approx(clock.now + 0.05)
 
 
 def test_a_message_has_no_more_leases_than_its_limit(kept, clock):
-    kept.add([taken(token) for token in range(1, 1_501)])
+    kept.add([lease(token) for token in range(1, 1_501)])
     clock.now += 10
     first = kept.request()
     assert len(tokens(first)) == 1_000
@@ -142,45 +142,45 @@ def test_a_message_has_no_more_leases_than_its_limit(kept, clock):
 
 
 def test_a_holder_hears_how_long_the_lease_lasts_and_that_somebody_asked_it_to_stop(kept, clock):
-    task = taken(1)
-    kept.add([task])
+    one = lease(1)
+    kept.add([one])
     clock.now += 10
     answer(kept, kept.request(), cancel_requested=True)
-    assert (task.lease_until_ms, task.is_cancel_requested) == (77, True)
+    assert (one.message.lease_until_ms, one.message.cancel_requested) == (77, True)
 
 
 def test_a_holder_hears_that_its_lease_is_lost_and_only_once(kept, clock):
-    tasks = [taken(1), taken(2)]
-    kept.add(tasks)
+    both = [lease(1), lease(2)]
+    kept.add(both)
     clock.now += 10
     answer(kept, kept.request(), item_error(1, "LEASE_STALE"))
-    assert [task.is_lost for task in tasks] == [False, True]
+    assert [one.is_lost for one in both] == [False, True]
     clock.now += 10
     assert tokens(kept.request()) == [1]
 
 
 def test_a_refusal_of_another_kind_loses_nothing(kept, clock):
-    task = taken(1)
-    kept.add([task])
+    one = lease(1)
+    kept.add([one])
     clock.now += 10
     answer(kept, kept.request(), item_error(0, "KIND_UNSUITABLE"))
-    assert not task.is_lost
+    assert not one.is_lost
 
 
 def test_what_is_settled_meanwhile_is_not_told(kept, clock):
-    task = taken(1)
-    kept.add([task])
+    one = lease(1)
+    kept.add([one])
     clock.now += 10
     request = kept.request()
     kept.discard([1])
     answer(kept, request, item_error(0, "LEASE_STALE"))
-    assert not task.is_lost
+    assert not one.is_lost
     assert kept.due() == INFINITE
     assert kept.request() is None
 
 
 def test_a_lease_is_prolonged_no_longer_than_its_holder_wishes(kept, clock):
-    kept.add([taken(1, touch_seconds_max=15), taken(2, touch_seconds_max=0)])
+    kept.add([lease(1, touch_seconds_max=15), lease(2, touch_seconds_max=0)])
     clock.now += 10
     request = kept.request()
     assert tokens(request) == [1]
@@ -191,7 +191,7 @@ def test_a_lease_is_prolonged_no_longer_than_its_holder_wishes(kept, clock):
 
 
 def test_a_lease_that_lives_as_long_as_its_session_is_lost_with_it(kept, clock):
-    mine, other = taken(1, ttr_ms=0), taken(2, session_id="other")
+    mine, other = lease(1, ttr_ms=0), lease(2, session_id="other")
     kept.add([mine, other])
     kept.session_lost("s")
     assert (mine.is_lost, other.is_lost) == (True, False)
@@ -200,7 +200,7 @@ def test_a_lease_that_lives_as_long_as_its_session_is_lost_with_it(kept, clock):
 
 
 def test_a_lease_that_lives_as_long_as_its_session_by_now_is_not_touched_any_more(kept, clock):
-    kept.add([taken(1, ttr_ms=0, lease_ms=9_000)])
+    kept.add([lease(1, ttr_ms=0, lease_ms=9_000)])
     assert kept.due() == clock.now + 3
     clock.now += 3
     answer(kept, kept.request(), lease_until_ms=0)
@@ -208,12 +208,12 @@ def test_a_lease_that_lives_as_long_as_its_session_by_now_is_not_touched_any_mor
 
 
 def test_a_lease_of_unknown_age_is_touched_at_once(kept, clock):
-    kept.add([taken(1, is_fresh=False)])
+    kept.add([lease(1, is_fresh=False)])
     assert kept.due() <= clock.now
     answer(kept, kept.request())
     assert kept.due() == clock.now + 10
 
 
 def test_a_longer_lease_is_touched_as_often_as_the_task_s_own_time_to_run_asks(kept, clock):
-    kept.add([taken(1, ttr_ms=30_000, lease_ms=600_000)])
+    kept.add([lease(1, ttr_ms=30_000, lease_ms=600_000)])
     assert kept.due() == clock.now + 10

@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from taskraft import errors
 from taskraft._calls import ATTEMPT_SECONDS_MAX, new_request_id
-from taskraft._heartbeats import BEATS_PER_TTR, NEVER, RETRY_SECONDS, Beat, Heartbeats
+from taskraft._heartbeats import NEVER, RETRY_SECONDS, Beat, Heartbeats
 from taskraft._joiner import MESSAGE_ITEMS_MAX
 from taskraft._status import refused_items
 from taskraft.v1 import task_service_pb2, task_service_pb2_grpc
@@ -25,20 +25,16 @@ from taskraft.v1 import task_service_pb2, task_service_pb2_grpc
 if TYPE_CHECKING:
     import grpc
 
-    from taskraft._taken import AsyncTakenTask
+    from taskraft._lease import Lease
 
 log = logging.getLogger("taskraft")
-
-PAUSE_SECONDS_MIN: Final = 0.05
-"""Leases are touched no oftener; a time to run as short as the way to the server
-is not kept."""
 
 
 @dataclass(slots=True)
 class _Kept:
     """A lease and when to touch it next, by `time.monotonic`."""
 
-    task: AsyncTakenTask
+    lease: Lease
     pause: float
     due: float
 
@@ -74,19 +70,19 @@ class KeptLeases:
         self._planned = NEVER
         self._sent = 0.0
 
-    def add(self, tasks: Iterable[AsyncTakenTask]) -> None:
+    def add(self, leases: Iterable[Lease]) -> None:
         """Keep the leases of tasks that are in hand."""
         is_earlier = False
         with self._changing:
-            for task in tasks:
-                kept = self._kept.get(task.token)
-                if kept is None:
-                    pause = _pause_seconds(task)
-                    due = task.leased_at + pause
-                    self._kept[task.token] = _Kept(task, pause, due)
-                    if due < self._planned:
-                        self._planned = due
-                        is_earlier = True
+            for lease in leases:
+                if lease.message.token in self._kept:
+                    continue
+                pause = lease.pause_seconds
+                due = lease.begun + pause
+                self._kept[lease.message.token] = _Kept(lease, pause, due)
+                if due < self._planned:
+                    self._planned = due
+                    is_earlier = True
         if is_earlier:
             self._heartbeats.wake()
 
@@ -102,13 +98,13 @@ class KeptLeases:
         """Tell the holders of a session's leases that they are over; on the event loop."""
         with self._changing:
             lost = [
-                kept.task
+                kept.lease
                 for kept in self._kept.values()
-                if kept.task.message.session_id == session_id
+                if kept.lease.message.session_id == session_id
             ]
-        self.discard(task.token for task in lost)
-        for task in lost:
-            task.lost()
+        self.discard(lease.message.token for lease in lost)
+        for lease in lost:
+            lease.lost()
 
     def close(self) -> None:
         """Keep none any more."""
@@ -131,11 +127,11 @@ class KeptLeases:
             for token, kept in self._kept.items():
                 if kept.pause == NEVER or kept.due - kept.pause / 2 > now:
                     continue
-                if now < kept.task.touch_until:
+                if now < kept.lease.touch_until:
                     tokens.append(token)
                 else:
                     kept.pause = kept.due = NEVER
-                    log.warning("%s has been in hand for longer than touch_max", kept.task)
+                    log.warning("%s is prolonged no more: touch_max is over", kept.lease)
         if not tokens:
             return None
         touch = task_service_pb2.Settlement.Touch(restart=True)
@@ -193,20 +189,11 @@ class KeptLeases:
         for lease in touched:
             kept = self._kept.get(lease.token)
             if kept is not None:
-                kept.task.touched(lease)
+                kept.lease.touched(lease)
                 if not lease.lease_until_ms:  # it lives as long as its session now
                     kept.pause = kept.due = NEVER
         for token in over:
             with self._changing:
                 kept = self._kept.pop(token, None)
             if kept is not None:
-                kept.task.lost()
-
-
-def _pause_seconds(task: AsyncTakenTask) -> float:
-    """Return a third of a task's time to run; NEVER when its lease is not to be prolonged."""
-    if not task.lease_until_ms or task.touch_until <= task.leased_at:
-        return NEVER
-    run_ms = task.lease_until_ms - task.message.since_ms
-    run_ms = min(run_ms, task.message.ttr_ms or run_ms)
-    return max(run_ms / 1_000 / BEATS_PER_TTR, PAUSE_SECONDS_MIN)
+                kept.lease.lost()

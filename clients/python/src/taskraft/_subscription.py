@@ -15,6 +15,7 @@ from taskraft import _settlement, errors
 from taskraft._credit import Credit
 from taskraft._durations import Duration, milliseconds
 from taskraft._joiner import CLOSE_SECONDS_MAX, Joiner
+from taskraft._lease import Lease
 from taskraft._options import Texts, check_known, texts
 from taskraft._sessions import close_session
 from taskraft._sources import Sources, sources_of
@@ -243,7 +244,7 @@ class AsyncSubscription:
     def _leave_handed_out(self) -> None:
         """Prolong what was handed out before only while its block is being run."""
         handed_out, self._handed_out = self._handed_out, []
-        self._leases.leave(task for task in handed_out if not task.is_begun)
+        self._leases.leave(task for task in handed_out if not task.lease.is_in_block)
 
     def _start(self) -> None:
         if self._is_closed:
@@ -281,12 +282,8 @@ class AsyncSubscription:
             self._connection.spans.received(tasks, time.time_ns())
         timed: list[AsyncTakenTask] = []
         for message in tasks:
-            task = AsyncTakenTask(
-                message,
-                self._leases,
-                touch_seconds_max=self._touch_seconds_max,
-                is_fresh=is_granted,
-            )
+            lease = Lease(message, touch_seconds_max=self._touch_seconds_max, is_fresh=is_granted)
+            task = AsyncTakenTask(message, self._leases, lease)
             self._credit.hold(task, is_granted=is_granted)
             self._ready.append(task)
             if message.lease_until_ms:
@@ -343,7 +340,7 @@ class AsyncSubscription:
     def _lost(self, tasks: Sequence[AsyncTakenTask]) -> None:
         self._leases.leave(tasks)
         for task in tasks:
-            task.lost()
+            task.lease.lost()
         if tasks:
             log.warning("%d leases are over; their tasks are handed out again", len(tasks))
             self._ready = deque(task for task in self._ready if not task.is_lost)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from taskraft._lease import Lease
     from taskraft._portal import Portal
 
 
@@ -49,6 +50,11 @@ class TakenTask(Task):
         self._inner.note_settled()
 
     @property
+    def lease(self) -> Lease:
+        """What is known here of its lease."""
+        return self._inner.lease
+
+    @property
     def is_lost(self) -> bool:
         """The lease is known to be over: what is being done is of no use."""
         return self._inner.is_lost
@@ -68,13 +74,12 @@ class TakenTask(Task):
     touch = blocking(AsyncTakenTask.touch)
 
     def process(self) -> AbstractContextManager[None]:
-        """Return a context that traces the processing and settles nothing."""
+        """Return a context of the processing: it is traced, the lease kept, and nothing settled."""
         return self._inner.process()
 
     def __enter__(self) -> Self:
         self._process = self._inner.process()
         self._process.__enter__()
-        self._inner.begin()
         return self
 
     def __exit__(
@@ -86,8 +91,5 @@ class TakenTask(Task):
         assert self._process is not None
         self._process.__exit__(kind, error, traceback)
         self._process = None
-        try:
-            if not self.is_settled:
-                self._portal.run(self._inner.settle_after(error))
-        finally:
-            self._inner.finish()
+        if not self.is_settled:
+            self._portal.run(self._inner.settle_after(error))

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack
 
 from taskraft import _settlement, errors
 from taskraft._durations import Duration, seconds
 from taskraft._joiner import MESSAGE_ITEMS_MAX, raise_refused
+from taskraft._lease import Lease
 from taskraft._task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
 
     from taskraft._choosing import TaskChanges
@@ -60,15 +61,23 @@ class Leases:
 
     def keep(self, tasks: Iterable[AsyncTakenTask]) -> None:
         """Prolong the leases of tasks from now on; those without a session end by themselves."""
-        self._kept.add(task for task in tasks if task.message.session_id)
+        self._kept.add(task.lease for task in tasks if task.message.session_id)
 
     def leave(self, tasks: Iterable[Task]) -> None:
         """Prolong leases no longer."""
         self._kept.discard(task.token for task in tasks)
 
-    def process(self, task: Task) -> AbstractContextManager[None]:
-        """Return the span of a task's processing, or nothing when tracing is off."""
-        return nullcontext() if self._spans is None else self._spans.process(task)
+    @contextmanager
+    def process(self, task: AsyncTakenTask) -> Iterator[None]:
+        """Trace the processing of a task, and keep its lease meanwhile."""
+        task.lease.is_in_block = True
+        self.keep([task])
+        try:
+            with nullcontext() if self._spans is None else self._spans.process(task):
+                yield
+        finally:
+            task.lease.is_in_block = False
+            self.leave([task])
 
     async def settle(
         self, tasks: Sequence[AsyncTakenTask], action: Settlement, timeout: Duration | None
@@ -92,7 +101,7 @@ class Leases:
         outcomes = await self.settle_items(items, timeout)
         for task, outcome in zip(tasks, outcomes, strict=True):
             if outcome is not None and not isinstance(outcome, errors.TaskraftError):
-                task.touched(outcome)
+                task.lease.touched(outcome)
         raise_refused(outcomes)
 
     async def settle_items(
@@ -123,52 +132,21 @@ class AsyncTakenTask(Task):
     to the client's.
     """
 
-    __slots__ = (
-        "_cancelling",
-        "_handler",
-        "_is_interrupted",
-        "_leases",
-        "_process",
-        "is_begun",
-        "is_lost",
-        "is_settled",
-        "leased_at",
-        "touch_until",
-    )
+    __slots__ = ("_leases", "_process", "is_settled", "lease")
 
-    def __init__(
-        self,
-        message: task_pb2.Task,
-        leases: Leases,
-        *,
-        touch_seconds_max: float = float("inf"),
-        is_fresh: bool = True,
-    ) -> None:
-        """Take a task as it came.
-
-        Args:
-            message: The task.
-            leases: Where it is settled.
-            touch_seconds_max: So long its lease is prolonged at most.
-            is_fresh: The lease has only just begun.
-        """
+    def __init__(self, message: task_pb2.Task, leases: Leases, lease: Lease | None = None) -> None:
         super().__init__(message)
         self._leases = leases
         self._process: AbstractContextManager[None] | None = None
-        self._handler: asyncio.Task[object] | None = None
-        self._cancelling = 0
-        self._is_interrupted = False
-        now = time.monotonic()
-        self.leased_at: Final = now if is_fresh else 0.0
-        """About when the lease began, by `time.monotonic`; 0 when that is not known."""
-        self.touch_until: Final = now + touch_seconds_max
-        """The lease is prolonged until then."""
-        self.is_begun = False
-        """Its block is being run."""
+        self.lease: Final = lease or Lease(message)
+        """What is known here of its lease."""
         self.is_settled = False
         """It was acknowledged, released, buried or rejected by this object."""
-        self.is_lost = False
+
+    @property
+    def is_lost(self) -> bool:
         """The lease is known to be over."""
+        return self.lease.is_lost
 
     async def ack(
         self,
@@ -242,7 +220,7 @@ class AsyncTakenTask(Task):
         return self.message.cancel_requested
 
     def process(self) -> AbstractContextManager[None]:
-        """Return a context that traces the processing and settles nothing."""
+        """Return a context of the processing: it is traced, the lease kept, and nothing settled."""
         return self._leases.process(self)
 
     async def settle_after(self, error: BaseException | None) -> None:
@@ -268,45 +246,21 @@ class AsyncTakenTask(Task):
         self.is_settled = True
         self._leases.leave([self])
 
-    def touched(self, lease: TouchedLease) -> None:
-        """Take note of how long the lease lasts now."""
-        self.message.lease_until_ms = lease.lease_until_ms
-        self.message.cancel_requested = lease.cancel_requested
-
-    def lost(self) -> None:
-        """Take note that the lease is over: what is being done in the block is of no use."""
-        self.is_lost = True
-        if self._handler is not None and not self.is_settled and not self._is_interrupted:
-            self._is_interrupted = True
-            self._handler.cancel(f"the lease of {self} is over")
-
-    def begin(self) -> None:
-        """Take note that the block begins, in any thread: the lease is kept until its end."""
-        self.is_begun = True
-        self._leases.keep([self])
-
-    def finish(self) -> None:
-        """Take note that the block has ended."""
-        self.is_begun = False
-        self._leases.leave([self])
-
     async def _end(self, action: Settlement, timeout: Duration | None) -> None:
         try:
             await self._leases.settle([self], action, timeout)
         except errors.LeaseStale:
             raise
         except BaseException:
-            if self.is_begun:  # it may be tried again
+            if self.lease.is_in_block:  # it may be tried again
                 self._leases.keep([self])
             raise
         self.is_settled = True
 
     async def __aenter__(self) -> Self:
-        self._process = self._leases.process(self)
+        self._process = self.process()
         self._process.__enter__()
-        self._handler = asyncio.current_task()
-        self._cancelling = 0 if self._handler is None else self._handler.cancelling()
-        self.begin()
+        self.lease.interrupts(asyncio.current_task())
         return self
 
     async def __aexit__(
@@ -318,12 +272,5 @@ class AsyncTakenTask(Task):
         assert self._process is not None
         self._process.__exit__(kind, error, traceback)
         self._process = None
-        handler, self._handler = self._handler, None
-        try:
-            if self._is_interrupted and handler is not None:
-                is_ours_alone = handler.uncancel() <= self._cancelling
-                if is_ours_alone and isinstance(error, asyncio.CancelledError):
-                    raise errors.LeaseStale(f"the lease of {self} is over") from error
-            await self.settle_after(error)
-        finally:
-            self.finish()
+        self.lease.end_interruption(error)
+        await self.settle_after(error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from taskraft import errors
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds, seconds
+from taskraft._lease import Lease
 from taskraft._options import Texts, check_known, texts
 from taskraft._sources import Sources, sources_of
 from taskraft._taken import AsyncTakenTask
@@ -75,7 +76,9 @@ async def take_tasks(
         if tasks or (wait_end is not None and time.monotonic() >= wait_end):
             longest = touch_seconds_max(options)
             return [
-                AsyncTakenTask(message, connection.leases, touch_seconds_max=longest)
+                AsyncTakenTask(
+                    message, connection.leases, Lease(message, touch_seconds_max=longest)
+                )
                 for message in tasks
             ]
 
