@@ -9,9 +9,7 @@ from service.queue.deletions import delete_outside, delete_tasks
 from service.queue.keys import (
     INSIDE_TUBES,
     META,
-    body_key,
     session_key,
-    task_key,
     timer_key,
     tube_key,
     tube_range,
@@ -19,15 +17,14 @@ from service.queue.keys import (
 from service.queue.life_cycle import GONE, READY, TAKEN
 from service.queue.settings import write_settings
 from service.queue.store import RangeDeletion
-from service.queue.tasks.task import Stored, place_key, typed_key
-from service.queue.tasks.task_codec import CURRENT, NOTHING, write_task
+from service.queue.tasks.task_writes import TaskWrites
 from service.queue.tubes.tube_codec import write_tube
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
     from service.queue.sessions.session import Session
     from service.queue.store import Write
-    from service.queue.tasks.task import Task, Where
+    from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
 FORMAT: Final = 11
@@ -37,8 +34,6 @@ META_HEAD: Final = Struct(">BQqQIQI")
 """Format, applied index, clock, last token, last tube, last session, number of removals."""
 REMOVAL: Final = Struct(">IQH")
 """Number of the old tube, id to go on from, bytes of its name; the name follows."""
-HOLDER: Final = Struct(">IQ")
-"""Value of a lease: tube and task."""
 
 
 def collect(ledger: Ledger) -> list[Write]:
@@ -62,18 +57,23 @@ def collect(ledger: Ledger) -> list[Write]:
 
 def _collect_tasks(ledger: Ledger, writes: list[Write]) -> None:
     gone: list[Task] = []
+    living = TaskWrites()
+    add = living.add
+    outside: list[Write] = []
     for task in ledger.dirty_tasks:
         task.dirty = False
         if task.state is not GONE:
-            _write_task(task, writes)
+            add(task)
             _let_go(ledger, task)
         elif task.written is not None:
             if _goes_alone(ledger, task):
                 gone.append(task)
             else:
-                delete_outside(task, writes)
+                delete_outside(task, outside)
             del task.tube.tasks[task.id]
     ledger.dirty_tasks.clear()
+    living.append_to(writes)
+    writes += outside
     delete_tasks(gone, writes)
     for number in ledger.cleared_tubes:
         writes.extend(RangeDeletion(*tube_range(prefix, number)) for prefix in INSIDE_TUBES)
@@ -91,60 +91,6 @@ def _goes_alone(ledger: Ledger, task: Task) -> bool:
         return True
     removal = ledger.removals.get(number)
     return removal is not None and task.id >= removal[1]
-
-
-def _write_task(task: Task, writes: list[Write]) -> None:
-    """Write a task's record, and of its other keys those that differ from what the store knows."""
-    number, task_id, written = task.tube.number, task.id, task.written
-    where = (task.state, task.order, task.token, task.subqueue, task.type)
-    timer = task.timer
-    apart = task.is_body_apart
-    writes.append((task_key(number, task_id), write_task(task)))
-    before = old_timer = None
-    if written is None:
-        if apart:
-            assert task.body is not None
-            writes.append((body_key(number, task_id), task.body))
-    else:
-        before, old_timer, stored = written
-        _write_body(task, stored, writes)
-    if where != before:
-        _write_places(task, before, where, writes)
-    if timer != old_timer:
-        if old_timer is not None:
-            writes.append((timer_key(old_timer), None))
-        if timer is not None:
-            writes.append((timer_key(timer), b""))
-    task.written = (where, timer, CURRENT if apart else NOTHING)
-
-
-def _write_places(task: Task, before: Where | None, where: Where, writes: list[Write]) -> None:
-    """Write the place (or lease) of a task and its place by type, as far as they are new."""
-    tube = task.tube
-    old, new = b"" if before is None else place_key(tube, before), place_key(tube, where)
-    if new != old:
-        if old:
-            writes.append((old, None))
-        if new:
-            is_lease = task.state is TAKEN
-            writes.append((new, HOLDER.pack(tube.number, task.id) if is_lease else b""))
-    old, new = b"" if before is None else typed_key(tube, before), typed_key(tube, where)
-    if new != old:
-        if old:
-            writes.append((old, None))
-        if new:
-            writes.append((new, b""))
-
-
-def _write_body(task: Task, stored: Stored, writes: list[Write]) -> None:
-    """Bring a content under its own key up to date, or delete it where it has become short."""
-    key = body_key(task.tube.number, task.id)
-    if not task.is_body_apart:
-        if stored is not NOTHING:
-            writes.append((key, None))
-    elif stored is not CURRENT:
-        assert task.body is not None
-        writes.append((key, task.body))
 
 
 def _let_go(ledger: Ledger, task: Task) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.queue.collect import FORMAT, HOLDER, META_HEAD, REMOVAL
+from service.queue.collect import FORMAT, META_HEAD, REMOVAL
 from service.queue.commands import NewTask, TubeKind, TubeOptions, TubeView
 from service.queue.driver import NO_DRIVERS
 from service.queue.editor import unchanged
@@ -15,6 +15,7 @@ from service.queue.origin import BEGINNING, Origin
 from service.queue.sessions.session import read_session
 from service.queue.settings import read_settings
 from service.queue.tasks.endings import note_surplus
+from service.queue.tasks.task_writes import HOLDER
 from service.queue.timers import Timers
 from service.queue.tubes.tube import Tube
 from service.queue.tubes.tube_codec import read_tube
