@@ -292,7 +292,7 @@ class Ledger(WorkingSet):
         """Make a taken task's token stale, and let its sub-queue give another."""
         ready = task.tube.ready
         if ready.counts_leases:
-            ready.free(task)
+            ready.free((task,))
         self.leases.pop(task.token, None)  # an acknowledgement has taken it out already
         if task.session is not None:
             del task.session.held[task.token]

@@ -203,7 +203,6 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
     partitions = len(appends)
     salt = tube.number * TUBE_STRIDE
     tasks, ready = tube.tasks, tube.ready
-    bars = ready.counts_leases
     payload_bytes = resident_bytes = 0
     for task in run:
         task_id = task.id
@@ -241,8 +240,6 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
         if task.timer is not None:
             ledger.timers.cancel(task)
         task.state = GONE
-        if bars:
-            ready.free(task)
         if task.body is not None:
             resident_bytes += len(task.body)
             task.body = None
@@ -251,6 +248,8 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
         elif not task.dirty:
             task.dirty = True
             ledger.dirty_tasks.append(task)
+    if ready.counts_leases:
+        ready.free(run)
     ledger.place = place
     ledger.resident_bytes -= resident_bytes
     if not tube.dirty:

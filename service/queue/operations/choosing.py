@@ -78,24 +78,29 @@ def _first_of_one(
     counts_claims = ready.counts_claims
     tasks: list[Task] = []
     while len(tasks) < room and (entries := ready.pop_many(room - len(tasks))):
+        run: list[Task] = []
+        expired: Task | None = None
         for place, entry in enumerate(entries):
             task = resident.get(entry[-1]) or soon_needed(ledger, tube, ready, entries[place:])
             assert task.state is READY
             if task.expire_at_ms <= now_ms:
-                if not ends_expired:
-                    _restore(ready, entries[place:])
-                    return tasks
-                # What it makes way for in its sub-queue may come before the others.
-                _restore(ready, entries[place + 1 :])
-                expire(ledger, task)
+                expired = task
                 break
             bytes_max -= task.payload_bytes
-            if bytes_max < 0 and (tasks or has_some):
-                _restore(ready, entries[place:])
-                return tasks
-            if counts_claims:
-                ready.claim(task, now_ms)
-            tasks.append(task)
+            if bytes_max < 0 and (run or tasks or has_some):
+                break
+            run.append(task)
+        if counts_claims:
+            ready.claim_withdrawn(run, now_ms)
+        tasks += run
+        rest = entries[len(run) :]
+        if expired is not None and ends_expired:
+            # What it makes way for in its sub-queue may come before the others.
+            _restore(ready, rest[1:])
+            expire(ledger, expired)
+        elif rest:
+            _restore(ready, rest)
+            break
     return tasks
 
 

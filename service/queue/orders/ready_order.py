@@ -59,8 +59,11 @@ class ReadyOrder(Offers, Protocol):
     def claim(self, task: Task, now_ms: int) -> None:
         """Take a task out of what is offered, if it is still there, and note that it is taken."""
 
-    def free(self, task: Task) -> None:
-        """Take note that a task is not taken any more."""
+    def claim_withdrawn(self, tasks: Sequence[Task], now_ms: int) -> None:
+        """Take note that tasks are taken whose entries one ``pop_many`` has withdrawn."""
+
+    def free(self, tasks: Sequence[Task]) -> None:
+        """Take note that tasks are not taken any more."""
 
     def offered(self, ready: int) -> int:
         """Return about how many tasks could be taken now, where ``ready`` are ready."""
@@ -149,7 +152,12 @@ class PlainOrder:
         """Take a task out of all orders; what is taken bars nothing."""
         self.discard(task)
 
-    def free(self, task: Task) -> None:
+    def claim_withdrawn(self, tasks: Sequence[Task], now_ms: int) -> None:
+        """Take tasks out of the orders of their types; what is taken bars nothing."""
+        for task in tasks:
+            self.types.discard(task.type, task.order)
+
+    def free(self, tasks: Sequence[Task]) -> None:
         """Do nothing: what is taken bars nothing."""
 
     def offered(self, ready: int) -> int:

@@ -196,12 +196,31 @@ class SubqueueOrder:
         if subqueue.taken < self._concurrency or subqueue.offered is not None:
             self._offer(subqueue, order)
 
-    def free(self, task: Task) -> None:
-        """Take note that a task is not taken any more."""
-        subqueue, order = self._touch(task.subqueue)
-        subqueue.taken -= 1
-        assert subqueue.taken >= 0, f"sub-queue {subqueue.name!r} gave back more than it gave"
-        self._offer(subqueue, order)
+    def claim_withdrawn(self, tasks: Sequence[Task], now_ms: int) -> None:
+        """Do what ``claim`` does for tasks whose entries one ``pop_many`` has withdrawn."""
+        for task in tasks:
+            subqueue, order = self._touch(task.subqueue)
+            subqueue.taken += 1
+            if self._rates.per_second:
+                self._rates.use(subqueue.name, now_ms)
+            offered = subqueue.offered
+            assert offered is not None
+            assert offered[-1] == task.id
+            self._forget_offer(subqueue, offered)
+            if self._fairness is not None:
+                self._fairness.serve(offered[0])
+            first = order.pop_least()
+            assert first == task.order
+            if subqueue.taken < self._concurrency:
+                self._offer(subqueue, order)
+
+    def free(self, tasks: Sequence[Task]) -> None:
+        """Take note that tasks are not taken any more."""
+        for task in tasks:
+            subqueue, order = self._touch(task.subqueue)
+            subqueue.taken -= 1
+            assert subqueue.taken >= 0, f"sub-queue {subqueue.name!r} gave back more than it gave"
+            self._offer(subqueue, order)
 
     def reopen(self, task: Task) -> None:
         """Count a task that was taken when the store was written."""
@@ -300,6 +319,10 @@ class SubqueueOrder:
     def _withdraw(self, subqueue: Subqueue, offered: Entry) -> None:
         """Take what a sub-queue offers out of the offers, if it is still there."""
         self._offers.discard(offered)
+        self._forget_offer(subqueue, offered)
+
+    def _forget_offer(self, subqueue: Subqueue, offered: Entry) -> None:
+        """Take note that what a sub-queue offered is not among the offers any more."""
         self.offers -= 1
         subqueue.offered = None
         if subqueue.offered_type:

@@ -111,16 +111,22 @@ class SubqueueMachine(RuleBasedStateMachine):
         for name in names:
             self.put(name, 0, 0, "")
 
-    @rule()
-    def take(self):
+    @rule(most=st.integers(1, 4))
+    def take(self, most):
         offers = self.offers()
-        entry = pop_least(self.order)
-        assert entry == (offers[0] if offers else None)
-        if entry is not None:
-            self.claim(self.ready[entry[-1]])
+        entries = self.order.pop_many(most)
+        assert list(entries) == offers[: len(entries)]
+        assert bool(entries) == bool(offers)
+        tasks = [self.ready[entry[-1]] for entry in entries]
+        self.order.claim_withdrawn(tasks, NOW)
+        for task in tasks:
+            self.note_claim(task)
 
     def claim(self, task):
         self.order.claim(task, NOW)
+        self.note_claim(task)
+
+    def note_claim(self, task):
         was_offered = self.first(task.subqueue) == task.order
         self.ready.pop(task.id, None)
         self.taken[task.id] = task
@@ -179,7 +185,7 @@ class SubqueueMachine(RuleBasedStateMachine):
         if self.taken:
             task = sorted(self.taken.values(), key=lambda task: task.id)[place % len(self.taken)]
             del self.taken[task.id]
-            self.order.free(task)
+            self.order.free([task])
             self.settle_turns()
             if comes_back:
                 self.ready[task.id] = task
@@ -251,7 +257,7 @@ def test_a_sub_queue_of_weight_three_is_served_three_times_as_often():
     for _ in range(20):
         task = tasks[pop_least(order)[-1]]
         order.claim(task, NOW)
-        order.free(task)
+        order.free([task])
         served.append(task.subqueue)
     assert served.count("heavy") == 15
     assert "light" in served[:4]
@@ -263,7 +269,7 @@ def test_who_comes_back_has_saved_no_credit():
     order.add_all(list(steady.values()))
     for _ in range(20):
         order.claim(steady[pop_least(order)[-1]], NOW)
-        order.free(steady[1])
+        order.free([steady[1]])
     late = {number: a_task(number, "late") for number in range(50, 60)}
     order.add_all(list(late.values()))
     both = steady | late
@@ -271,6 +277,6 @@ def test_who_comes_back_has_saved_no_credit():
     for _ in range(6):
         task = both[pop_least(order)[-1]]
         order.claim(task, NOW)
-        order.free(task)
+        order.free([task])
         served.append(task.subqueue)
     assert served.count("late") == 3
