@@ -181,31 +181,24 @@ class SubqueueOrder:
         """Take note that a task is taken."""
         subqueue, order = self._touch(task.subqueue)
         offered = subqueue.offered
-        subqueue.taken += 1
-        if self._rates.per_second:
-            self._rates.use(subqueue.name, now_ms)
         if offered is not None and offered[-1] == task.id:
-            # What the sub-queue offers next gets a new turn.
-            self._withdraw(subqueue, offered)
-            if self._fairness is not None:
-                self._fairness.serve(offered[0])
-            first = order.pop_least()
-            assert first == task.order
-        else:
-            order.discard(task.order)
-        if subqueue.taken < self._concurrency or subqueue.offered is not None:
+            self._offers.discard(offered)
+            self.claim_withdrawn((task,), now_ms)
+            return
+        self._give(subqueue, now_ms)
+        order.discard(task.order)
+        if subqueue.taken < self._concurrency or offered is not None:
             self._offer(subqueue, order)
 
     def claim_withdrawn(self, tasks: Sequence[Task], now_ms: int) -> None:
-        """Do what ``claim`` does for tasks whose entries one ``pop_many`` has withdrawn."""
+        """Take note that tasks are taken whose entries are not among the offers any more."""
         for task in tasks:
             subqueue, order = self._touch(task.subqueue)
-            subqueue.taken += 1
-            if self._rates.per_second:
-                self._rates.use(subqueue.name, now_ms)
             offered = subqueue.offered
             assert offered is not None
             assert offered[-1] == task.id
+            self._give(subqueue, now_ms)
+            # What the sub-queue offers next gets a new turn.
             self._forget_offer(subqueue, offered)
             if self._fairness is not None:
                 self._fairness.serve(offered[0])
@@ -213,6 +206,12 @@ class SubqueueOrder:
             assert first == task.order
             if subqueue.taken < self._concurrency:
                 self._offer(subqueue, order)
+
+    def _give(self, subqueue: Subqueue, now_ms: int) -> None:
+        """Count a task that a sub-queue gives."""
+        subqueue.taken += 1
+        if self._rates.per_second:
+            self._rates.use(subqueue.name, now_ms)
 
     def free(self, tasks: Sequence[Task]) -> None:
         """Take note that tasks are not taken any more."""
