@@ -305,6 +305,7 @@ class Driver:
     def membership_changed(self, conf_state: ConfState) -> None:
         """Act by another membership; see ``ApplyListener``."""
         self.membership = conf_state
+        self._trimmer.membership_changed()
         self._observer.membership_changed(conf_state)
 
     def installed(self, meta: SnapshotMeta) -> None:

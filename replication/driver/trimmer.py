@@ -16,6 +16,9 @@ FLUSH_BYTES: Final = 16 << 20
 """Log written after which the state machine is asked to become durable. A restart replays about as
 much at most: the time that it may take decides."""
 
+MEMBERSHIPS_MAX: Final = 100
+"""The same by membership changes: all since the state was durable are stored again with each."""
+
 KEPT_ENTRIES: Final = 10_000
 """Entries kept for followers that are a little behind; those further behind get a snapshot."""
 
@@ -55,7 +58,16 @@ class Trimmer:
     def written(self, log_bytes: int) -> None:
         """Count what was written; begin a flush when it is enough."""
         self._bytes += log_bytes
-        if self._bytes >= self._policy.flush_bytes and not self._is_busy:
+        if self._bytes >= self._policy.flush_bytes:
+            self._flush()
+
+    def membership_changed(self) -> None:
+        """Begin a flush when very many memberships must be known to a start."""
+        if self._storage.memberships_stored >= MEMBERSHIPS_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._is_busy:
             self._bytes = 0
             self._is_busy = True
             self._effects.flush(self._machine.flush_durably, self._flushed)

@@ -69,6 +69,12 @@ class SnapshotSource:
             self._effects.flush(self._machine.open_snapshot, self._opened)
 
     def _opened(self, content: SnapshotReader) -> None:
+        if content.index + 1 < self._storage.view.first_index():
+            # This member has been behind itself meanwhile, and has got another state. Nobody knows
+            # the log and the members at the end of the old one any more.
+            self._effects.flush(content.close, _released)
+            self._effects.flush(self._machine.open_snapshot, self._opened)
+            return
         outgoing = Outgoing(content, self._meta(content.index))
         waiting, self._waiting = self._waiting, []
         self._outgoing.append(outgoing)

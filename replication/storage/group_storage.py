@@ -201,6 +201,11 @@ class GroupStorage:
         """Tell whether the membership is still the one that the group began with."""
         return self._memberships[-1][0] == BOOTSTRAP_INDEX
 
+    @property
+    def memberships_stored(self) -> int:
+        """How many memberships a start would find."""
+        return len(self._memberships)
+
     def begin_with(self, roster: Roster) -> list[tuple[LogIndex, ConfState]]:
         """Let the group begin with ``roster``; return the membership history to save."""
         assert self.is_at_its_beginning

@@ -20,7 +20,9 @@ from replication.core.types import (
     SoftState,
     Term,
 )
+from replication.driver import trimmer
 from replication.errors import ChangeRefused, NotLeader, ProposalLost, ReadUnconfirmed, Stopped
+from replication.storage import metadata
 from replication.storage.failpoints import Failpoints
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.driver.stand_ins import Waiting
@@ -178,6 +180,25 @@ def test_a_change_comes_behind_what_was_proposed_before_and_one_at_a_time(member
     assert change.done()
     assert member.driver.membership.learners == (4,)
     assert member.told[-4:] == [3, member.driver.membership, 4, 5]
+
+
+def test_any_number_of_membership_changes_may_come_though_hardly_anything_is_written(
+    member, monkeypatch
+):
+    """Their history is stored as a whole, so the state must become durable now and then."""
+    monkeypatch.setattr(metadata, "MEMBERSHIPS_MAX", 6)
+    monkeypatch.setattr(trimmer, "MEMBERSHIPS_MAX", 4)
+    member.lead()
+    member.acknowledge()
+    note = ConfChange((MemberChange(MemberChangeKind.UPDATE, MemberId(2)),))
+    for _ in range(20):
+        made = Waiting()
+        member.driver.propose_change(note, made)
+        member.settle()
+        member.acknowledge()
+        assert made.done()
+        assert made.error is None
+    assert len(member.storage.metadata.memberships()) <= 5
 
 
 def test_a_follower_forgets_the_leader_that_hung_up_and_no_other(member):

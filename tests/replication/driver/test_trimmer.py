@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from replication.core.types import LogIndex, Term
-from replication.driver.trimmer import Trimmer, TrimPolicy
+from replication.driver.trimmer import MEMBERSHIPS_MAX, Trimmer, TrimPolicy
 from replication.storage.metadata import LogStart
 from tests.replication.log_on_disk import Log
 
@@ -20,7 +20,7 @@ class Group:
     ) -> None:
         self.durable = LogIndex(durable)
         self.too_long_at = LogIndex(too_long_at)
-        self.flushes = 0
+        self.flushes = self.memberships_stored = 0
         self.start = LogStart(0, LogIndex(1), Term(1))
         self.done: list[str] = []
         self.view = SimpleNamespace(
@@ -59,6 +59,16 @@ def test_enough_must_be_written_before_the_state_is_flushed():
     group.trimmer.written(1)
     assert group.flushes == 1
     group.trimmer.written(999)
+    assert group.flushes == 1
+
+
+def test_very_many_memberships_are_reason_enough_to_flush():
+    group = Group()
+    group.memberships_stored = MEMBERSHIPS_MAX - 1
+    group.trimmer.membership_changed()
+    assert group.flushes == 0
+    group.memberships_stored = MEMBERSHIPS_MAX
+    group.trimmer.membership_changed()
     assert group.flushes == 1
 
 

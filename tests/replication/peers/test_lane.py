@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from replication.peers import port
 from replication.peers.lane import (
     ENCRYPTED,
     MAGIC,
@@ -122,7 +123,8 @@ async def test_a_ticket_is_worth_one_lane(listener):
         MAGIC + ENCRYPTED,  # where nobody has a certificate
     ],
 )
-async def test_who_has_no_ticket_is_hung_up_on(listener, opening):
+async def test_who_has_no_ticket_is_hung_up_on(listener, opening, monkeypatch):
+    monkeypatch.setattr(port, "BEGIN_SECONDS", 3600)  # at once, that is
     reader, writer = await connect(listener.address)
     writer.write(opening)
     assert await is_hung_up_on(reader, writer)
@@ -271,3 +273,11 @@ async def test_a_connection_that_comes_while_the_port_ends_is_closed(listener, t
         with suppress(ConnectionResetError):
             assert client.recv(1) == b""
     assert reported == []
+
+
+async def test_a_ticket_that_has_ended_has_no_other_end(listener):
+    with listener.tickets.issue(listener.take) as ticket:
+        pass
+    assert ticket.end.cancelled()
+    ticket.lose(LaneBroken("too late"))
+    assert ticket.end.cancelled()

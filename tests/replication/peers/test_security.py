@@ -1,6 +1,7 @@
 """Nodes with certificates: they talk to each other, and to nobody who is another than he says."""
 
 import asyncio
+import ssl
 from contextlib import suppress
 from dataclasses import replace
 
@@ -272,3 +273,24 @@ def test_a_renewal_that_cannot_be_used_leaves_what_there_was(authority):
     files.certificate.unlink()
     assert not current.refresh()
     assert current.tls is before
+
+
+def test_a_server_gets_each_renewed_certificate_once(authority, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        grpc, "dynamic_ssl_server_credentials", lambda _, renewed, **__: asked.append(renewed)
+    )
+    current = CurrentTls(authority.node("n1"))
+    current.server_credentials()
+    (renewed,) = asked
+    assert renewed() is None
+    authority.node("n1")
+    assert current.refresh()
+    assert isinstance(renewed(), grpc.ServerCertificateConfiguration)
+    assert renewed() is None
+
+
+def test_old_versions_of_tls_are_not_spoken(authority):
+    current = CurrentTls(authority.node("n1"))
+    for context in (current.client_context(), current.server_context()):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_3

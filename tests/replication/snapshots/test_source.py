@@ -2,6 +2,9 @@
 
 from collections import deque
 
+import pytest
+
+from replication.core.errors import Compacted
 from replication.core.types import (
     ConfState,
     LogIndex,
@@ -16,7 +19,15 @@ from replication.snapshots.source import SnapshotSource
 
 
 class View:
+    def __init__(self):
+        self.first = 1
+
+    def first_index(self):
+        return self.first
+
     def term(self, index):
+        if index + 1 < self.first:
+            raise Compacted
         return Term(3)
 
 
@@ -174,3 +185,19 @@ def test_an_end_that_belongs_to_nothing_is_ignored():
     bench.source.ended(MemberId(9))
     meta = SnapshotMeta(LogIndex(1), Term(1), ConfState())
     assert bench.source.current() != Snapshot(meta)
+
+
+@pytest.mark.parametrize(("first", "opened"), [(106, [105]), (107, [105, 905])])
+def test_a_state_that_was_replaced_while_it_was_frozen_is_not_sent(first, opened):
+    """This member lost the leadership, fell behind, and got a snapshot itself."""
+    bench = Bench()
+    bench.announce(2)
+    freeze, then = bench.effects.work.popleft()
+    content = freeze()
+    bench.storage.view.first = LogIndex(first)
+    bench.machine.snapshot_index = LogIndex(900)
+    then(content)
+    bench.effects.settle()
+    assert [each.index for each in bench.machine.opened] == opened
+    assert [sent[1] for sent in bench.effects.sent] == opened[-1:]
+    assert content.is_closed == (len(opened) == 2)

@@ -442,3 +442,21 @@ def test_a_recovered_tail_counts_as_synced(seed):
     disk.wipe(".log", after=RECORDS_OFFSET + record_bytes(12))
     with pytest.raises(LogDamaged):
         GroupStorage.open(disk, config(), LogIndex(1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "sync",
+    [GroupStorage.sync_mark, lambda storage: storage.close(HardState(Term(1)))],
+    ids=["idle", "end"],
+)
+def test_the_mark_is_synced_in_idle_moments_and_at_the_end(sync, seed):
+    """Then what is lost of the log is damage, also where no later record could tell."""
+    disk = SimDisk(Random(seed))
+    storage = GroupStorage.open(disk, config(), LogIndex(1))
+    storage.store(None, [entry(2), entry(3)], LogIndex(1))
+    sync(storage)
+    disk.lose_power()
+    disk.wipe(".log", after=RECORDS_OFFSET + record_bytes(12))
+    with pytest.raises(LogDamaged, match="synced up to 3"):
+        GroupStorage.open(disk, config(), LogIndex(1))

@@ -90,3 +90,9 @@ def test_a_committed_membership_never_changes(storage):
     storage.add_membership(LogIndex(5), alone, LogIndex(1))
     with pytest.raises(AssertionError, match="never changes"):
         storage.add_membership(LogIndex(5), FOUNDERS, LogIndex(1))
+
+
+def test_a_group_is_at_its_beginning_until_its_membership_changes(storage):
+    assert storage.is_at_its_beginning
+    storage.add_membership(LogIndex(5), FOUNDERS, LogIndex(1))
+    assert not storage.is_at_its_beginning

@@ -1,0 +1,55 @@
+"""A snapshot that breaks off is sent on as long as it gets farther, and for a while if not."""
+
+from collections import deque
+
+import pytest
+
+from replication.errors import SnapshotBroken
+from replication.peers import snapshot_stream
+from replication.peers.snapshot_stream import ATTEMPTS_MAX, PAUSE_SECONDS, Transfer
+from taskraft.raft.v1 import raft_pb2 as pb
+
+
+class Attempts(Transfer):
+    """Breaks off at the given places, one attempt after the other; then it arrives."""
+
+    def __init__(self, *places, error=TimeoutError):
+        super().__init__(None, pb.SnapshotHeader(), None)
+        self.places = deque(places)
+        self.error = error
+
+    async def _attempt(self):
+        if self.places:
+            self._reached = self.places.popleft()
+            raise self.error
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses between attempts, in seconds; they take no time."""
+    taken = []
+
+    async def pause(seconds):
+        taken.append(seconds)
+
+    monkeypatch.setattr(snapshot_stream.asyncio, "sleep", pause)
+    return taken
+
+
+async def test_pauses_grow_until_the_content_gets_farther(pauses):
+    await Attempts(0, 0, 5, 5, 9).run()
+    assert pauses == [PAUSE_SECONDS * each for each in (1, 2, 0, 1, 0)]
+
+
+async def test_a_content_that_gets_no_farther_is_given_up(pauses):
+    transfer = Attempts(5, *[5] * ATTEMPTS_MAX, 9)
+    with pytest.raises(TimeoutError):
+        await transfer.run()
+    assert list(transfer.places) == [9]
+    assert len(pauses) == ATTEMPTS_MAX
+
+
+async def test_what_no_attempt_can_mend_is_not_tried_again(pauses):
+    with pytest.raises(SnapshotBroken):
+        await Attempts(5, error=SnapshotBroken("no")).run()
+    assert pauses == []
