@@ -134,7 +134,13 @@ def _offers(ledger: Ledger, command: Take, tube: Tube) -> Offers:
         suits, goes_by_rank = partial(_has_rank, rank_max), not tube.options.subqueue_weights
     else:
         suits, goes_by_rank = partial(_is_urgent, ledger, tube, rank_max), False
-    return Urgent(offers, suits, goes_by_rank=goes_by_rank, has_back=tube.lane_max > 0)
+    return Urgent(
+        offers,
+        suits,
+        goes_by_rank=goes_by_rank,
+        has_back=tube.lane_max > 0,
+        passed_max=ledger.limits.passed_max,
+    )
 
 
 def _has_rank(rank_max: int, entry: Entry) -> bool:

@@ -62,16 +62,18 @@ class Urgent:
 
     Where the entries go by lane and rank, those in order end at the first that is not, and the
     others behind it are passed over at once. Passed one by one are only those at the front or the
-    back, and everything where a driver or the turns of sub-queues make the order.
+    back, and everything where a driver or the turns of sub-queues make the order. That is bounded:
+    it holds up the entry that the take is in.
 
     Args:
         offers: what is looked at.
         suits: tells whether the task of an entry is urgent enough.
         goes_by_rank: whether the entries go by lane and rank, and ``suits`` by rank.
         has_back: whether there may be entries at the back.
+        passed_max: after so many that are not urgent enough there is nothing more.
     """
 
-    __slots__ = ("_goes_by_rank", "_has_back", "_offers", "_passed", "_suits")
+    __slots__ = ("_goes_by_rank", "_has_back", "_offers", "_passed", "_room", "_suits")
 
     def __init__(
         self,
@@ -80,11 +82,13 @@ class Urgent:
         *,
         goes_by_rank: bool,
         has_back: bool,
+        passed_max: int,
     ) -> None:
         self._offers = offers
         self._suits = suits
         self._goes_by_rank = goes_by_rank
         self._has_back = has_back
+        self._room = passed_max
         self._passed: Entry = NOTHING
         """What comes up while the take goes on stands behind what is claimed, and so behind it."""
 
@@ -107,6 +111,9 @@ class Urgent:
                 yield entry
                 continue
             self._passed = max(self._passed, self._end_of_lane(entry))
+            self._room -= 1
+            if self._room <= 0:
+                return
             if self._passed == LANE_END:
                 yield from self.ordered(LANE_END)
                 return

@@ -22,6 +22,8 @@ from service.queue.limits import Limits
 from service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
+OFTEN_SERVED = tuple(sorted((f"1/{place}", 2) for place in range(51)))
+"""Weights of the sub-queues of a first put."""
 BEFORE = 3_000
 """Many times what memory holds of an order."""
 LIMITS = Limits(
@@ -57,9 +59,10 @@ class ReadingStore(MemoryStore):
 class Desk:
     """A queue that is written behind and opened again on demand."""
 
-    def __init__(self, kind=TubeKind.FIFOTTL, **options):
+    def __init__(self, kind=TubeKind.FIFOTTL, limits=LIMITS, **options):
         self.store = ReadingStore()
-        self.queue = Queue(self.store, LIMITS)
+        self.limits = limits
+        self.queue = Queue(self.store, limits)
         self.index = 0
         tubes = [CreateTube(name, kind, TubeOptions(**options)) for name in ("mail", "news")]
         self.do(Startup(1, 0, "feed", 1), *tubes)
@@ -83,7 +86,7 @@ class Desk:
 
     def reopen(self):
         self.store.write(self.queue.collect_writes())
-        self.queue = Queue(self.store, LIMITS)
+        self.queue = Queue(self.store, self.limits)
         self.store.read.clear()
 
     def take(self, tubes=("mail",), tasks_max=9, **wishes):
@@ -172,6 +175,26 @@ def test_nothing_urgent_is_found_out_at_once():
     desk.reopen()
     assert desk.take(priority_bound=4) == []
     assert desk.reads() <= LIMITS.head_entries_max
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "passed"),
+    [
+        (TubeKind.FIFOTTL, {}, {"position": Position.FRONT}),
+        (TubeKind.UTUBETTL, {"subqueue_weights": OFTEN_SERVED}, {}),
+    ],
+    ids=["front", "weights"],
+)
+@pytest.mark.parametrize("is_stored", [False, True], ids=["fresh", "stored"])
+def test_what_is_passed_one_by_one_is_bounded(kind, options, passed, is_stored):
+    desk = Desk(kind, replace(LIMITS, passed_max=50), **options)
+    desk.put(51, priority=9, **passed)
+    (urgent,) = desk.put(1, priority=1)
+    if is_stored:
+        desk.reopen()
+    assert desk.take(priority_bound=4) == []
+    desk.take(tasks_max=2)
+    assert desk.take(priority_bound=4) == [("mail", urgent)]
 
 
 @KINDS
