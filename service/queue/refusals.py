@@ -63,6 +63,12 @@ def together(refusals: Sequence[Refusal]) -> Refusal | None:
     )
 
 
+def first_of(refusals: Sequence[Refusal]) -> Refusal:
+    """Return the first of some refusals, with the fields that are at fault by the others too."""
+    violations = tuple(pair for refusal in refusals for pair in refusal.violations)
+    return replace(refusals[0], violations=violations)
+
+
 def at_item(item: int, refusal: Refusal, path: str = "") -> Refusal:
     """Return the refusal of a whole request for one of its items, which stands at ``path``."""
     metadata = {**refusal.metadata, "item": str(item)}

@@ -30,7 +30,7 @@ from service.queue.operations.moves import move_tasks
 from service.queue.operations.put import put
 from service.queue.operations.settle import settle_checked
 from service.queue.operations.update import update_tasks
-from service.queue.refusals import within
+from service.queue.refusals import first_of, within
 
 if TYPE_CHECKING:
     from service.queue.commands import BatchOperation, BatchOutcome
@@ -38,12 +38,15 @@ if TYPE_CHECKING:
 
 
 def execute_batch(ledger: Ledger, command: Batch) -> BatchResult | Refusal:
-    """Do all operations, or say which one stands in the way of all."""
+    """Do all operations, or say which ones stand in the way of all; the first is told whole."""
     check = BatchChecks(ledger)
-    for place, operation in enumerate(command.operations):
-        refusal = check.operation(operation)
-        if refusal is not None:
-            return _of_operation(place, operation, refusal)
+    refusals = [
+        _of_operation(place, operation, refusal)
+        for place, operation in enumerate(command.operations)
+        if (refusal := check.operation(operation)) is not None
+    ]
+    if refusals:
+        return first_of(refusals)
     refusal = check.room.refusal()
     if refusal is not None:
         return refusal
@@ -56,7 +59,8 @@ def _of_operation(place: int, operation: BatchOperation, refusal: Refusal) -> Re
     path = f"operations[{place}]"
     metadata = {**refusal.metadata, "operation": str(place)}
     if refusal.reason is Reason.INVALID_FIELD and "field" not in metadata:
-        return replace(refusal, metadata={**metadata, "field": path})
+        metadata["field"] = path
+        return replace(refusal, metadata=metadata, violations=((path, refusal.message),))
     refusal = replace(refusal, metadata=metadata)
     return within(refusal, f"{path}.{BATCH_BRANCHES[type(operation)]}.")
 

@@ -42,7 +42,14 @@ from service.queue.operations.reckoning import reckon
 from service.queue.operations.selection import named
 from service.queue.operations.settle import unsuitable
 from service.queue.operations.update import update_refusal
-from service.queue.refusals import at_item, delay_unsuitable, invalid, key_taken, wrong_state
+from service.queue.refusals import (
+    at_item,
+    delay_unsuitable,
+    first_of,
+    invalid,
+    key_taken,
+    wrong_state,
+)
 from service.queue.tasks.updating import growth
 from service.queue.tubes.room import Room
 
@@ -125,6 +132,7 @@ class BatchChecks:
         refusal = refusal_to_put(tube)
         if refusal is not None:
             return refusal
+        refusals: list[Refusal] = []
         for item, task in enumerate(command.tasks):
             refusal = (
                 task_refusal(self._ledger, tube, task)
@@ -132,9 +140,9 @@ class BatchChecks:
                 or self._new(tube, task)
             )
             if refusal is not None:
-                return at_item(item, refusal, f"tasks[{item}].")
+                refusals.append(at_item(item, refusal, f"tasks[{item}]."))
             self._items += 1
-        return None
+        return first_of(refusals) if refusals else None
 
     def _depends(self, dependencies: Dependencies | None) -> Refusal | None:
         """Return why a task of a put cannot depend on what it names, or None.

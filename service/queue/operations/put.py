@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
@@ -23,7 +22,7 @@ from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
 from service.queue.operations.conflicts import settle_conflict
 from service.queue.operations.intake import sort_out, unsuitable
-from service.queue.refusals import at_item
+from service.queue.refusals import at_item, first_of
 from service.queue.tasks.task import Task
 from service.queue.tasks.terms import terms_of
 from service.queue.tasks.uniqueness import claim
@@ -118,9 +117,7 @@ def has_rare(new: NewTask) -> bool:
 
 def _refused_whole(refused: Sequence[ItemRefusal]) -> Refusal:
     """Refuse a put for its first item that cannot be; tell what is wrong with the others too."""
-    whole = [at_item(one.item, one.refusal, f"tasks[{one.item}].") for one in refused]
-    violations = tuple(pair for refusal in whole for pair in refusal.violations)
-    return replace(whole[0], violations=violations)
+    return first_of([at_item(one.item, one.refusal, f"tasks[{one.item}].") for one in refused])
 
 
 def refusal_to_put(tube: Tube, *, is_owed: bool = False) -> Refusal | None:

@@ -106,10 +106,20 @@ CASES = {
     ),
     "tasks of a batch": (
         "ExecuteBatch",
-        pb.ExecuteBatchRequest(operations=[{"put": puts({}, {"priority": 1, "ttl_ms": 2})}]),
+        pb.ExecuteBatchRequest(
+            operations=[
+                {"put": puts({}, {"priority": 1, "ttl_ms": 2}, {"ttr_ms": 3})},
+                {"delete": pb.DeleteTasksRequest(tube="plain", selector={"ids": [2]})},
+                {"bury": pb.BuryTasksRequest(tube="plain", selector={"ids": [2]})},
+                {"put": puts({"delay_ms": 4})},
+            ]
+        ),
         {
             "operations[0].put.tasks[1].priority": "1 means nothing",
             "operations[0].put.tasks[1].ttl_ms": "2 means nothing",
+            "operations[0].put.tasks[2].ttr_ms": "3 means nothing",
+            "operations[2]": "task 2 of 'plain' is named twice",
+            "operations[3].put.tasks[0].delay_ms": "4 means nothing",
         },
     ),
     "what is too large is told beside what is wrong": (
