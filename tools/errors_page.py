@@ -14,7 +14,8 @@ HEAD: Final = """# Errors
 
 A call that fails as a whole answers with a gRPC status that carries a `google.rpc.ErrorInfo` with
 the domain `taskraft.v1` and one of these reasons; where waiting helps there is a
-`google.rpc.RetryInfo` too, and with `INVALID_FIELD` a `google.rpc.BadRequest` with all violations.
+`google.rpc.RetryInfo` too, and with `INVALID_FIELD` a `google.rpc.BadRequest` with all violations,
+or the first 4 KiB of them: then the metadata `violations` tells how many were found.
 One item of a list that is refused is told in place, with the same reasons. The command line shows a
 row with `taskraft explain REASON`.
 

@@ -85,6 +85,12 @@ WAITING_HELPS: Final = frozenset(
 """Reasons that carry RetryInfo."""
 
 
+VIOLATIONS_BYTES_MAX: Final = 4 * 1024
+"""Clients accept 8 KiB of trailing metadata by default, some of them counted in base64."""
+FRAME_BYTES: Final = 3
+"""What one violation costs besides itself."""
+
+
 class Refused(Exception):
     """A call that is answered with an error; raised by the handlers of this package only.
 
@@ -143,24 +149,32 @@ def rpc_status(error: Refused) -> status_pb2.Status:
         details.append(packed)
 
     name = reason_name(error.reason)
-    add(error_details_pb2.ErrorInfo(reason=name, domain=DOMAIN, metadata=error.metadata))
+    bad_request = _bad_request(error.violations)
+    metadata = error.metadata
+    if len(bad_request.field_violations) < len(error.violations):
+        metadata = {**metadata, "violations": str(len(error.violations))}
+    add(error_details_pb2.ErrorInfo(reason=name, domain=DOMAIN, metadata=metadata))
     if error.reason in WAITING_HELPS:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(error.retry_ms)
         add(error_details_pb2.RetryInfo(retry_delay=delay))
     if error.violations:
-        add(
-            error_details_pb2.BadRequest(
-                field_violations=[
-                    error_details_pb2.BadRequest.FieldViolation(
-                        field=field, description=description
-                    )
-                    for field, description in error.violations
-                ]
-            )
-        )
+        add(bad_request)
     code: int = CODES[error.reason].value[0]
     return status_pb2.Status(code=code, message=error.message, details=details)
+
+
+def _bad_request(violations: Sequence[tuple[str, str]]) -> error_details_pb2.BadRequest:
+    """Return the first violations, as many as a client of any language can receive."""
+    detail = error_details_pb2.BadRequest()
+    size_bytes = 0
+    for field, description in violations:
+        one = error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
+        size_bytes += one.ByteSize() + FRAME_BYTES
+        if size_bytes > VIOLATIONS_BYTES_MAX:
+            break
+        detail.field_violations.append(one)
+    return detail
 
 
 def error_message(refusal: Refusal) -> error_pb2.Error:

@@ -42,3 +42,16 @@ def test_the_cores_reasons_are_those_of_the_contract(reason):
 def test_a_refusal_of_the_core_that_names_a_field_is_a_violation():
     error = refused(core.Refusal(core.Reason.INVALID_FIELD, "why", {"field": "ttl_ms"}))
     assert error.violations == (("ttl_ms", "why"),)
+
+
+def test_violations_beyond_what_clients_receive_are_counted():
+    violations = [(f"tasks[{place}].ttl_ms", "5 means nothing") for place in range(10_000)]
+    status = rpc_status(Refused(error_pb2.Error.INVALID_FIELD, "why", {"a": "b"}, violations))
+    assert status.ByteSize() < 5 * 1024
+    info, detail = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(info)
+    assert dict(info.metadata) == {"a": "b", "violations": "10000"}
+    assert status.details[1].Unpack(detail)
+    told = [(one.field, one.description) for one in detail.field_violations]
+    assert told == violations[: len(told)]
+    assert len(told) > 80

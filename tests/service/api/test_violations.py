@@ -367,6 +367,14 @@ async def test_a_message_above_the_limit_gets_an_error_of_ours(node):
     assert (await take(node)).tasks == []
 
 
+async def test_very_many_violations_reach_the_caller(node):
+    await create(node, "plain", Tube.FIFO)
+    request = puts(*[{"priority": 5, "ttl_ms": 7}] * 1_000, atomic=True)
+    error = await refusal(node, "PutTasks", request.SerializeToString())
+    assert reason_of(error) == "INVALID_FIELD"
+    assert error_info(error).metadata["violations"] == "2000"
+
+
 def error_info(error):
     details = dict(error.trailing_metadata())["grpc-status-details-bin"]
     info = error_details_pb2.ErrorInfo()
