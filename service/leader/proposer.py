@@ -302,7 +302,6 @@ class Proposer:
         self._deadline_timer = self._loop.call_later(delay_ms / 1000, self._at_deadline)
 
     def _at_deadline(self) -> None:
-        self._deadline_timer = None
         if self._due(self._clock.now_ms()):
             self.wake()
         else:

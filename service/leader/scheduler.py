@@ -123,7 +123,6 @@ class Scheduler:
 
     def _look(self) -> None:
         """Run what is due."""
-        self._timer = None
         now_ms = self._now_ms()
         while self._heap and self._heap[0][0] <= now_ms:
             if len(self._running) >= RUNS_IN_FLIGHT_MAX:
@@ -166,14 +165,14 @@ class Scheduler:
 
     def _done(self, name: str, proposed: asyncio.Future[Outcome]) -> None:
         """Go on with a schedule; what was applied has enlisted it again."""
+        error = None if proposed.cancelled() else proposed.exception()
+        if not isinstance(error, NotProposed | OutcomeUnknown | Overloaded | None):
+            raise error
         if not self._open:
             return
         self._running.discard(name)
-        error = None if proposed.cancelled() else proposed.exception()
-        if isinstance(error, (NotProposed, OutcomeUnknown, Overloaded)):
+        if error is not None:
             self._later(name, str(error))
-        elif error is not None:
-            raise error
         elif name not in self._due:
             self._enlist(name, 0)
         self._set_timer()

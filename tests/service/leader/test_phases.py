@@ -119,6 +119,43 @@ async def test_a_hand_over_that_fails_keeps_the_leader(bench):
     assert bench.leadership.serves
 
 
+async def test_who_does_not_serve_hands_over_without_parting(bench):
+    await bench.says(RaftRole.LEADER, ME, 1)
+    handed = []
+
+    async def transfer():
+        handed.append(bench.roles.phase)
+
+    await bench.leadership.hand_over(transfer)
+    assert handed == [Phase.STARTUP]
+    assert bench.lead.parted == 0
+
+
+async def test_whoever_was_deposed_during_a_hand_over_that_fails_does_not_serve_again(bench):
+    await bench.lead_in(1)
+
+    async def transfer():
+        await bench.says(RaftRole.FOLLOWER, OTHER, 2)
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await bench.leadership.hand_over(transfer)
+    assert bench.roles.phase is Phase.WAITING
+    assert bench.lead.parted == 1
+
+
+async def test_a_leader_of_a_later_term_is_not_kept_by_the_hand_over_of_the_one_before(bench):
+    await bench.lead_in(1)
+
+    async def transfer():
+        await bench.says(RaftRole.LEADER, ME, 2)
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await bench.leadership.hand_over(transfer)
+    assert bench.roles.phase is Phase.STARTUP
+
+
 async def test_a_hand_over_that_works_never_serves_again(bench):
     await bench.lead_in(1)
 

@@ -11,7 +11,7 @@ from service.entries.codec import decode_entry, record_own
 from service.forms import KEEP_SESSIONS, STARTUP, TAKE
 from service.leader.pending import ProposerLimits
 from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
-from service.leader.proposer import Proposer
+from service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
 from service.leader.waiters import Waiters
 from service.machine.state_machine import Applied
 from service.queue import commands as core
@@ -76,8 +76,12 @@ class Clock:
 
 
 class Observer:
+    def __init__(self):
+        self.entries = []
+
     def entry_applied(self, commands, entry_bytes, seconds):
-        pass
+        assert 0 <= seconds < 60
+        self.entries.append((commands, entry_bytes))
 
 
 def command(name="s"):
@@ -95,7 +99,10 @@ class Bench:
     def __init__(self, board=None):
         self.raft, self.core, self.clock = Replicator(), Core(), Clock()
         self.waiters = Waiters(board or Board())
-        self.proposer = Proposer(self.raft, self.core, self.clock, self.waiters, Observer(), LIMITS)
+        self.observer = Observer()
+        self.proposer = Proposer(
+            self.raft, self.core, self.clock, self.waiters, self.observer, LIMITS
+        )
 
     async def lead(self):
         beginning = asyncio.ensure_future(
@@ -275,6 +282,117 @@ async def test_takes_go_into_the_entry_that_feeds_them():
     await turn()
     assert heard == [core.TakeResult(())]
     bench.proposer.rest()
+
+
+class Claimed:
+    """A proposer with one consumer whose take is under way."""
+
+    def __init__(self):
+        self.bench = Bench(Board(a=1))
+        self.heard = []
+        self.consumer = Subscriber("a", wants=2, one_shot=False)
+        self.consumer.answered = self._answered
+
+    def _answered(self, claim, outcome):
+        self.consumer.claimed -= claim.tasks_max
+        self.heard.append(outcome)
+
+    async def claim(self):
+        await self.bench.lead()
+        self.bench.waiters.add(self.consumer)
+        self.bench.proposer.wake()
+        await turn()
+        assert len(self.bench.raft.entries) == 2
+
+
+async def test_a_take_whose_entry_failed_is_repeated_only_when_something_comes():
+    claimed = Claimed()
+    await claimed.claim()
+    bench = claimed.bench
+    bench.raft.entries[1][1].set_exception(ProposalLost(3, "overwritten"))
+    await turn()
+    (error,) = claimed.heard
+    assert isinstance(error, OutcomeUnknown)
+    assert len(bench.raft.entries) == 2
+    bench.waiters.feed("a", 1)
+    bench.proposer.wake()
+    await turn()
+    assert len(bench.raft.entries) == 3
+    bench.proposer.rest()
+
+
+async def test_a_take_that_is_refused_found_nothing():
+    claimed = Claimed()
+    await claimed.claim()
+    refusal = core.Refusal(core.Reason.TUBE_NOT_FOUND, "gone")
+    claimed.bench.raft.apply(1, [refusal])
+    await turn()
+    assert [outcome.result for outcome in claimed.heard] == [refusal]
+    assert len(claimed.bench.raft.entries) == 2
+    claimed.bench.proposer.rest()
+
+
+async def test_takes_of_an_entry_that_was_cancelled_have_an_unknown_outcome():
+    claimed = Claimed()
+    await claimed.claim()
+    claimed.bench.raft.entries[1][1].cancel()
+    await turn()
+    (error,) = claimed.heard
+    assert isinstance(error, OutcomeUnknown)
+    claimed.bench.proposer.rest()
+
+
+async def test_an_entry_is_measured_when_it_is_applied(bench):
+    bench.proposer.submit(command("a"))
+    bench.proposer.submit(command("b"))
+    await turn()
+    bench.raft.apply(1)
+    await turn()
+    assert [commands for commands, _ in bench.observer.entries] == [1, 2]
+    (_, first), (_, second) = bench.observer.entries
+    assert 0 < first < second
+
+
+async def test_what_was_proposed_makes_room_for_others(bench):
+    for _ in range(3):
+        for _ in range(50):
+            bench.proposer.submit(command("a"))
+        assert bench.proposer.pending == 50
+        while bench.proposer.pending:
+            bench.raft.sync(bench.proposer)
+            await turn()
+            for place, (_, future) in enumerate(bench.raft.entries):
+                if not future.done():
+                    bench.raft.apply(place)
+            await turn()
+    bench.proposer.submit(command("x" * 1_900))
+
+
+async def test_whoever_rests_wakes_for_nothing(bench):
+    bench.core.deadline_ms = 1_000
+    bench.proposer.wake()
+    bench.proposer.rest()
+    bench.proposer.rest()
+    await turn()
+    bench.proposer.wake()
+    await turn()
+    assert len(bench.raft.entries) == 1
+    assert bench.proposer._deadline_timer is None
+
+
+async def test_the_timer_never_waits_long(bench, monkeypatch):
+    waits = []
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+    monkeypatch.setattr(
+        loop, "call_later", lambda seconds, what: waits.append(seconds) or call_later(99, what)
+    )
+    for due_ms in (1_000 + 2 * DEADLINE_DELAY_MAX_MS, 1_500, 900):
+        bench.core.deadline_ms = due_ms
+        bench.proposer._at_deadline()
+    assert waits == [DEADLINE_DELAY_MAX_MS / 1000, 0.5]
+    await turn()
+    assert len(bench.raft.entries) == 2
 
 
 async def test_an_empty_entry_moves_the_clock_at_a_deadline(bench):

@@ -3,7 +3,8 @@
 import pytest
 
 from service.entries.codec import Recorded
-from service.leader.waiters import Waiters
+from service.leader.waiters import CLAIMS_PER_ENTRY_MAX, Waiters
+from service.limits import TAKE_TASKS_MAX
 from service.queue import commands as core
 
 
@@ -208,6 +209,68 @@ def test_the_claim_of_a_consumer_that_has_gone_is_answered_whoever_else_waits(is
     waiters.remove(consumer)
     answer(waiters, claim, 0)
     assert waiters._tubes == waiters._hot == waiters._dry == {}
+
+
+def test_a_consumer_that_found_nothing_and_goes_leaves_nothing_behind():
+    waiters = Waiters(Board(a=1))
+    consumer = Consumer("a")
+    waiters.add(consumer)
+    (claim,) = waiters.claims()
+    answer(waiters, claim, 0)
+    waiters.remove(consumer)
+    assert waiters._tubes == waiters._hot == waiters._dry == {}
+
+
+def test_all_tubes_are_served_at_once_up_to_a_bound():
+    waiters = Waiters(Board(a=CLAIMS_PER_ENTRY_MAX, b=2, c=2))
+    first = [Consumer("a") for _ in range(CLAIMS_PER_ENTRY_MAX - 1)]
+    others = [Consumer("b"), Consumer("b"), Consumer("c")]
+    for consumer in (*first, *others):
+        waiters.add(consumer)
+    claims = waiters.claims()
+    assert [claim.consumer for claim in claims] == [*first, others[0]]
+    assert [claim.consumer for claim in waiters.claims()] == others[1:]
+    assert waiters.claims() == []
+    assert waiters._hot == {}
+
+
+def test_a_claim_takes_no_more_than_one_take_may():
+    waiters = Waiters(Board(a=3 * TAKE_TASKS_MAX))
+    waiters.add(Consumer("a", wants=2 * TAKE_TASKS_MAX, one_shot=False))
+    (claim,) = waiters.claims()
+    assert claim.tasks_max == TAKE_TASKS_MAX
+
+
+def test_those_who_wait_on_a_tube_hear_that_it_is_gone():
+    waiters = Waiters(Board(a=0, b=0))
+    one, two, other = Consumer("a", "b"), Consumer("a"), Consumer("b")
+    for consumer in (one, two, other):
+        waiters.add(consumer)
+    waiters.dropped("a")
+    waiters.dropped("nowhere")
+    assert [consumer.sources for consumer in (one, two, other)] == [("b",), (), ("b",)]
+
+
+def test_estimates_that_were_announced_to_a_tube_forgotten_since_do_no_harm():
+    waiters = Waiters(Board(a=0))
+    consumer = Consumer("a")
+    waiters.add(consumer)
+    waiters.remove(consumer)
+    waiters.add(consumer)
+    waiters.fed("a", 3)
+    waiters.feed("a", 1)
+    assert taken(waiters.claims()) == [(consumer, "a", 1)]
+
+
+def test_a_tube_is_remembered_while_an_entry_that_feeds_it_is_on_its_way():
+    waiters = Waiters(Board(a=0))
+    consumer, later = Consumer("a"), Consumer("a")
+    waiters.add(consumer)
+    waiters.feed("a", 1)
+    waiters.remove(consumer)
+    waiters.add(later)
+    assert taken(waiters.claims()) == [(later, "a", 1)]
+    waiters.fed("a", 1)
 
 
 def test_every_task_finds_a_consumer_in_the_end():
