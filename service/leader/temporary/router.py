@@ -60,8 +60,7 @@ class Router:
         if isinstance(command, DropTube | CloseSession):
             return self._submit_end(recorded, command, deadline)
         if isinstance(command, NoteCalls):
-            # Each side takes what is about its tubes.
-            temporary.submit(recorded)
+            return self._note_on_both(recorded, deadline)
         side = side_of(command, temporary.side_of)
         refusal = refusal_across(command, side, temporary.side_of)
         if refusal is not None:
@@ -116,6 +115,19 @@ class Router:
             return Outcome(there.index, there.now_ms, parted.joined(there.result, here))
 
         return _after(proposed, join)
+
+    def _note_on_both(self, recorded: Recorded, deadline: float | None) -> Submitted:
+        """Count calls on both sides, each those of its tubes; what the log does not take, neither.
+
+        For it is told again then, and would count twice here.
+        """
+
+        def note_here(there: Outcome) -> Outcome:
+            if len(self._temporary):
+                self._temporary.submit(recorded)
+            return there
+
+        return _after(self._log.submit(recorded, deadline), note_here)
 
     # ------------------------------------------------------------------------------ ends
 

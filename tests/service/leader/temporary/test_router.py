@@ -1,0 +1,274 @@
+"""Which side a command goes to, and what becomes of it where the other side fails."""
+
+import asyncio
+
+import pytest
+
+from service import forms
+from service.entries.codec import record_own
+from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from service.leader.temporary.router import Router
+from service.leader.temporary.tubes import TemporaryTubes
+from service.leader.waiters import Waiters
+from service.machine.contents import TEMPORARY_TASKS, Contents
+from service.queue.commands import CreateTube, Durability, Startup, TubeKind, TubeOptions
+from service.queue.driver import NO_DRIVERS
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from service.queue.tubes.counters import Call
+from service.storage.memory import MemoryStore
+from taskraft.log.v1 import log_pb2
+from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+TEMPORARY = TubeOptions(durability=Durability.TEMPORARY)
+
+
+class Log:
+    """Applies commands when it is told to."""
+
+    def __init__(self):
+        self.queue = Queue(MemoryStore(), Limits(), forms.new_task)
+        self.listeners = []
+        self.refusal = None
+        self.proposed = []
+        self.woken = 0
+        create = CreateTube("kept", TubeKind.FIFOTTL, TubeOptions())
+        self.do(Startup(1, 0, "feed", 1), create)
+
+    def do(self, *commands):
+        results = self.queue.apply(self.queue.applied_index + 1, 5, commands)
+        for listener in self.listeners:
+            listener(5)
+        return results
+
+    def submit(self, recorded, deadline=None):
+        assert deadline == 99
+        if self.refusal is not None:
+            raise self.refusal
+        future = asyncio.get_running_loop().create_future()
+        self.proposed.append((recorded.command, future))
+        return future
+
+    def wake(self):
+        self.woken += 1
+
+    async def apply(self):
+        command, future = self.proposed.pop(0)
+        (result,) = self.do(command)
+        future.set_result(Outcome(self.queue.applied_index, 5, result))
+        await asyncio.sleep(0)
+
+    async def fail(self, error):
+        self.proposed.pop(0)[1].set_exception(error)
+        await asyncio.sleep(0)
+
+
+class Clock:
+    def now_ms(self):
+        return 5
+
+
+class Board:
+    def __init__(self, contents):
+        self.contents = contents
+
+    def ready(self, tube):
+        return self.contents.of(tube).ready_count(tube)
+
+
+class Bench:
+    def __init__(self, *tubes):
+        self.log = Log()
+        self.contents = Contents(lambda: self.log.queue)
+        self.waiters = Waiters(Board(self.contents))
+        self.temporary = TemporaryTubes(
+            self.contents, Clock(), self.waiters, 1 << 20, NO_DRIVERS, lambda _error: None
+        )
+        self.log.listeners.append(self.temporary.applied)
+        self.router = Router(self.log, self.temporary)
+        self.temporary.begin(1)
+        self.log.do(*(CreateTube(tube, TubeKind.FIFOTTL, TEMPORARY) for tube in tubes))
+
+    def submit(self, form, message):
+        return self.router.submit(record_own(form, message), 99)
+
+    async def put(self, tube):
+        tasks = [task_pb2.TaskSpec(payload=b"x")]
+        putting = self.submit(forms.PUT, pb.PutTasksRequest(tube=tube, tasks=tasks))
+        while self.log.proposed:
+            await self.log.apply()
+        return await putting
+
+    def take(self, **fields):
+        sources = [pb.TakeSource(tube=tube) for tube in ("kept", "scratch")]
+        return self.submit(forms.TAKE, pb.TakeTasksRequest(sources=sources, **fields))
+
+    def note(self):
+        told = log_pb2.NoteCalls()
+        for tube in ("kept", "scratch"):
+            told.tubes.add(tube=tube, peeks=2)
+        return self.submit(forms.NOTE_CALLS, told)
+
+    def peeks(self):
+        return [
+            counts.calls.noted[Call.PEEK]
+            for counts in self.contents.statistics(["kept", "scratch"])
+        ]
+
+    def drop(self):
+        request = tube_service_pb2.DropTubeRequest(name="scratch", force=True)
+        return self.submit(forms.DROP_TUBE, request)
+
+
+@pytest.fixture
+async def bench():
+    one = Bench("scratch")
+    yield one
+    one.temporary.end()
+
+
+async def test_without_temporary_tubes_everything_goes_into_the_log():
+    bench = Bench()
+    bench.note()
+    bench.take()
+    bench.drop()
+    assert len(bench.log.proposed) == 3
+
+
+async def test_calls_are_noted_on_the_side_of_their_tube(bench):
+    noting = bench.note()
+    await bench.log.apply()
+    await noting
+    assert bench.peeks() == [2, 2]
+
+
+@pytest.mark.parametrize("error", [NotProposed("x"), Overloaded("x")])
+async def test_calls_that_the_log_does_not_note_are_noted_nowhere(bench, error):
+    noting = bench.note()
+    await bench.log.fail(error)
+    with pytest.raises(type(error)):
+        await noting
+    bench.log.refusal = error
+    with pytest.raises(type(error)):
+        bench.note()
+    assert bench.peeks() == [0, 0]
+
+
+async def test_calls_noted_by_the_log_are_no_failure_where_the_tubes_have_gone_meanwhile(bench):
+    noting = bench.note()
+    bench.temporary.end()
+    await bench.log.apply()
+    await noting
+
+
+async def test_a_take_from_both_sides_begins_in_turns(bench):
+    for tube in ("kept", "scratch", "kept", "scratch"):
+        await bench.put(tube)
+    sides = []
+    for _ in range(4):
+        taking = bench.take(tasks_max=1)
+        while bench.log.proposed:
+            await bench.log.apply()
+        (task,) = (await taking).result.tasks
+        sides.append(task.tube)
+    assert sides == ["scratch", "kept", "scratch", "kept"]
+
+
+async def test_a_take_that_finds_nothing_on_one_side_goes_to_the_other(bench):
+    await bench.put("kept")
+    for tube in ("kept", "scratch"):
+        await bench.put(tube)
+    taking = bench.take(tasks_max=5, request_id="r")
+    await bench.log.apply()
+    assert [task.tube for task in (await taking).result.tasks] == ["kept", "kept"]
+    taking = bench.take(tasks_max=5, request_id="s")
+    await bench.log.apply()
+    assert [task.tube for task in (await taking).result.tasks] == ["scratch"]
+    assert (await bench.take(tasks_max=5, request_id="s")).result.tasks
+    assert not bench.log.proposed
+
+
+async def test_a_take_whose_other_side_has_gone_meanwhile_fails(bench):
+    taking = bench.take(request_id="r")
+    bench.temporary.end()
+    await bench.log.apply()
+    with pytest.raises(NotProposed):
+        await taking
+
+
+async def test_what_the_log_refuses_to_settle_is_not_settled_here(bench):
+    await bench.put("scratch")
+    (task,) = (await bench.take()).result.tasks
+    settlement = pb.Settlement(tokens=[1, task.token], ack=pb.Settlement.Ack())
+    request = pb.SettleTasksRequest(settlements=[settlement])
+    bench.log.refusal = Overloaded("x")
+    with pytest.raises(Overloaded):
+        bench.submit(forms.SETTLE, request)
+    bench.log.refusal = None
+    settling = bench.submit(forms.SETTLE, request)
+    await bench.log.apply()
+    assert [one.item for one in (await settling).result.refused] == [0]
+
+
+@pytest.mark.parametrize("error", [NotProposed("x"), OutcomeUnknown("x")])
+async def test_who_waits_hears_what_became_of_the_part_in_the_log(bench, error):
+    settlement = pb.Settlement(tokens=[1, TEMPORARY_TASKS + 1], ack=pb.Settlement.Ack())
+    settling = bench.submit(forms.SETTLE, pb.SettleTasksRequest(settlements=[settlement]))
+    await bench.log.fail(error)
+    with pytest.raises(type(error)):
+        await settling
+
+
+async def test_who_gives_up_gives_up_the_proposal_and_the_other_way_round(bench):
+    taking = bench.take(request_id="r")
+    taking.cancel()
+    await asyncio.sleep(0)
+    assert bench.log.proposed.pop()[1].cancelled()
+    taking = bench.take(request_id="s")
+    bench.log.proposed.pop()[1].cancel()
+    await asyncio.sleep(0)
+    assert taking.cancelled()
+
+
+async def test_what_goes_with_a_tube_is_counted_for_those_who_wait_and_then_forgotten(bench):
+    await bench.put("scratch")
+    await bench.put("scratch")
+    bench.log.refusal = NotProposed("x")
+    with pytest.raises(NotProposed):
+        bench.drop()
+    assert not bench.router._counts
+    bench.log.refusal = None
+    dropping = bench.drop()
+    await bench.log.apply()
+    assert (await dropping).result.count == 2
+    await asyncio.sleep(0)
+    assert not bench.router._counts
+
+
+async def test_a_drop_that_the_log_refuses_is_refused(bench):
+    await bench.put("scratch")
+    bench.log.do()
+    request = session_service_pb2.CloseSessionRequest(session_id="nobody")
+    closing = bench.submit(forms.CLOSE_SESSION, request)
+    await bench.log.apply()
+    assert (await closing).result.reason.name == "SESSION_NOT_FOUND"
+
+
+async def test_both_sides_are_woken(bench):
+    bench.router.wake()
+    assert bench.log.woken == 1
+    assert bench.temporary._serving is not None
+
+
+async def test_a_leadership_that_ends_before_it_has_served_does_not_keep_the_next_from_serving(
+    bench,
+):
+    bench.temporary.wake()
+    bench.temporary.end()
+    assert len(bench.temporary) == bench.temporary.memory_bytes == 0
+    bench.temporary.begin(2)
+    bench.temporary.wake()
+    await asyncio.sleep(0)
+    assert bench.temporary._serving is None
+    assert bench.temporary.holds("scratch")
