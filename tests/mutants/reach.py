@@ -25,12 +25,13 @@ from coverage import Coverage
 from tests.mutants.mutant import Changed
 from tests.mutants.trial import ROOT
 
-BUDGET_SECONDS: Final = 10.0
-"""How long the tests of one mutant may take, if they pass."""
+QUICK_SECONDS: Final = 8.0
+"""How long the first tests of a mutant may take, if they pass; nearly all that die, die then."""
+QUICK_TESTS_MAX: Final = 25
+BUDGET_SECONDS: Final = 50.0
+"""How long all tests of a mutant may take."""
 REACHED_SECONDS_MAX: Final = 20
 """A test that waits longer hangs: most of those chosen take a tenth of a second."""
-TESTS_MAX: Final = 40
-"""How many tests a mutant gets; the quickest of a line that all tests reach tell little more."""
 SOURCES: Final = ("service", "replication")
 
 
@@ -48,14 +49,16 @@ class Reach:
         """Return who can notice a mutant of a file with ``text``, the quickest first, if any."""
         known = self.lines.get(mutant.file, {})
         reached = {test for line in _changed_lines(mutant, text) for test in known.get(line, ())}
-        chosen: list[str] = []
-        left = BUDGET_SECONDS
+        quick: list[str] = []
+        others: list[str] = []
+        spent = 0.0
         for test in sorted(reached, key=lambda each: (self.seconds[each], each)):
-            left -= self.seconds[test]
-            if chosen and (left < 0 or len(chosen) == TESTS_MAX):
-                break
-            chosen.append(self.tests[test])
-        return [chosen] if chosen else []
+            spent += self.seconds[test]
+            if spent <= QUICK_SECONDS and len(quick) < QUICK_TESTS_MAX:
+                quick.append(self.tests[test])
+            elif spent <= BUDGET_SECONDS or not (quick or others):
+                others.append(self.tests[test])
+        return [group for group in (quick, others) if group]
 
 
 def read_reach(path: Path) -> Reach:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.reach import BUDGET_SECONDS, Reach
+from tests.mutants.reach import BUDGET_SECONDS, QUICK_SECONDS, Reach
 
 TEXT = """def cut(index):
     if (
@@ -15,12 +15,13 @@ TEXT = """def cut(index):
         4,
     )
 """
-TESTS = ["slow", "quick", "long", "other"]
+TESTS = ["slow", "quick", "long", "other", "longer"]
+SECONDS = [1.0, 0.1, QUICK_SECONDS, 0.2, BUDGET_SECONDS]
 
 
 def reach(**lines):
     reached = {number.removeprefix("line"): tests for number, tests in lines.items()}
-    return Reach(TESTS, [1.0, 0.1, BUDGET_SECONDS, 0.2], {"a.py": reached})
+    return Reach(TESTS, SECONDS, {"a.py": reached})
 
 
 def mutant(old, new):
@@ -40,10 +41,11 @@ def test_the_tests_of_the_changed_statement_are_chosen_without_those_of_its_body
     assert known.groups_for(mutant(old, new), TEXT) == [chosen]
 
 
-def test_what_takes_too_long_is_left_out_unless_nothing_else_reaches_the_line():
+def test_what_takes_long_comes_second_and_what_takes_too_long_only_where_nothing_else_does():
     change = mutant("first()", "pass")
-    assert reach(line5=[0, 1, 2]).groups_for(change, TEXT) == [["quick", "slow"]]
-    assert reach(line5=[2]).groups_for(change, TEXT) == [["long"]]
+    groups = reach(line5=[0, 1, 2, 4]).groups_for(change, TEXT)
+    assert groups == [["quick", "slow"], ["long"]]
+    assert reach(line5=[4]).groups_for(change, TEXT) == [["longer"]]
 
 
 def test_a_line_that_no_test_reaches_has_none():

@@ -44,13 +44,23 @@ PLUGINS: Final = ("-p", "pytest_asyncio.plugin", "-W", "ignore::pytest.PytestAss
 """Others are not loaded; this one is imported already, so pytest cannot rewrite its assertions."""
 
 IMPORTED: Final = (
+    "cronsim",
+    "cryptography.x509",
+    "google.rpc.error_details_pb2",
+    "google.rpc.status_pb2",
     "google_crc32c",
     "grpc.aio",
+    "grpc_health.v1.health",
+    "grpc_reflection.v1alpha.reflection",
     "hypothesis.stateful",
+    "lark",
+    "prometheus_client",
+    "pydantic_settings",
     "pytest",
     "pytest_asyncio.plugin",
     "rocksdict",
     "sortedcontainers",
+    "structlog",
     "taskraft.log.v1.log_pb2",
     "taskraft.raft.v1.raft_pb2_grpc",
     "taskraft.v1",
