@@ -1,0 +1,103 @@
+"""Which members may be promoted or removed: by what the leader knows of each."""
+
+import pytest
+
+from replication.core.progress import ProgressState
+from replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, RaftRole, Term
+from replication.node.status import NodeStatus, PeerStatus
+from service.api.membership import (
+    PROMOTION_LAG_ENTRIES_MAX,
+    _check_progress,
+    _loneliness_without,
+)
+from service.api.status import Refused
+from taskraft.v1 import error_pb2
+
+ME, OTHER, THIRD, FOURTH = (MemberId(number) for number in (1, 2, 3, 4))
+NEWCOMER = MemberInfo(OTHER, "n2", "p", "c", "directory")
+
+
+def peer(lag=0, state=ProgressState.REPLICATE, is_active=True):
+    return PeerStatus(LogIndex(1), LogIndex(2), lag, state, is_active, is_learner=True)
+
+
+def status(voters=(ME,), **peers):
+    known = {MemberId(int(name.removeprefix("n"))): one for name, one in peers.items()}
+    index = LogIndex(500)
+    configuration = ConfState(voters=tuple(voters))
+    return NodeStatus(ME, 0, RaftRole.LEADER, Term(1), ME, *(index,) * 6, configuration, known)
+
+
+def refusal(seen, info=NEWCOMER):
+    with pytest.raises(Refused) as caught:
+        _check_progress(seen, info)
+    assert caught.value.reason == error_pb2.Error.NODE_BEHIND
+    return caught.value
+
+
+@pytest.mark.parametrize("lag", [0, PROMOTION_LAG_ENTRIES_MAX])
+def test_a_learner_that_has_caught_up_is_promoted(lag):
+    _check_progress(status(n2=peer(lag)), NEWCOMER)
+
+
+def test_a_learner_that_is_far_behind_is_not():
+    refused = refusal(status(n2=peer(PROMOTION_LAG_ENTRIES_MAX + 1)))
+    assert refused.metadata == {"name": "n2", "lag_entries": "101"}
+    assert "101 entries behind" in refused.message
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [status(), status(n2=peer(is_active=False))],
+    ids=["never seen", "silent"],
+)
+def test_a_learner_that_does_not_answer_is_not_promoted(seen):
+    assert "not answering" in refusal(seen).message
+
+
+def test_of_a_learner_that_was_never_seen_everything_is_missing():
+    assert refusal(status()).metadata["lag_entries"] == "500"
+
+
+@pytest.mark.parametrize("state", [ProgressState.PROBE, ProgressState.SNAPSHOT])
+def test_a_learner_that_does_not_follow_yet_is_not_promoted(state):
+    refusal(status(n2=peer(state=state)))
+
+
+def test_a_learner_that_has_not_joined_is_not_promoted():
+    nobody = MemberInfo(OTHER, "n2", "p", "c")
+    assert "has not joined" in refusal(status(n2=peer()), nobody).message
+
+
+@pytest.mark.parametrize(
+    ("voters", "silent", "is_needed"),
+    [
+        ((ME, OTHER), (), False),
+        ((ME, OTHER), (OTHER,), False),
+        ((ME, OTHER, THIRD), (), False),
+        ((ME, OTHER, THIRD), (THIRD,), True),
+        ((ME, OTHER, THIRD, FOURTH), (THIRD,), False),
+        ((ME, OTHER, THIRD, FOURTH), (THIRD, FOURTH), True),
+        ((ME, THIRD, FOURTH), (THIRD, FOURTH), False),
+        ((OTHER,), (), True),
+    ],
+)
+def test_a_voter_goes_only_if_most_of_the_others_answer(voters, silent, is_needed):
+    peers = {
+        f"n{number}": peer(is_active=number not in silent) for number in voters if number != ME
+    }
+    refused = _loneliness_without(status(voters, **peers), OTHER)
+    assert (refused is not None) is is_needed
+    if refused is not None:
+        rest = len(set(voters) - {OTHER})
+        assert refused.reason == error_pb2.Error.MEMBER_NEEDED
+        assert refused.metadata == {
+            "voters": str(rest),
+            "answering": str(rest - len(set(silent) - {OTHER})),
+        }
+
+
+def test_a_member_that_was_never_heard_of_does_not_answer():
+    refused = _loneliness_without(status((ME, OTHER, THIRD), n2=peer()), OTHER)
+    assert refused is not None
+    assert refused.metadata["answering"] == "1"
