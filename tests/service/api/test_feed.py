@@ -6,8 +6,8 @@ import pytest
 
 from service import limits
 from service.access.caller import ANYBODY
-from service.api.endpoint import Call
 from service.api.feed import MESSAGE_ROW_BYTES, FeedApi
+from service.api.method import Call
 from service.api.status import Refused
 from service.machine.applications import Applications
 from service.queue.commands import CreateTube, NewTask, Put, Startup, TubeKind, TubeOptions

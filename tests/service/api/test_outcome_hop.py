@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from service.access.caller import AnonymousCaller
-from service.api.endpoint import Call
 from service.api.forward import ServeHere
+from service.api.method import Call
 from service.api.outcomes import OutcomeApi
 from service.api.status import Refused
 from service.leader.proposal import NotProposed
