@@ -117,7 +117,6 @@ class Subscription:
         self._payload_omit = opened.payload_omit
         self._last_take: tuple[tuple[tuple[str, ...], int, int], Recorded] | None = None
         self._take = pb.TakeTasksRequest(session_id=session_id)
-        self._takes_none = False
         self.filter(opened)
         if opened.HasField("ttr_ms"):
             self._take.ttr_ms = opened.ttr_ms
