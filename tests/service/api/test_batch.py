@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import pytest
 
+from service.api.batch import _enlarged_tubes
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import config_in, create, put, reason_of, running, take
@@ -116,3 +117,18 @@ async def test_a_task_is_moved_together_with_another_ones_end(node):
     assert answer.results[1].move.count == 1
     (task,) = (await waiting).tasks
     assert (task.tube, task.spec.payload) == ("next", b"b")
+
+
+def test_the_disk_is_asked_about_the_tubes_that_get_new_content():
+    content, none = task_pb2.TaskUpdate(payload=b"x"), task_pb2.TaskUpdate(priority=1)
+    parts = operations(
+        putting("put", b"x"),
+        {"update": pb.UpdateTasksRequest(tube="updated", update=content)},
+        {"update": pb.UpdateTasksRequest(tube="same", update=none)},
+        {"move": pb.MoveTasksRequest(tube="from", move_to="to", update=content)},
+        {"move": pb.MoveTasksRequest(tube="home", to_origin=True, update=content)},
+        {"move": pb.MoveTasksRequest(tube="from", move_to="elsewhere")},
+        deleting(1),
+    )
+    enlarged = [*_enlarged_tubes(pb.ExecuteBatchRequest(operations=parts))]
+    assert enlarged == ["put", "updated", "to", "home"]

@@ -1,0 +1,139 @@
+"""What a leader tells the log now and then, and what becomes of it when that fails."""
+
+import asyncio
+
+import pytest
+
+from service.leader import housekeeping as module
+from service.leader.call_notes import TOLD_TUBES_MAX, CallNotes
+from service.leader.housekeeping import Housekeeping
+from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from service.queue.commands import CountResult, NoteCalls, TrimFeed
+
+DONE = Outcome(1, 1, CountResult(0))
+
+
+class Feed:
+    due = {}  # noqa: RUF012
+
+    def retention_due(self, *limits):
+        self.limits = limits
+        return self.due
+
+
+class Machine:
+    class queue:  # noqa: N801
+        now_ms = 7
+        feed = Feed()
+
+        @staticmethod
+        def held_back():
+            return {0: 3}
+
+
+class Settings:
+    feed_retention_ms = 1_000
+    feed_bytes_max = 2_000
+
+
+class Bench:
+    def __init__(self):
+        self.notes = CallNotes(lambda: True)
+        self.outcome = DONE
+        self.proposed = []
+        self.keeping = Housekeeping(self, Machine(), self.notes, Settings())
+
+    def submit(self, recorded, deadline=None):
+        if isinstance(self.outcome, Overloaded):
+            raise self.outcome
+        self.proposed.append(recorded.command)
+        future = asyncio.get_running_loop().create_future()
+        if self.outcome is None:
+            return future
+        if isinstance(self.outcome, Exception):
+            future.set_exception(self.outcome)
+        else:
+            future.set_result(self.outcome)
+        return future
+
+    def note(self, tubes=1):
+        for number in range(tubes):
+            self.notes.looked_at(f"t{number}", 2, payload_omit=False)
+
+
+@pytest.fixture
+async def bench():
+    return Bench()
+
+
+async def test_calls_are_told_once(bench):
+    assert not await bench.keeping.tell_calls()
+    bench.note()
+    assert await bench.keeping.tell_calls()
+    assert not await bench.keeping.tell_calls()
+    (command,) = bench.proposed
+    assert isinstance(command, NoteCalls)
+    assert [one.peeks for one in command.tubes] == [2]
+
+
+@pytest.mark.parametrize("error", [NotProposed("x"), Overloaded("x")])
+async def test_calls_that_were_not_told_are_told_in_the_next_round(bench, error):
+    bench.note()
+    bench.outcome = error
+    assert not await bench.keeping.tell_calls()
+    bench.outcome = DONE
+    assert await bench.keeping.tell_calls()
+    assert [one.peeks for one in bench.proposed[-1].tubes] == [2]
+
+
+async def test_what_may_have_been_told_is_not_told_again(bench):
+    bench.note()
+    bench.outcome = OutcomeUnknown("x")
+    assert await bench.keeping.tell_calls()
+    assert not await bench.keeping.tell_calls()
+
+
+async def test_telling_that_is_given_up_counts_as_told(bench):
+    bench.note()
+    bench.outcome = None
+    telling = asyncio.ensure_future(bench.keeping.tell_calls())
+    await asyncio.sleep(0)
+    telling.cancel()
+    await asyncio.wait((telling,))
+    bench.outcome = DONE
+    assert not await bench.keeping.tell_calls()
+
+
+async def test_whoever_parts_tells_everything(bench):
+    bench.note(TOLD_TUBES_MAX + 1)
+    await bench.keeping.part()
+    assert [len(command.tubes) for command in bench.proposed] == [TOLD_TUBES_MAX, 1]
+
+
+async def test_whoever_parts_does_not_wait_long(bench, monkeypatch):
+    monkeypatch.setattr(module, "PARTING_MS", 1)
+    bench.note()
+    bench.outcome = None
+    await bench.keeping.part()
+    assert len(bench.proposed) == 1
+
+
+async def test_whoever_parts_and_is_not_heard_parts_all_the_same(bench):
+    bench.note()
+    bench.outcome = NotProposed("x")
+    await bench.keeping.part()
+    assert len(bench.proposed) == 1
+
+
+async def test_events_that_are_due_are_removed_and_nothing_is_said_if_none_are(bench):
+    await bench.keeping.trim_feed()
+    assert not bench.proposed
+    feed = Machine.queue.feed
+    assert feed.limits == (7, 1_000, 2_000, {0: 3})
+    feed.due = {0: 5}
+    try:
+        await bench.keeping.trim_feed()
+    finally:
+        del feed.due
+    (command,) = bench.proposed
+    assert isinstance(command, TrimFeed)
