@@ -44,7 +44,8 @@ def create_group(ledger: Ledger, command: CreateGroup) -> GroupResult | Refusal:
     if groups.get(command.name) is not None:
         text = f"a group is called {command.name!r}"
         return Refusal(Reason.GROUP_EXISTS, text, {"group": command.name})
-    if len(groups) >= ledger.limits.groups_max and not _forget_first(ledger):
+    is_full = len(groups) >= ledger.limits.groups_max
+    if is_full and not groups.ended:
         return Refusal(
             Reason.LIMIT_REACHED,
             "there are as many groups that have not ended as there may be",
@@ -63,6 +64,8 @@ def create_group(ledger: Ledger, command: CreateGroup) -> GroupResult | Refusal:
     )
     if wrong is not None:
         return wrong
+    if is_full:
+        _forget_first(ledger)
     groups.number += 1
     group = Group(groups.number, command.name, ledger.now_ms)
     group.end_task = command.end_task
@@ -204,14 +207,11 @@ def forget_groups(ledger: Ledger) -> None:
         _forget_first(ledger)
 
 
-def _forget_first(ledger: Ledger) -> bool:
-    """Forget the group that ended first; tell whether there was one."""
+def _forget_first(ledger: Ledger) -> None:
+    """Forget the group that ended first."""
     groups = ledger.groups
-    if not groups.ended:
-        return False
     _, _, name = heappop(groups.ended)
     group = groups.get(name)
     assert group is not None
     assert group.has_ended
     groups.remove(group)
-    return True

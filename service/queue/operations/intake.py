@@ -176,7 +176,7 @@ def _meet(
     place = conflict.task_id - tube.next_id
     if place >= 0 and task.on_conflict is OnConflict.REPLACE_IF_WAITING:
         earlier = intake.new[place]
-        intake.new[place] = replace(task, dependencies=earlier.dependencies)
+        intake.new[place] = replace(task, dependencies=earlier.dependencies, group=earlier.group)
     planned[task.unique_key] = conflict.task_id
     intake.ids.append(conflict.task_id)
     intake.conflicts.append(conflict)

@@ -255,9 +255,20 @@ MOVES = st.builds(
     st.booleans(),
     update=UPDATES,
 )
-COMMANDS = st.one_of(
+PUTS = st.one_of(
     st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=4), st.booleans()),
-    st.builds(Put, TUBES, st.lists(NEW_TASKS, max_size=9)),
+    st.builds(Put, TUBES, st.lists(NEW_TASKS, min_size=1, max_size=9)),
+)
+EASY_TAKES = st.builds(
+    Take,
+    st.lists(TUBES, min_size=1, max_size=4, unique=True),
+    st.sampled_from(("", "", "session-one")),
+    st.integers(1, 5),
+)
+"""Takes that find something."""
+SETTLES = st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3))
+COMMANDS = st.one_of(
+    PUTS,
     TAKES,
     TAKES,
     CHOSEN_TAKES,

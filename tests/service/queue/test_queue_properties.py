@@ -9,16 +9,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from service.queue.commands import (
+    Batch,
+    BatchResult,
     CreateTube,
     Exhausted,
+    GroupResult,
+    ItemReference,
     ItemRefusal,
+    NewTask,
     OnAck,
+    OnConflict,
     OpenSession,
     Position,
+    Put,
+    Reason,
     Refusal,
     RetryPolicy,
+    ScheduleResult,
+    Settle,
     Startup,
     State,
+    TakeResult,
+    TaskReference,
     TtlPolicy,
     TtlScope,
     TubeKind,
@@ -38,10 +50,17 @@ from service.queue.keys import (
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from service.queue.tubes.profiles import PROFILES, defaults_of
-from tests.service.queue.drawn_commands import PASSED, any_command
+from tests.service.queue.drawn_commands import (
+    EASY_TAKES,
+    PASSED,
+    PUTS,
+    SETTLES,
+    any_command,
+)
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.model.counting import shown
 from tests.service.queue.model.queue import NaiveQueue
+from tests.service.queue.test_driver import Newest
 
 LIMITS = Limits(
     head_entries_max=3,
@@ -60,6 +79,7 @@ LIMITS = Limits(
     session_ttr_min_ms=40,
 )
 
+NEWEST = Newest()
 OPENING = (
     Startup(1, 0, "feed", 3),
     CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()),
@@ -114,10 +134,33 @@ def opened_as(profile, command):
     return replace(command, options=options, profile=profile)
 
 
+def anonymous(view):
+    """Return a task as it is shown, without the numbers by which the queue knows what it is in."""
+    extras, waiting = view.extras, view.extras.waiting
+    if waiting:
+        waiting = replace(waiting, open=tuple(replace(one, number=0) for one in waiting.open))
+    return replace(view, extras=replace(extras, waiting=waiting, group_number=0, dependents=0))
+
+
+def reasoned(view):
+    """Return a group or a schedule as it is shown, its refusal cut down to the reason."""
+    refusal = view.refusal
+    return replace(view, refusal=refusal.reason if isinstance(refusal, Refusal) else refusal)
+
+
 def plain(result):
     """Return a result with refusals cut down to what the model says of them."""
-    if isinstance(result, Refusal):
-        return result.reason
+    match result:
+        case Refusal():
+            return result.reason
+        case TakeResult():
+            return [anonymous(view) for view in result.tasks]
+        case BatchResult():
+            return [plain(one) for one in result.results]
+        case GroupResult():
+            return reasoned(result.group)
+        case ScheduleResult():
+            return reasoned(result.schedule)
     if not hasattr(result, "refused"):
         return result
     parts = {name: getattr(result, name) for name in result.__slots__}
@@ -130,6 +173,28 @@ def plain(result):
         for item in parts["refused"]
     ]
     return type(result)(**parts)
+
+
+def answers(commands, results):
+    """Return what commands were answered; of a batch that was refused, that it was."""
+    told = [plain(result) for result in results]
+    return [
+        "refused" if isinstance(command, Batch) and isinstance(one, Reason) else one
+        for command, one in zip(commands, told, strict=True)
+    ]
+
+
+def stored_task(spec):
+    """Return the task of a spec that a group or a schedule keeps: its words say what it wishes."""
+    words = spec.rstrip(b"!").split()
+    return NewTask(
+        spec,
+        len(spec),
+        priority=9 if b"last" in words else None,
+        unique_key=("stored",) if b"keyed" in words else (),
+        on_conflict=OnConflict.RETURN_EXISTING if b"met" in words else OnConflict.FAIL,
+        group="h" if b"grouped" in words else "",
+    )
 
 
 def replaced(_body, changes):
@@ -150,36 +215,91 @@ def indexes(tube):
 class QueueMachine(RuleBasedStateMachine):
     """Both queues get the same entries; the real one is collected and reopened at random points."""
 
+    profile = ""
+    """Profile of all tubes that are made at the start."""
+    limits = LIMITS
+    opening = OPENING
+
     def __init__(self):
         super().__init__()
         self.store = MemoryStore()
-        self.queue = Queue(self.store, LIMITS, editor=replaced)
-        self.model = NaiveQueue(LIMITS)
+        self.queue = self.opened()
+        self.model = NaiveQueue(self.limits, stored_task, {NEWEST.name: NEWEST})
         self.index = 0
         self.now = 0
+        self.unwritten = []
+        """Entries of which the store knows nothing."""
 
-    profile = ""
-    """Profile of all tubes that are made at the start."""
+    def opened(self):
+        """Return a queue that knows what the store does."""
+        drivers = {NEWEST.name: NEWEST}
+        return Queue(self.store, self.limits, stored_task, replaced, drivers)
 
     @initialize()
     def open(self):
-        self.apply(5, [opened_as(self.profile, command) for command in OPENING])
+        self.apply(5, [opened_as(self.profile, command) for command in self.opening])
 
-    @rule(passed=PASSED, commands=st.lists(any_command(), max_size=4))
-    def entry(self, passed, commands):
-        self.apply(passed, commands)
+    circulation = st.one_of(PUTS, EASY_TAKES, EASY_TAKES, SETTLES, SETTLES)
+    """What most entries consist of: else hardly a task would ever be taken, and few come back."""
+    any_command = any_command()
+
+    @rule(data=st.data(), passed=PASSED)
+    def work(self, data, passed):
+        commands = data.draw(st.lists(self.circulation, min_size=1, max_size=4))
+        self.apply(passed, self.aimed(commands))
+
+    @rule(data=st.data(), passed=PASSED)
+    def entry(self, data, passed):
+        commands = data.draw(st.lists(self.any_command, max_size=4))
+        self.apply(passed, self.aimed(commands))
+
+    def aimed(self, commands):
+        """Return commands most of whose tokens are of leases that there are."""
+        return [self.aimed_one(command) for command in commands]
+
+    def aimed_one(self, command):
+        match command:
+            case Settle(settlements):
+                aimed = [replace(one, tokens=[*map(self.aim, one.tokens)]) for one in settlements]
+                return replace(command, settlements=aimed)
+            case Put(tasks=tasks) if any(task.dependencies for task in tasks):
+                return replace(command, tasks=[*map(self.aimed_task, tasks)])
+            case Batch(operations):
+                return replace(command, operations=self.aimed(operations))
+            case _:
+                return command
+
+    def aimed_task(self, new):
+        on = [self.aim_reference(one) for one in new.dependencies.on] if new.dependencies else []
+        depends = replace(new.dependencies, on=tuple(on)) if on else None
+        return replace(new, dependencies=depends)
+
+    def aim_reference(self, reference):
+        there = sorted((task["tube"]["name"], task["id"]) for task in self.model.tasks)
+        if isinstance(reference, ItemReference) or not there or reference.id == 1:
+            return reference
+        return TaskReference(*there[reference.id % len(there)])
+
+    def aim(self, token):
+        leases = sorted(task["token"] for task in self.model.tasks if task["token"])
+        return leases[token % len(leases)] if leases and token % 8 else token
 
     def apply(self, passed, commands):
         self.index += 1
         self.now += passed
+        self.unwritten.append((self.index, self.now, commands))
         results = self.queue.apply(self.index, self.now, commands)
         expected = self.model.apply(self.index, self.now, commands)
-        assert [plain(result) for result in results] == [plain(result) for result in expected]
+        assert answers(commands, results) == answers(commands, expected)
 
-    @rule()
+    @rule(how=st.sampled_from(("collect", "read_ahead", "restore", "crash")))
+    def interrupt(self, how):
+        getattr(self, how)()
+
     def collect(self):
         """After it, the indexes remember nothing of what the store did not know."""
         self.store.write(self.queue.collect_writes())
+        self.unwritten = []
         ledger = self.queue._ledger
         orders = [index for tube in ledger.tubes.values() for index in indexes(tube)]
         assert not any(tube.tasks for tube, _ in ledger.removals.values())
@@ -190,7 +310,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert not index._added
             assert not index._removed
         for tube in ledger.tubes.values():
-            assert len(tube.ready.types._orders) <= LIMITS.types_max
+            assert len(tube.ready.types._orders) <= self.limits.types_max
             self.check_places(tube)
 
     def check_places(self, tube):
@@ -215,19 +335,26 @@ class QueueMachine(RuleBasedStateMachine):
     def keys(self, *prefixes):
         return [key for key in self.store.pairs if key[:1] in prefixes]
 
-    @rule()
     def read_ahead(self):
         """It may happen at any time, and changes nothing."""
         self.queue.read_ahead()
 
-    @rule()
-    def crash_and_reopen(self):
-        """What is in the store after a collection is the whole state."""
+    def restore(self):
+        """What is in the store after a collection is the whole state: a snapshot takes it along."""
         digest = self.queue.digest()
         self.collect()
         assert self.queue.digest() == digest
         self.store = self.store.copy()
-        self.queue = Queue(self.store, LIMITS, editor=replaced)
+        self.queue = self.opened()
+        assert self.queue.digest() == digest
+
+    def crash(self):
+        """What was not written is lost, and comes again from the log."""
+        digest = self.queue.digest()
+        self.store = self.store.copy()
+        self.queue = self.opened()
+        for index, now, commands in self.unwritten:
+            self.queue.apply(index, now, commands)
         assert self.queue.digest() == digest
 
     @invariant()
@@ -239,7 +366,7 @@ class QueueMachine(RuleBasedStateMachine):
                 key=lambda task: task["id"],
             )
             views = [self.model.view(task) for task in tasks]
-            assert self.queue.list_tasks(name, (), 0, 1_000) == views
+            assert list(map(anonymous, self.queue.list_tasks(name, (), 0, 1_000))) == views
             (statistics,) = self.queue.statistics([name])
             for state, count in statistics.states.items():
                 assert count == sum(view.state is state for view in views)
@@ -259,10 +386,20 @@ class QueueMachine(RuleBasedStateMachine):
     def has_the_same_deadline(self):
         deadlines = self.model.deadlines()
         expected = deadlines[0][0] if deadlines else None
-        if self.model.ruins or self.model.surplus():
+        model = self.model
+        is_sweeping = any(group["sweeping"] for group in model.groups)
+        if model.ruins or model.surplus() or model.ends or is_sweeping:
             assert self.queue.next_deadline_ms() == self.now
         else:
             assert self.queue.next_deadline_ms() == expected
+
+    @invariant()
+    def knows_the_same_groups_and_schedules(self):
+        model = self.model
+        groups = sorted(map(model.group_view, model.groups), key=lambda view: view.name)
+        assert list(map(reasoned, self.queue.groups())) == groups
+        schedules = sorted(map(model.schedule_view, model.schedules), key=lambda view: view.name)
+        assert list(map(reasoned, self.queue.schedules())) == schedules
 
     @invariant()
     def tells_the_same_events(self):
@@ -305,7 +442,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 SETTINGS = settings(
-    max_examples=150,
+    max_examples=80,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -338,7 +475,7 @@ class RsqueueMachine(QueueMachine):
     profile = "rsqueue"
 
 
-FEWER = settings(SETTINGS, max_examples=25)
+FEWER = settings(SETTINGS, max_examples=12)
 for machine in (TarantoolMachine, XqueueMachine, T15Machine, RsqueueMachine):
     machine.TestCase.settings = FEWER
 TestTarantoolProfile = TarantoolMachine.TestCase

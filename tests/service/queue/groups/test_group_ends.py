@@ -8,6 +8,7 @@ from service.queue.commands import (
     GroupState,
     GroupTask,
     NewTask,
+    OnConflict,
     Put,
     Reason,
     StartGroup,
@@ -82,3 +83,24 @@ def test_what_a_start_lets_go_wakes_its_tube():
     assert [*node.queue.woken_tubes()] == []
     node.do(StartGroup("g"))
     assert [*node.queue.woken_tubes()] == ["timed"]
+
+
+def test_a_group_that_cannot_be_created_lets_none_be_forgotten():
+    node = Node(groups_max=1)
+    node.do(CreateGroup("old"), StartGroup("old"))
+    (refused,) = node.do(CreateGroup("new", GroupTask("plain", b"has a priority")))
+    assert refused.reason is Reason.INVALID_FIELD
+    assert node.queue.group("old").state is GroupState.ENDED
+    node.do(CreateGroup("new", GroupTask("timed", b"has a priority")))
+    assert node.queue.group("old") is None
+
+
+def test_a_task_that_is_replaced_in_its_own_put_stays_in_its_group():
+    node = Node()
+    replacing = OnConflict.REPLACE_IF_WAITING
+    first = NewTask(b"one", 3, unique_key=("k",), group="g")
+    second = NewTask(b"two", 3, unique_key=("k",), on_conflict=replacing)
+    node.do(CreateGroup("g"), Put("timed", [first, second]))
+    (task,) = node.queue.list_tasks("timed", (), 0, 9)
+    assert (task.body, task.extras.group) == (b"two", "g")
+    assert node.queue.group("g").open == 1

@@ -127,7 +127,7 @@ class NaiveIntervention:
                 removed += 1
                 self.move(task, EventKind.DELETE, State.GONE)
 
-        states = (State.READY, State.DELAYED, State.TAKEN, State.BURIED)
+        states = (State.READY, State.DELAYED, State.TAKEN, State.BURIED, State.HELD)
         result = self.chosen(command, states, cancel)
         if isinstance(result, Reason):
             return result

@@ -64,7 +64,14 @@ class NaiveKeys:
         if task["state"] is State.BURIED:
             task["attempt"] = 0
         task.update(terms)
-        self.change(task, State.DELAYED if delay > 0 else State.READY, later(self.now, delay))
+        visible_at = later(self.now, delay) if delay > 0 else NEVER
+        if task["state"] is not State.HELD:
+            self.change(task, State.DELAYED if delay > 0 else State.READY, visible_at)
+            return
+        task["visible_at"] = visible_at
+        if task["waits"]:
+            self.wait_as(task, new)
+        self.change(task, State.HELD, task["visible_at"])
 
     def change(self, task, state, visible_at):
         """Say that a task has changed; the state that it stays in began when it began."""
@@ -96,5 +103,5 @@ class NaiveKeys:
 
         states = (State.READY, State.DELAYED)
         if update.delay_ms is None:
-            states += (State.BURIED,)
+            states += (State.BURIED, State.HELD)
         return self.chosen(command, states, act, unfit=self.unfit_update(tube, update))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from service.queue.commands import FOREVER_MS, CountResult, Move, Reason, State, TaskOrigin
 from service.queue.life_cycle import EventKind
+from tests.service.queue.model.dependencies import new_life
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
@@ -39,7 +40,7 @@ class NaiveMoving:
         }
         if cause:
             origin = TaskOrigin(task["tube"]["name"], task["id"], task["key"])
-            copy.update(origin=origin)
+            copy.update(origin=origin, group=None, life=new_life())
         elif task["origin"] and task["origin"].tube == target["name"]:
             copy.update(origin=None)
         if key:
@@ -56,6 +57,7 @@ class NaiveMoving:
         self.tasks.append(copy)
         self.move(copy, EventKind.MOVE, State.DELAYED if delay > 0 else State.READY, old)
         copy["crosses"] = False
+        self.arrived(copy)
         copy["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
 
     def do_move(self, command: Move):
@@ -97,7 +99,7 @@ class NaiveMoving:
 
     def unfit_move(self, task, target, command, key):
         wrong = self.unfit_target(task["tube"], target, command)
-        wrong = wrong or self.unfit_update(target, command.update)
+        wrong = wrong or self.barred(target, task) or self.unfit_update(target, command.update)
         if wrong:
             return wrong
         other = self.keyed(target, key)

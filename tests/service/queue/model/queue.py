@@ -10,38 +10,37 @@ from service.queue.commands import (
     FOREVER_MS,
     ClusterSettings,
     Extras,
-    OnConflict,
     Outcome,
-    Position,
-    Put,
-    PutResult,
     Reason,
     State,
     Take,
     TakeResult,
-    TaskUpdate,
     TaskView,
     TtlScope,
 )
 from service.queue.life_cycle import EventKind
-from service.queue.tubes.counters import Call
+from tests.service.queue.model.batches import NaiveBatches
 from tests.service.queue.model.circulation import NaiveCirculation
 from tests.service.queue.model.counting import FINISHED, NaiveCounting
+from tests.service.queue.model.dependencies import NaiveDependencies
+from tests.service.queue.model.drivers import NaiveDrivers
+from tests.service.queue.model.groups import NaiveGroups
 from tests.service.queue.model.intervention import NaiveIntervention
 from tests.service.queue.model.keys import NaiveKeys
 from tests.service.queue.model.moving import NaiveMoving
+from tests.service.queue.model.putting import NaivePutting
 from tests.service.queue.model.rates import NaiveRates
 from tests.service.queue.model.retrying import NaiveRetrying
-from tests.service.queue.model.sessions import NEVER, NaiveSessions, later, longer
+from tests.service.queue.model.schedules import NaiveSchedules
+from tests.service.queue.model.sessions import NEVER, NaiveSessions, later
 from tests.service.queue.model.settling import NaiveSettling
-from tests.service.queue.model.subqueues import PLAIN_KINDS, NaiveSubqueues
+from tests.service.queue.model.subqueues import NaiveSubqueues
 from tests.service.queue.model.tubes import NaiveTubes
-
-REPLACE = OnConflict.REPLACE_IF_WAITING
 
 
 class NaiveQueue(
     NaiveCounting,
+    NaivePutting,
     NaiveTubes,
     NaiveSessions,
     NaiveSettling,
@@ -52,10 +51,16 @@ class NaiveQueue(
     NaiveSubqueues,
     NaiveIntervention,
     NaiveKeys,
+    NaiveGroups,
+    NaiveDependencies,
+    NaiveSchedules,
+    NaiveBatches,
+    NaiveDrivers,
 ):
     """The whole state in lists."""
 
-    def __init__(self, limits):
+    def __init__(self, limits, new_task=None, drivers=None):
+        self.limits, self.new_task, self.drivers = limits, new_task, drivers or {}
         self.deadlines_max = limits.deadlines_per_entry_max
         self.removals_max = limits.removals_per_entry_max
         self.removals_beside = limits.removals_beside_max
@@ -64,6 +69,8 @@ class NaiveQueue(
         self.claimed = []
         self.settings = ClusterSettings()
         self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
+        self.groups, self.group_numbers, self.schedules, self.ends = [], 0, [], []
+        self.owes_room = False
 
     # ------------------------------------------------------------------------------------- reading
 
@@ -114,6 +121,8 @@ class NaiveQueue(
                 cancel_requested=task["cancelled"],
                 unique_key=task["key"],
                 origin=task["origin"],
+                group=task["group"]["name"] if task["group"] else "",
+                waiting=self.waiting_view(task),
             ),
         )
 
@@ -137,7 +146,7 @@ class NaiveQueue(
         ends = {
             TtlScope.UNTAKEN: (State.READY, State.BURIED),
             TtlScope.READY_ONLY: (State.READY,),
-            TtlScope.ALL: (State.READY, State.DELAYED, State.TAKEN, State.BURIED),
+            TtlScope.ALL: (State.READY, State.DELAYED, State.TAKEN, State.BURIED, State.HELD),
         }
         return task["state"] in ends[task["tube"]["view"].options.ttl_scope]
 
@@ -152,18 +161,26 @@ class NaiveQueue(
         self.event(task, kind, state, label, reason, outcome)
         if task["state"] is State.TAKEN and state is not State.TAKEN:
             task.update(token=0, lease_until=NEVER, session=None, cancelled=False)
-        if state is not State.DELAYED:
+        if state not in (State.DELAYED, State.HELD):
             task["visible_at"] = NEVER
         task.update(state=state, since=self.now)
+        if state is State.READY:
+            self.line_up(task)
         if state is State.GONE:
-            self.tasks.remove(task)
+            self.remove(task)
             self.key_lost(task)
         self.settle_turns(task["tube"])
+
+    def remove(self, task):
+        self.tasks = [other for other in self.tasks if other is not task]
 
     def event(self, task, kind, state, label, reason, outcome=None):
         if outcome is None:
             outcome = self.outcome(task, kind, state, reason)
         self.count(task, kind, state)
+        self.note_end(task, outcome)
+        if state is State.GONE:
+            self.leave_group(task, kind, outcome)
         self.events.append(
             (
                 self.index,
@@ -197,6 +214,7 @@ class NaiveQueue(
             EventKind.TRUNCATE: Outcome.DELETED,
             EventKind.DELETE: Outcome.DELETED,
             EventKind.MOVE: Outcome.NONE,
+            EventKind.DEPENDENCY_FAILED: Outcome.DEPENDENCY_FAILED,
         }
         return Outcome.FAILED if reason == "BURIED_MAX" else outcomes.get(kind, Outcome.FAILED)
 
@@ -223,10 +241,14 @@ class NaiveQueue(
             else:
                 fired += self.end(subject)
         spare = self.remove_surplus(self.removals_max)
+        untold = self.settle_dependents(self.limits.dependents_per_entry_max)
+        self.settle_groups()
         results = []
         for command in commands:
             results.append(getattr(self, "do_" + type(command).__name__.lower())(command))
             spare = self.remove_surplus(spare)
+            untold = self.settle_dependents(untold)
+            self.settle_groups()
         room = self.removals_beside if commands else self.removals_max
         while room and self.ruins:
             task = self.ruins.pop(0)
@@ -234,136 +256,13 @@ class NaiveQueue(
             live = task["session"] in self.sessions
             label = (task["session"]["name"] or task["session"]["id"][:8]) if live else ""
             self.event(task, EventKind.TRUNCATE, State.GONE, label, "")
+        self.settle_groups()
+        self.sweep_groups()
+        self.settle_dependents(untold)
+        self.forget_groups()
         return results
 
-    # --------------------------------------------------------------------------------- put and take
-
-    def do_put(self, command: Put):  # noqa: C901, PLR0912 - all of a put in one place
-        tube = self.tube(command.tube)
-        if not tube:
-            return Reason.TUBE_NOT_FOUND
-        refused, accepted, ids, met, planned = [], [], [], [], {}
-        first, grown = tube["next"], 0
-        tasks = [self.suitable(tube, new) for new in command.tasks]
-        for item, new in enumerate(tasks):
-            wrong = self.unfit_new(tube, new)
-            meets = None if wrong else self.meet(tube, new, planned)
-            if isinstance(meets, Reason):
-                wrong = meets
-            elif meets and new.on_conflict is REPLACE:
-                before = (
-                    accepted[meets - first].body
-                    if meets >= first
-                    else self.find(tube, meets)["body"]
-                )
-                more = len(new.body) - len(before)
-                size = sum(len(one.body) for one in accepted) + grown + more
-                wrong = self.too_big(tube, size, more)
-                if not wrong and meets < first:
-                    grown += more
-            elif not meets and self.no_room(
-                tube, [*map(self.sized, accepted), self.sized(new)], grown
-            ):
-                wrong = wrong or Reason.TUBE_FULL
-            ids.append(0 if wrong else meets or tube["next"] + len(accepted))
-            if wrong:
-                refused.append((item, wrong))
-                continue
-            planned[new.unique_key] = ids[-1]
-            if not meets:
-                accepted.append(new)
-                continue
-            met.append((item, new))
-            if meets >= tube["next"] and new.on_conflict is REPLACE:
-                accepted[meets - tube["next"]] = new
-        if refused and command.atomic:
-            return refused[0][1]
-        for new in accepted:
-            self.put(tube, new)
-        for item, new in met:
-            if ids[item] < first:
-                self.settle_conflict(self.find(tube, ids[item]), new)
-        return PutResult(ids, refused, [item for item, _ in met])
-
-    def unfit_new(self, tube, new):
-        """Return why a new task is not for a tube, whatever else is there."""
-        wishes = (new.priority, new.delay_ms, new.ttl_ms, new.ttr_ms, new.visible_at_ms)
-        if tube["view"].kind in PLAIN_KINDS and any(wish is not None for wish in wishes):
-            return Reason.INVALID_FIELD
-        if new.subqueue and not self.has_subqueues(tube):
-            return Reason.INVALID_FIELD
-        wrong = self.unfit_update(tube, TaskUpdate(priority=new.priority))
-        return wrong or self.unfit_retry(tube, new.retry)
-
-    def sized(self, new):
-        return {"body": new.body}
-
-    def terms(self, tube, new):
-        """Return the delay of a new task, and what applies to it."""
-        options = tube["view"].options
-        priority = options.priority if new.priority is None else new.priority
-        delay = options.delay_ms if new.delay_ms is None else new.delay_ms
-        delay = max(delay, (new.visible_at_ms or 0) - self.now)
-        ttl = longer(options.ttl_ms if new.ttl_ms is None else new.ttl_ms, max(delay, 0))
-        lane = 0
-        if delay <= 0 and new.position is not Position.IN_ORDER:
-            lane = self.lane(tube, new.position)
-        return delay, {
-            "lane": lane,
-            "priority": priority,
-            "rank": ~priority if options.higher_first else priority,
-            "body": new.body,
-            "type": new.type,
-            "subqueue": new.subqueue,
-            "ttl": ttl,
-            "ttr": options.ttr_ms if new.ttr_ms is None else new.ttr_ms,
-            "expire_at": later(self.now, ttl),
-            "retry": new.retry,
-        }
-
-    def put(self, tube, new):
-        delay, terms = self.terms(tube, new)
-        task = {
-            "tube": tube,
-            "id": tube["next"],
-            "key": new.unique_key,
-            "origin": None,
-            "state": State.GONE,
-            "created": self.now,
-            "since": self.now,
-            "visible_at": NEVER,
-            "lease_until": NEVER,
-            "token": 0,
-            "session": None,
-            "attempt": 0,
-            "failure": None,
-            "retain_until": NEVER,
-            "result": None,
-            "result_type": "",
-            "outcome": Outcome.NONE,
-            "progress": None,
-            "times_buried": 0,
-            "cancelled": False,
-            "crosses": False,
-            **terms,
-        }
-        tube["next"] += 1
-        self.tasks.append(task)
-        if new.unique_key:
-            tube["keys"][new.unique_key] = task["id"]
-        if new.position is Position.FRONT:
-            self.note(task, Call.URGENT)
-        self.move(task, EventKind.PUT, State.DELAYED if delay > 0 else State.READY)
-        if delay > 0:
-            task["visible_at"] = later(self.now, delay)
-        return task["id"]
-
-    def lane(self, tube, position):
-        if position is Position.FRONT:
-            tube["front"] -= 1
-            return tube["front"]
-        tube["back"] += 1
-        return tube["back"]
+    # ---------------------------------------------------------------------------------------- take
 
     def do_take(self, command: Take):
         tubes = [tube for name in command.tubes if (tube := self.tube(name))]
@@ -405,7 +304,7 @@ class NaiveQueue(
             if bound is not None and task["tube"]["view"].options.higher_first:
                 bound = ~bound
             if (command.types and task["type"] not in command.types) or (
-                bound is not None and task["rank"] > bound
+                bound is not None and self.urgency(task) > bound
             ):
                 passed.append(task)
                 continue
@@ -423,13 +322,17 @@ class NaiveQueue(
                 task["tube"]["share"] = passes[place]
         return chosen
 
+    def urgency(self, task):
+        higher = task["tube"]["view"].options.higher_first
+        return ~task["priority"] if higher else task["priority"]
+
     def take_chosen(self, tube, session, command):
         if not self.takeable(tube):
             return TakeResult([])
         task = self.find(tube, command.task_id)
         if not task:
             return Reason.TASK_NOT_FOUND
-        if task["state"] in (State.TAKEN, State.DONE, State.ZOMBIE):
+        if task["state"] in (State.TAKEN, State.DONE, State.ZOMBIE, State.HELD):
             return Reason.WRONG_STATE
         if self.dies(task) and task["expire_at"] <= self.now:
             self.move(task, EventKind.TTL_EXPIRED, State.GONE)

@@ -97,7 +97,7 @@ class NaiveRetrying:
             return
         if exhausted is Exhausted.DEAD_LETTER:
             target = self.tube(task["tube"]["view"].options.dead_letter_tube)
-            if target and not self.no_room(target, [task]):
+            if target and not self.barred(target, task) and not self.has_no_room(target, [task]):
                 self.move_away(task, target, 0, Position.IN_ORDER, kind)
                 return
         self.entomb(task, kind, None, reason)
@@ -131,15 +131,18 @@ class NaiveRetrying:
 
     def too_big(self, tube, more, least=0):
         """Tell whether a tube has no room for what tasks in it grow by, the last by ``least``."""
+        if self.owes_room:
+            return None
         most = tube["view"].options.capacity_bytes
         held = sum(len(task["body"]) for task in self.of(tube, *State))
         return Reason.TUBE_FULL if least > 0 and more > 0 and 0 < most < held + more else None
 
     def no_room(self, target, tasks, more=0):
+        return None if self.owes_room else self.has_no_room(target, tasks, more)
+
+    def has_no_room(self, target, tasks, more=0):
         options = target["view"].options
         held = self.of(target, *State)
-        if options.put_paused:
-            return Reason.TUBE_PAUSED
         count = len(held) + len(tasks)
         size = sum(len(task["body"]) for task in (*held, *tasks)) + more
         full = 0 < options.capacity_tasks < count or 0 < options.capacity_bytes < size

@@ -108,6 +108,8 @@ class NaiveSettling:
                     return Reason.TUBE_NOT_FOUND
                 if target is task["tube"]:
                     return Reason.INVALID_FIELD
+                if barred := self.barred(target, task):
+                    return barred
                 full = self.no_room(target, [task], self.more(task, settlement.update))
                 if full:
                     return full

@@ -44,11 +44,18 @@ class NaiveTubes:
             return Reason.TUBE_EXISTS
         self.numbers += 1
         view = TubeView(
-            command.name, command.kind, command.options, self.now, profile=command.profile
+            command.name,
+            command.kind,
+            command.options,
+            self.now,
+            command.profile,
+            command.driver,
+            command.driver_version,
         )
         tube = {"name": command.name, "number": self.numbers, "view": view, "next": 1, "back": 0}
         tube["keys"] = {}
         tube["counts"] = Counts()
+        tube["memory"] = b""
         tube.update(front=0, time=0, turns={}, bucket=None, rate_due=None, rates={}, share=0)
         rules = PROFILES[command.profile]
         tube["defaults"] = defaults_of(rules, command.kind)
@@ -58,7 +65,7 @@ class NaiveTubes:
     def clear(self, tube):
         tasks = sorted(self.of(tube, *State), key=lambda task: task["id"])
         for task in tasks:
-            self.tasks.remove(task)
+            self.remove(task)
         self.ruins += tasks
         return len(tasks)
 
@@ -77,15 +84,10 @@ class NaiveTubes:
             return Reason.TUBE_NOT_FOUND
         self.count_truncated(tube)
         count = self.clear(tube)
-        if count:
-            self.numbers += 1
-            self.tubes[self.tubes.index(tube)] = {
-                **tube,
-                "number": self.numbers,
-                "keys": {},
-                "time": 0,
-                "turns": {},
-            }
+        self.numbers += 1
+        place = next(place for place, one in enumerate(self.tubes) if one is tube)
+        emptied = {"number": self.numbers, "keys": {}, "memory": b"", "time": 0, "turns": {}}
+        self.tubes[place] = {**tube, **emptied}
         return CountResult(count)
 
     def do_releaseall(self, command: ReleaseAll):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule
 
 from service.queue.commands import (
     Ack,
@@ -34,12 +33,7 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTube,
 )
-from tests.service.queue.test_queue_properties import (
-    PASSED,
-    SETTINGS,
-    QueueMachine,
-    opened_as,
-)
+from tests.service.queue.test_queue_properties import SETTINGS, QueueMachine
 
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -87,11 +81,15 @@ SETTLEMENTS = st.one_of(
     st.builds(Release, TOKENS, delay_ms=st.just(0), position=st.sampled_from(Position)),
     st.builds(BuryTaken, TOKENS),
 )
-COMMANDS = st.one_of(
+CIRCULATION = st.one_of(
     st.builds(Put, st.just("one"), st.lists(PLAIN_TASKS, max_size=9)),
-    st.builds(Put, TUBES, st.lists(PLAIN_TASKS, max_size=9)),
-    st.builds(Put, TUBES, st.lists(TIMED_TASKS, max_size=5)),
+    st.builds(Put, TUBES, st.lists(PLAIN_TASKS, min_size=1, max_size=9)),
+    st.builds(Put, TUBES, st.lists(TIMED_TASKS, min_size=1, max_size=5)),
     st.builds(Take, st.lists(TUBES, min_size=1, max_size=3, unique=True), tasks_max=st.just(3)),
+    st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3)),
+)
+COMMANDS = st.one_of(
+    CIRCULATION,
     st.builds(
         Take,
         st.lists(TUBES, min_size=1, max_size=3, unique=True),
@@ -130,16 +128,12 @@ COMMANDS = st.one_of(
 class SubqueueMachine(QueueMachine):
     """The same machine with other tubes and with commands that meet in few sub-queues."""
 
-    @initialize()
-    def open(self):
-        self.apply(5, [opened_as(self.profile, command) for command in OPENING])
-
-    @rule(passed=PASSED, commands=st.lists(COMMANDS, max_size=4))
-    def entry(self, passed, commands):
-        self.apply(passed, commands)
+    opening = OPENING
+    circulation = CIRCULATION
+    any_command = COMMANDS
 
 
-SubqueueMachine.TestCase.settings = SETTINGS
+SubqueueMachine.TestCase.settings = settings(SETTINGS, max_examples=60)
 TestSubqueuesAgainstTheNaiveOnes = SubqueueMachine.TestCase
 
 

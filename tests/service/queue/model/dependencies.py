@@ -1,0 +1,137 @@
+"""What the naive queue does with tasks that wait for others.
+
+Each task has a ``life``, an object that nothing else has until the task ends; who waits for the
+task keeps that among what it ``waits`` for. ``ends`` are those that not all have heard of.
+"""
+
+from __future__ import annotations
+
+from service.queue.commands import (
+    Awaited,
+    Failure,
+    ItemReference,
+    OnConflict,
+    OnDependencyFailure,
+    Outcome,
+    Reason,
+    State,
+    TaskReference,
+    Waiting,
+)
+from service.queue.life_cycle import EventKind
+from tests.service.queue.model.counting import FINISHED
+from tests.service.queue.model.sessions import NEVER, later
+
+
+def new_life():
+    """Return what stands for a task until it ends."""
+    return {"founded": False}
+
+
+class NaiveDependencies:
+    """Who waits is found by looking at all tasks."""
+
+    def resolved(self, new, earlier):
+        """Return the tasks that a new one depends on, or why it cannot; ``earlier``: of items."""
+        found = []
+        for one in new.dependencies.on if new.dependencies else ():
+            reference = one
+            if isinstance(one, ItemReference):
+                reference = earlier[one.item] if 0 <= one.item < len(earlier) else None
+            tube = self.tube(reference.tube) if reference else None
+            is_new = isinstance(one, ItemReference)
+            if not tube or not (is_new or self.find(tube, reference.id)):
+                return Reason.DEPENDENCY_NOT_FOUND
+            if reference not in found:
+                found.append(reference)
+        return found
+
+    def wait_for(self, task, new, references, restarting):
+        """Let a new task wait for those of others that have not ended."""
+        waits = []
+        for reference in references:
+            other = self.find(self.tube(reference.tube), reference.id)
+            if other["state"] not in FINISHED or reference in restarting:
+                other["life"]["founded"] = True
+                waits.append((other["life"], reference.tube, reference.id))
+        if waits:
+            task["waits"] = {"on": waits, "on_failure": new.dependencies.on_failure}
+            self.wait_as(task, new)
+
+    def wait_as(self, task, new):
+        """Say from when on a task that waits may be taken: its delay begins later."""
+        delay = task["tube"]["view"].options.delay_ms if new.delay_ms is None else new.delay_ms
+        task["waits"]["delay"] = max(delay, 0)
+        task["visible_at"] = NEVER if new.visible_at_ms is None else new.visible_at_ms
+
+    def restarting(self, tube, ids, met):
+        """Return the tasks that begin anew with a put if they are finished."""
+        restart = OnConflict.RESTART_IF_FINISHED
+        return [
+            TaskReference(tube["name"], ids[item])
+            for item, new in met
+            if new.on_conflict is restart
+        ]
+
+    def waiting_view(self, task):
+        waits = task["waits"]
+        if not waits:
+            return None
+        awaited = tuple(Awaited(0, tube, task_id) for _, tube, task_id in waits["on"])
+        return Waiting(awaited, waits["on_failure"], waits["delay"])
+
+    def note_end(self, task, outcome):
+        """Note that a task ends, if somebody has ever waited for it; who comes later does not."""
+        if outcome in (Outcome.NONE, Outcome.BURIED_OUT):
+            return
+        if task["life"]["founded"]:
+            self.ends.append((task["life"], outcome, f"{task['tube']['name']}/{task['id']}"))
+        task["life"] = new_life()
+
+    def waiting_for(self, life):
+        waiting = [
+            task
+            for task in (*self.tasks, *self.ruins)
+            if task["waits"] and any(one is life for one, _, _ in task["waits"]["on"])
+        ]
+        return sorted(waiting, key=self.place)
+
+    def settle_dependents(self, room):
+        """Tell of ends in order; return how many there is still room for in the entry."""
+        before = room
+        while self.ends and room > 0:
+            life, outcome, place = self.ends[0]
+            waiting = self.waiting_for(life)
+            if len(waiting) < room:
+                del self.ends[0]
+            for task in waiting[:room]:
+                self.hear(task, life, outcome, place)
+            room -= max(len(waiting[:room]), 1)
+        if room < before:
+            self.settle_groups()
+        return room
+
+    def hear(self, task, life, outcome, place):
+        waits = task["waits"]
+        waits["on"] = [one for one in waits["on"] if one[0] is not life]
+        if not any(task is other for other in self.tasks):
+            return
+        if outcome is not Outcome.PROCESSED:
+            task["failure"] = Failure("DEPENDENCY_FAILED", f"{place}: {outcome.name}")
+            if waits["on_failure"] is OnDependencyFailure.CANCEL:
+                self.move(task, EventKind.DEPENDENCY_FAILED, State.GONE, place)
+                return
+        if not waits["on"]:
+            task["waits"] = None
+            if waits["delay"] > 0:
+                due = min(later(self.now, waits["delay"]), NEVER - 1)
+                named = task["visible_at"] if task["visible_at"] < NEVER else due
+                task["visible_at"] = max(due, named)
+            self.let_go(task, EventKind.DEPENDENCIES_DONE)
+
+    def let_go(self, task, kind):
+        """Let a held task go, if neither its group nor another task holds it."""
+        if task["waits"] or self.group_holds(task):
+            return
+        hidden = self.now < task["visible_at"] < NEVER
+        self.move(task, kind, State.DELAYED if hidden else State.READY)

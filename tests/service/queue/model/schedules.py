@@ -1,0 +1,110 @@
+"""What the naive queue does with schedules."""
+
+from __future__ import annotations
+
+from service.queue.commands import (
+    CountResult,
+    CreateSchedule,
+    DeleteSchedule,
+    Overlap,
+    Put,
+    Reason,
+    RunSchedule,
+    ScheduleResult,
+    ScheduleView,
+    State,
+    UpdateSchedule,
+)
+from service.queue.life_cycle import EventKind
+from tests.service.queue.model.groups import OPEN
+
+
+class NaiveSchedules:
+    """Schedules in a list; each remembers the task that it put last."""
+
+    def schedule(self, name):
+        return next((one for one in self.schedules if one["name"] == name), None)
+
+    def schedule_view(self, one):
+        return ScheduleView(
+            one["name"],
+            one["options"],
+            one["version"],
+            one["since"],
+            one["done"],
+            one["next"],
+            one["last_slot"],
+            one["last_id"],
+            one["left_out"],
+            one["refusal"],
+        )
+
+    def do_createschedule(self, command: CreateSchedule):
+        if self.schedule(command.name):
+            return Reason.SCHEDULE_EXISTS
+        if wrong := self.unfit_stored(command.options.tube, command.options.spec):
+            return wrong
+        one = {"name": command.name, "options": command.options, "next": command.next_ms}
+        one.update(version=1, since=self.now, done=self.now, left_out=0, refusal=None)
+        one.update(last=None, last_slot=0, last_id=0)
+        self.schedules.append(one)
+        return ScheduleResult(self.schedule_view(one))
+
+    def do_updateschedule(self, command: UpdateSchedule):
+        one = self.schedule(command.name)
+        if not one:
+            return Reason.SCHEDULE_NOT_FOUND
+        if wrong := self.unfit_stored(command.options.tube, command.options.spec):
+            return wrong
+        before = one["options"]
+        one.update(options=command.options, version=one["version"] + 1)
+        if before.pattern != command.options.pattern:
+            one.update(since=self.now, done=self.now, next=command.next_ms)
+        elif before.paused and not command.options.paused:
+            one["since"] = self.now
+        return ScheduleResult(self.schedule_view(one))
+
+    def do_deleteschedule(self, command: DeleteSchedule):
+        one = self.schedule(command.name)
+        if not one:
+            return Reason.SCHEDULE_NOT_FOUND
+        self.schedules.remove(one)
+        return CountResult(1)
+
+    def do_runschedule(self, command: RunSchedule):
+        one = self.schedule(command.name)
+        if not one:
+            return Reason.SCHEDULE_NOT_FOUND
+        if one["version"] != command.version or command.until_ms <= one["done"]:
+            return CountResult(0)
+        count = 0
+        for slot in command.slots:
+            if one["done"] < slot.at_ms <= command.until_ms:
+                one["done"] = slot.at_ms
+                count += self.run(one, slot)
+        one.update(done=command.until_ms, next=command.next_ms)
+        return CountResult(count)
+
+    def run(self, one, slot):
+        options = one["options"]
+        before = self.last_of(one)
+        if before and options.overlap is Overlap.SKIP:
+            one["left_out"] += 1
+            return False
+        if before and options.overlap is Overlap.CANCEL_BEFORE:
+            self.move(before, EventKind.DELETE, State.GONE)
+        task = self.new_task(options.spec + slot.mark)
+        result = self.do_put(Put(options.tube, [task], atomic=True))
+        if isinstance(result, Reason):
+            one.update(left_out=one["left_out"] + 1, refusal=result)
+            return False
+        tube = self.tube(options.tube)
+        one.update(refusal=None, last_slot=slot.at_ms, last_id=result.ids[0])
+        one["last"] = self.find(tube, result.ids[0])
+        return True
+
+    def last_of(self, one):
+        """Return the last task of a schedule if it is still open."""
+        last = one["last"]
+        there = last and any(task is last for task in self.tasks)
+        return last if there and last["state"] in OPEN else None

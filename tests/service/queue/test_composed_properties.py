@@ -1,0 +1,71 @@
+"""Groups, dependencies, schedules, batches, drivers and moves behave together as the naive ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis.stateful import invariant
+
+from service.queue.commands import (
+    CreateGroup,
+    CreateTube,
+    Exhausted,
+    GroupTask,
+    OnAck,
+    Position,
+    RetryPolicy,
+    Startup,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+)
+from tests.service.queue.drawn_compositions import CIRCULATION, composed_command
+from tests.service.queue.test_queue_properties import LIMITS, SETTINGS, QueueMachine
+
+RETRY = RetryPolicy(2, 10, exhausted=Exhausted.DEAD_LETTER, position=Position.BACK)
+OPENING = (
+    Startup(1, 0, "feed", 3),
+    CreateTube("mail", TubeKind.FIFOTTL, TubeOptions(ttl_scope=TtlScope.ALL)),
+    CreateTube("kept", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.RETAIN, retain_ms=30)),
+    CreateTube("line", TubeKind.UTUBETTL, TubeOptions(subqueue_weights=(("a", 2),))),
+    CreateTube("own", TubeKind.CUSTOM, TubeOptions(), driver="newest", driver_version=3),
+    CreateTube("plain", TubeKind.FIFO, TubeOptions(on_ack=OnAck.KEEP)),
+    CreateTube(
+        "tried",
+        TubeKind.FIFOTTL,
+        TubeOptions(retry=RETRY, dead_letter_tube="own", priority_max=2, capacity_tasks=5),
+    ),
+    CreateGroup("g", GroupTask("mail", b"end"), GroupTask("tried", b"abort")),
+)
+
+
+class ComposedMachine(QueueMachine):
+    """The same machine with commands that meet in few tubes, groups and tasks."""
+
+    opening = OPENING
+    limits = replace(
+        LIMITS,
+        group_tasks_per_entry_max=2,
+        dependents_per_entry_max=2,
+        groups_max=3,
+        group_retention_ms=60,
+    )
+
+    circulation = CIRCULATION
+    any_command = composed_command()
+
+    @invariant()
+    def remembers_who_waits_for_whom_and_who_is_in_a_group(self):
+        ledger, model = self.queue._ledger, self.model
+        there = [*model.tasks, *model.ruins]
+        waits = sum(len(task["waits"]["on"]) for task in there if task["waits"])
+        assert len(list(ledger.dependents.members.keys())) == waits
+        for group in model.groups:
+            members = list(ledger.groups.members.after(group["number"], (0, 0)))
+            assert group["ended"] or len(members) == model.fates(group)["open"]
+
+
+ComposedMachine.TestCase.settings = settings(SETTINGS, max_examples=100)
+TestEverythingAgainstTheNaiveOne = ComposedMachine.TestCase
+del QueueMachine
