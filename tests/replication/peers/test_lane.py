@@ -16,6 +16,7 @@ from replication.peers.lane import (
     TICKET_BYTES,
     UNSENT_BYTES_MAX,
     LaneBroken,
+    LaneReceiver,
     Tickets,
     dial,
 )
@@ -281,3 +282,18 @@ async def test_a_ticket_that_has_ended_has_no_other_end(listener):
     assert ticket.end.cancelled()
     ticket.lose(LaneBroken("too late"))
     assert ticket.end.cancelled()
+
+
+async def test_what_came_before_a_lane_was_closed_is_not_taken_afterwards(listener):
+    """With TLS the first data may come before the connection is told to be there."""
+
+    class Closing(asyncio.Transport):
+        def is_closing(self):
+            return True
+
+    receiver = LaneReceiver(listener.tickets, FRAME_BYTES_MAX)
+    with listener.tickets.issue(listener.take) as ticket:
+        receiver.data_received(ticket.token + b"\0\0\0\x01x")
+        receiver.connection_made(Closing())
+        assert not ticket.end.done()
+    assert listener.frames == []

@@ -112,3 +112,39 @@ def test_a_record_never_goes_beyond_its_block(tmp_path):
     manifest.write_bytes(record_of(1, b"x") + record_of(1, b"y" * (BLOCK_BYTES - 14)) + fits)
     with pytest.raises(ManifestDamaged, match="no valid record at byte 8"):
         check_manifest(tmp_path)
+
+
+def record(data, kind=1):
+    """Return a record as RocksDB writes it; kind 2 is the first part of one that goes on."""
+    crc = google_crc32c.value(bytes([kind]) + data)
+    masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    head = masked.to_bytes(4, "little") + len(data).to_bytes(2, "little")
+    return head + bytes([kind]) + data
+
+
+def last_flipped(raw):
+    return raw[:-1] + bytes([raw[-1] ^ 1])
+
+
+def check(place, raw):
+    (place / "CURRENT").write_text("MANIFEST-000001\n")
+    (place / "MANIFEST-000001").write_bytes(raw)
+    check_manifest(place)
+
+
+@pytest.mark.parametrize(
+    "end", [bytes(gap) for gap in range(7)] + [record(b"", 2), bytes(7), bytes(500)], ids=len
+)
+def test_the_end_of_a_block_is_left_out_and_the_next_block_is_looked_at(tmp_path, end):
+    first = record(bytes(BLOCK_BYTES - 7 - len(end)))
+    for block in range(1, 4):
+        raw = (first + end) * block + record(b"next block")
+        check(tmp_path, raw)
+        with pytest.raises(ManifestDamaged, match=f"at byte {block * BLOCK_BYTES}"):
+            check(tmp_path, last_flipped(raw))
+
+
+def test_a_record_without_data_at_the_end_of_a_block_is_looked_at(tmp_path):
+    raw = record(bytes(BLOCK_BYTES - 14)) + last_flipped(record(b"", 2)) + record(b"next block")
+    with pytest.raises(ManifestDamaged, match=f"at byte {BLOCK_BYTES - 7}"):
+        check(tmp_path, raw)
