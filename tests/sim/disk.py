@@ -139,7 +139,6 @@ class SimDisk:
         """Number of the operation at which the process ends instead."""
         self.sync_fails = False
         self.is_full = False
-        self._watched_at: int | None = None
         self._watch: Callable[[], object] | None = None
 
     def copy(self, rng: Random) -> SimDisk:
@@ -164,13 +163,9 @@ class SimDisk:
         other._directories = set(self._directories)
         return other
 
-    def watch(self, operations: int, then: Callable[[], object]) -> None:
-        """Call ``then`` once, before that many operations from now have happened."""
-        self._watched_at, self._watch = self.operations + operations, then
-
-    def watch_no_more(self) -> None:
-        """Call nobody."""
-        self._watched_at = self._watch = None
+    def watch(self, then: Callable[[], object] | None) -> None:
+        """Call ``then`` before each operation that changes something; None: nobody any more."""
+        self._watch = then
 
     def need_room(self) -> None:
         """Fail as a full disk does; part of what was written before may be there."""
@@ -182,7 +177,7 @@ class SimDisk:
         self.operations += 1
         if self.crash_at is not None and self.operations >= self.crash_at:
             raise Crashed
-        if self.operations == self._watched_at and self._watch is not None:
+        if self._watch is not None:
             self._watch()
 
     def lose_power(self) -> None:

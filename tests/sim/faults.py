@@ -175,7 +175,7 @@ class Faults:
         def mend() -> None:
             network.cut -= apart
 
-        self._world.schedule.after(rng.randrange(500_000, 2_500_000), "mend", mend)
+        self._world.schedule.after(rng.randrange(700_000, 3_000_000), "mend", mend)
 
     def mend_network(self, _: Random) -> None:
         self._world.network.heal()

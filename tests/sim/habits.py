@@ -46,5 +46,5 @@ def habits_of(rng: Random) -> Habits:
         kept_entries,
         segment_bytes,
         newcomers_max=rng.choice((4, 4, 12)),
-        idle_share=rng.choice((0.0, 0.8)),
+        idle_share=rng.choice((0.0, 0.8, 0.8)),
     )

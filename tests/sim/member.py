@@ -38,7 +38,7 @@ from tests.sim.habits import Habits
 from tests.sim.invariants import Invariants
 from tests.sim.link import Links
 from tests.sim.machine import Applied, Durable, QueueMachine
-from tests.sim.probe import OFTEN, SELDOM, Probe
+from tests.sim.probe import MOMENTS_MAX, PROBE_SHARE, Probe
 from tests.sim.schedule import Event, Schedule
 from tests.sim.storage_thread import StorageThread
 from tests.sim.workload import Workload
@@ -157,7 +157,7 @@ class Member:
     def start(self) -> None:
         """Begin a life with what the disk has."""
         self.disk.recover()
-        self.disk.watch_no_more()
+        self.disk.watch(None)
         durable = self.machine.durable
         self.machine = CheckedMachine(self.world.workload.contents, self._rng, durable)
         self.machine.member = self
@@ -365,18 +365,18 @@ class Member:
 
     def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         is_rare = self._is_rare(work)
-        is_probed = self._probe_rng.random() < (OFTEN if is_rare else SELDOM)
+        is_probed = is_rare or self._probe_rng.random() < PROBE_SHARE
         probes: list[Probe] = []
         if getattr(work, "func", work) == self._storage.trim:
             self.world.met(self, Moment.TRIM)
 
         def begin() -> T:
             if is_probed:
-                probes.append(Probe(self, self._probe_rng))
+                probes.append(Probe(self, self._probe_rng, MOMENTS_MAX if is_rare else 1))
             return work()
 
         def end(result: T) -> None:
-            self.disk.watch_no_more()
+            self.disk.watch(None)
             then(result)
             if is_rare:
                 self._note_change()

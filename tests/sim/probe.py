@@ -24,11 +24,14 @@ from tests.sim.violation import demand
 if TYPE_CHECKING:
     from tests.sim.member import Member
 
-OFTEN, SELDOM = 0.8, 0.06
-"""Shares of the work that is looked at: of the rare kinds, and of plain appends."""
+PROBE_SHARE = 0.04
+"""How often a plain append is looked at; rarer work is each time."""
 
 DAMAGE_SHARE = 0.3
-WITHIN_SHARE = 0.6
+OPERATIONS = 14
+"""Operations of a piece of work, or a few more: it is looked at before some of them."""
+
+MOMENTS_MAX = 4
 ROUNDS = (1, 1, 2, 3)
 """Starts of which each but the last may end in its middle."""
 
@@ -65,33 +68,37 @@ class Copy:
 class Probe:
     """One look at one piece of storage work of ``member``."""
 
-    def __init__(self, member: Member, rng: Random) -> None:
+    def __init__(self, member: Member, rng: Random, moments: int) -> None:
+        """``moments`` is in how many places of the work to look, if it is long enough."""
         member.world.count("probes")
         self._member = member
         self._rng = rng
         self._before = facts_of(member, rng)
-        self._copy: Copy | None = None
-        if rng.random() < WITHIN_SHARE:
-            member.disk.watch(rng.randrange(1, 12), self._take)
+        self._moments = frozenset(rng.sample(range(OPERATIONS), moments))
+        self._operations = 0
+        self._copies: list[Copy] = []
+        self._applied = LogIndex(0)
+        """Where the state machine of the copy stands that is being looked at."""
+        member.disk.watch(self._operate)
 
-    def _take(self) -> Copy:
-        disk = self._member.disk.copy(self._rng)
-        self._copy = Copy(disk, self._member.machine.durable_index)
-        return self._copy
+    def _operate(self) -> None:
+        if self._operations in self._moments:
+            self._copies.append(self._copy())
+        self._operations += 1
+
+    def _copy(self) -> Copy:
+        return Copy(self._member.disk.copy(self._rng), self._member.machine.durable_index)
 
     def check(self) -> None:
         """Look, now that the work is done and everybody knows."""
-        member = self._member
-        if self._copy is not None:
-            facts = self._kept()
-            self._start(self._copy, lambda found: self._demand_kept(facts, found))
-            return
-        copy = self._take()
+        kept = self._kept()
+        for copy in self._copies:
+            self._start(copy, lambda found: self._demand_kept(kept, found))
         if self._rng.random() < DAMAGE_SHARE:
-            self._damage(copy)
-        else:
-            facts = facts_of(member, self._rng)
-            self._start(copy, lambda found: self._demand_same(facts, found))
+            self._damage(self._copy())
+        elif not self._copies:
+            facts = facts_of(self._member, self._rng)
+            self._start(self._copy(), lambda found: self._demand_same(facts, found))
 
     def _damage(self, copy: Copy) -> None:
         """A start after damage either refuses, or finds all that is promised."""
@@ -106,6 +113,7 @@ class Probe:
             copy.disk.flip_bit(rng.choice(("", ".log")))
         else:
             copy.disk.lose_file(".log")
+        self._applied = copy.applied
         with contextlib.suppress(*REFUSALS):
             look(facts, _open(member, copy, rng))
 
@@ -117,6 +125,7 @@ class Probe:
     def _start(self, copy: Copy, look: Callable[[GroupStorage], None]) -> None:
         """Start once or several times, the power gone in between or not."""
         rng, disk = self._rng, copy.disk
+        self._applied = copy.applied
         for remaining in reversed(range(rng.choice(ROUNDS))):
             if rng.random() < 0.6:
                 disk.lose_power()
@@ -189,11 +198,6 @@ class Probe:
             known is None or known == membership,
             f"a start of {self._member.id} would go by {membership} at {at}, not by {known}",
         )
-
-    @property
-    def _applied(self) -> LogIndex:
-        assert self._copy is not None
-        return self._copy.applied
 
 
 def facts_of(member: Member, rng: Random) -> Facts:

@@ -18,11 +18,11 @@ def probed(rounds=40):
     world = World(1, 3, is_scripted=True)
     leader = world.elect()
     for number in range(rounds):
-        probe = Probe(leader, Random(number))
+        probe = Probe(leader, Random(number), number % 3)
         proposals = world.propose(leader, 2)
         world.until(lambda: all(each.done() for each in proposals))  # noqa: B023
         world.elapse(20)
-        leader.disk.watch_no_more()
+        leader.disk.watch(None)
         probe.check()
     world.settle()
 
