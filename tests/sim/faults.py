@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LEADER_SHARE = 0.4
 KINDS_SHARE = 0.4
-_SHARES = {"reconfigure": 0.7, "lie_in_wait": 0.6, "orphan": 0.6}
+_SHARES = {"reconfigure": 0.7, "lie_in_wait": 0.6, "orphan": 0.75}
 """In how many of the runs a kind occurs: 0.4, and more for what finds most."""
 
 LATE_SHARE = 0.2
@@ -295,7 +295,7 @@ class Faults:
         cut_in_two: 2,
         cut_one_way: 2,
         cut_pair: 2,
-        orphan: 12,
+        orphan: 20,
         lossy: 3,
         reset: 3,
         stall: 2,

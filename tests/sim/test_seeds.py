@@ -9,9 +9,9 @@ import pytest
 from tests.sim.seeds import run_seed, shrink_run
 from tests.sim.world import World
 
-STEPS = 1000
+STEPS = 800
 FIXED = 200
-FRESH = [time.time_ns() % 1_000_000_000 + number for number in range(30)]
+FRESH = [time.time_ns() % 1_000_000_000 + number for number in range(20)]
 """Each run of the suite tries seeds of its own; what fails says which it was."""
 GROUP = 10
 """Seeds in one test."""
