@@ -304,5 +304,6 @@ class Proposer:
     def _at_deadline(self) -> None:
         if self._due(self._clock.now_ms()):
             self.wake()
-        else:
+        elif not self._in_flight:
+            # Otherwise the end of what is in flight does it: perhaps that reaches the deadline.
             self._set_timer()

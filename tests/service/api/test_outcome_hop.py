@@ -1,16 +1,17 @@
 """A put that waits and whose node leads no more: what it asks of the next leader, and for whom."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from service.access.caller import AnonymousCaller
 from service.api.forward import ServeHere
 from service.api.method import Call
-from service.api.outcomes import OutcomeApi
+from service.api.outcomes import OutcomeApi, as_seen
 from service.api.status import Refused
 from service.leader.proposal import NotProposed
-from service.queue.commands import Bury, ByIds
+from service.queue.commands import Bury, ByIds, Extras, Outcome, State, TaskView
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import turns_until
@@ -135,3 +136,24 @@ async def test_a_node_that_leads_again_tells_what_became_of_the_task():
     await turns_until(lambda: bench.forwarder.calls and len(stage.outcomes))
     stage.do(Bury("t", ByIds([1])))
     assert [one.outcome for one in (await putting).outcomes] == [Task.BURIED_OUT]
+
+
+class Blind(AnonymousCaller):
+    def may(self, verb, name):
+        return name == "mine"
+
+
+def test_of_a_task_that_went_where_the_caller_may_not_read_only_its_end_is_seen():
+    counts = [5] * 6
+    extras = Extras(outcome=Outcome.DELETED, group="g")
+    view = TaskView("theirs", 7, b"body", State.DONE, 5, *counts, "s", 5, 5, 5, extras)
+    seen = as_seen(view, "before", Blind())
+    assert seen == TaskView(
+        "theirs", 7, b"", State.DONE, *[0] * 7, "", 0, 0, 0, Extras(outcome=Outcome.DELETED)
+    )
+    for shown, caller in (
+        (view, AnonymousCaller()),
+        (replace(view, tube="before"), Blind()),
+        (replace(view, tube="mine"), Blind()),
+    ):
+        assert as_seen(shown, "before", caller) is shown

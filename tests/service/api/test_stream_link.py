@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 
 from service.access.caller import ANYBODY
-from service.api.forward import ServeHere
+from service.api.forward import HOPS_KEY, ServeHere
 from service.api.mutations import Mutations
 from service.api.stream_link import SETTLES_IN_HAND_MAX, SILENCE_MAX_MS, StreamLink
 from service.api.subscribe import Streams, SubscribeApi
@@ -25,6 +25,8 @@ OPENING = pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=[pb.TakeSour
 
 class Context:
     """A stream whose client says what it is told to, and then waits until it ends."""
+
+    metadata = ()
 
     def __init__(self, *messages):
         self.said = asyncio.Queue()
@@ -46,7 +48,7 @@ class Context:
         pass
 
     def invocation_metadata(self):
-        return ()
+        return self.metadata
 
     def time_remaining(self):
         return None
@@ -258,8 +260,14 @@ class Upstream:
 class Forwarder:
     def __init__(self, *streams):
         self.leadership = Leadership()
+        self.waited = 0
         self.streams = [*streams]
         self.asked = []
+
+    async def serves_soon(self, deadline):
+        assert deadline is None
+        self.waited += 1
+        return False
 
     async def stream(self, path, requests, deadline, principal, trace):
         self.asked.append((path, deadline, principal, trace, [await anext(requests)]))
@@ -336,3 +344,13 @@ async def test_a_node_that_becomes_the_leader_serves_the_stream_and_forgets_it_a
     assert len(api._waiters) == len(api._streams) == 0
     attached = [command.attached for command, _ in submitter.proposed[1:]]
     assert attached == [True, False]
+
+
+async def test_a_stream_that_was_passed_on_is_not_passed_on_again():
+    forwarder = Forwarder()
+    api, _ = subscribe_api(forwarder)
+    context = Context(OPENING)
+    context.metadata = ((HOPS_KEY, "1"),)
+    with pytest.raises(NotProposed):
+        await api.subscribe(context, ANYBODY)
+    assert (forwarder.waited, forwarder.asked) == (1, [])

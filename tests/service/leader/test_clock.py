@@ -73,3 +73,11 @@ def test_replayed_stamps_do_not_hold_the_clock_back():
     clock = ClusterClock(lambda: clocks.wall, lambda: clocks.monotonic)
     clock.observe(400_000, live=False)
     assert clock.now_ms() == 1_000_000
+
+
+def test_a_leader_whose_clock_is_behind_takes_back_no_time_that_was_given_out():
+    clocks = Clocks()
+    clock = ClusterClock(lambda: clocks.wall, lambda: clocks.monotonic)
+    assert clock.now_ms() == 1_000_000
+    clock.observe(400_000, live=True)
+    assert clock.now_ms() == 1_000_000

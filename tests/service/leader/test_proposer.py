@@ -395,6 +395,31 @@ async def test_the_timer_never_waits_long(bench, monkeypatch):
     assert len(bench.raft.entries) == 2
 
 
+async def test_a_deadline_that_an_entry_on_its_way_reaches_is_not_looked_at_over_and_over(bench):
+    bench.proposer.submit(command())
+    await turn()
+    bench.core.deadline_ms = 1_000
+    bench.proposer._deadline_timer = None
+    bench.proposer._at_deadline()
+    assert bench.proposer._deadline_timer is None, "the end of the entry sets the timer"
+    bench.raft.apply(1)
+    await turn()
+    assert len(bench.raft.entries) == 3
+
+
+async def test_commands_that_fill_an_entry_to_the_byte_share_it(bench):
+    size = command("").record_bytes
+    first = command("x" * (LIMITS.entry_bytes // 2 - size))
+    rest = LIMITS.entry_bytes - first.record_bytes
+    second = next(
+        one for one in map(command, ("x" * n for n in range(999))) if one.record_bytes == rest
+    )
+    bench.proposer.submit(first)
+    bench.proposer.submit(second)
+    await turn()
+    assert len(bench.names(1)) == 2
+
+
 async def test_an_empty_entry_moves_the_clock_at_a_deadline(bench):
     bench.core.deadline_ms = 1_000
     bench.proposer.wake()
