@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskraft import _credit
 from taskraft._credit import Credit
 from taskraft._task import Task
 from taskraft.v1 import task_pb2
@@ -77,6 +78,45 @@ def test_leases_that_the_server_does_not_know_are_given_up():
     credit.hold(task(1))
     credit.hold(task(2))
     assert [each.token for each in credit.missing_from([2, 9])] == [1]
+
+
+def test_what_a_waiting_handler_lends_is_granted_at_once_and_counts_again_afterwards():
+    credit = Credit(3, bytes_max=30)
+    credit.grant(is_convenient=True)
+    for token in (1, 2, 3):
+        credit.hold(task(token, size=10))
+    credit.lend(1)
+    credit.lend(1)
+    assert credit.grant(is_convenient=False) == (1, 10)
+    credit.hold(task(4, size=10))
+    credit.take_back(1)
+    credit.drop(4)
+    assert credit.grant(is_convenient=True) == (1, 10), "another part of the handler still waits"
+    credit.hold(task(5, size=10))
+    credit.take_back(1)
+    credit.drop(5)
+    assert credit.grant(is_convenient=True) is None
+
+
+def test_a_lent_task_that_is_settled_is_lent_no_more():
+    credit = Credit(1)
+    credit.grant(is_convenient=True)
+    credit.hold(task(1))
+    credit.lend(1)
+    credit.drop(1)
+    credit.take_back(1)
+    assert credit.grant(is_convenient=True) == (1, 0)
+    assert credit.grant(is_convenient=True) is None
+
+
+def test_no_more_tasks_are_lent_than_the_limit(monkeypatch):
+    monkeypatch.setattr(_credit, "LENT_TASKS_MAX", 1)
+    credit = Credit(2)
+    credit.grant(is_convenient=True)
+    for token in (1, 2):
+        credit.hold(task(token))
+        credit.lend(token)
+    assert credit.grant(is_convenient=True) == (1, 0)
 
 
 @pytest.mark.parametrize("tasks_max", [0, -1, 100_001])

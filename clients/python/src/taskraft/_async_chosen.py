@@ -20,6 +20,7 @@ from taskraft._choosing import (
     update_of,
 )
 from taskraft._durations import Duration, milliseconds, seconds
+from taskraft._slots import lending
 from taskraft._status import refused_items
 from taskraft._task import Task
 from taskraft.v1 import task_pb2, task_service_pb2
@@ -125,7 +126,8 @@ class AsyncChosenTasks:
         """Wait until tasks have ended or are buried, and return them as they are then.
 
         A wait of more than a minute is made of several calls. A task that ends between two of them
-        and is not kept (`on_ack`) is not known any more.
+        and is not kept (`on_ack`) is not known any more. A handler that waits makes room for
+        another one meanwhile.
 
         Args:
             tasks: By id or key.
@@ -153,6 +155,17 @@ class AsyncChosenTasks:
                 else task_service_pb2.WaitTasksRequest.ENDED
             ),
         )
+        if wait_end is not None and _is_over(wait_end):
+            return await self._wait_until(wait_end, request, timeout)
+        async with lending():
+            return await self._wait_until(wait_end, request, timeout)
+
+    async def _wait_until(
+        self,
+        wait_end: float | None,
+        request: task_service_pb2.WaitTasksRequest,
+        timeout: Duration | None,
+    ) -> list[Task]:
         found = await self._wait_once(request, wait_end, timeout)
         open_tasks = _open(found)
         while open_tasks and not _is_enough(found, request) and not _is_over(wait_end):

@@ -21,6 +21,7 @@ from taskraft._joiner import only, raise_refused
 from taskraft._packing import SPEC_BYTES, messages_of
 from taskraft._payload import Payload
 from taskraft._planned import PlannedTask, planned
+from taskraft._slots import lending
 from taskraft._spec import PutOptions, prototype, spec_of
 from taskraft._taken import AsyncTakenTask
 from taskraft._taking import TakeOptions, take_tasks
@@ -144,6 +145,8 @@ class AsyncTube(AsyncMoves):
     ) -> Task:
         """Put a task, wait until it has ended or is buried, and return it as it is then.
 
+        A handler that waits makes room for another one meanwhile.
+
         Args:
             payload: As for `put`.
             wait: How long; absent without limit. What is beyond a minute is waited for like `wait`.
@@ -161,6 +164,17 @@ class AsyncTube(AsyncMoves):
             tube=self.name,
             outcome_wait_ms=max(round(wait_seconds * 1_000), 1),
         )
+        async with lending():
+            return await self._put_and_wait_until(wait_end, request, spec, wait_seconds, timeout)
+
+    async def _put_and_wait_until(
+        self,
+        wait_end: float | None,
+        request: task_service_pb2.PutTasksRequest,
+        spec: task_pb2.TaskSpec,
+        wait_seconds: float,
+        timeout: Duration | None,
+    ) -> Task:
         with self._traced_send([spec]) as task_ids:
             request.tasks.append(spec)
             response = await self._connection.call(

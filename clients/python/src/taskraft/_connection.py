@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from taskraft._calls import Method, Request, Response
     from taskraft._nodes import Node
+    from taskraft._slots import Share
     from taskraft._taken import Submit
 
 TIMEOUT_DEFAULT: Final = "30s"
@@ -107,9 +108,11 @@ class Connection:
         else:
             _fork.check()
 
-    def leases_settled_by(self, submit: Submit) -> Leases:
+    def leases_settled_by(
+        self, submit: Submit, share: Callable[[int], Share] | None = None
+    ) -> Leases:
         """Return what settles tasks that came from one place."""
-        return Leases(submit, self.timeout_seconds, self.spans, self.kept_leases)
+        return Leases(submit, self.timeout_seconds, self.spans, self.kept_leases, share)
 
     def _soon(self, callback: Callable[[], None]) -> None:
         """Run a function on the event loop, from any thread."""

@@ -1,7 +1,8 @@
 """Count how many tasks the server may still send; pure arithmetic.
 
-The limit holds for everything that has been sent and is not settled. Invariant: the tasks held and
-those still granted are together never more than the limit; the server never sends above the grant.
+The limit holds for everything that has been sent and is not settled, but for what is lent: tasks
+whose handlers wait for other tasks. Invariant: when credit is granted, the tasks held and not lent
+and those still granted are together no more than the limit; the server never sends above the grant.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 CREDIT_TASKS_MAX: Final = 100_000
 """The contract's limit of open credit."""
+
+LENT_TASKS_MAX: Final = 1_000
+"""So many tasks may be lent at once: a worker whose tasks wait for ever grows no further."""
 
 Held = TypeVar("Held", bound=Task)
 
@@ -33,7 +37,8 @@ class Credit(Generic[Held]):
             raise ValueError(f"credit is a number from 1 to {CREDIT_TASKS_MAX}, not {tasks_max}")
         if bytes_max < 0:
             raise ValueError(f"credit in bytes is not negative, like {bytes_max}")
-        self._tasks_max = tasks_max
+        self.tasks_max: Final = tasks_max
+        """So many tasks may be held at once."""
         self._bytes_max = bytes_max
         self._granted_tasks = 0
         self._granted_bytes = 0
@@ -41,6 +46,9 @@ class Credit(Generic[Held]):
         self._is_granted = False
         self.held: Final[dict[int, Held]] = {}
         """The tasks by their lease tokens, in order of their arrival."""
+        self._lent: dict[int, int] = {}
+        """How many parts of a task's handler wait, by its token."""
+        self._lent_bytes = 0
         self._settling: set[int] = set()
 
     def hold(self, task: Held, *, is_granted: bool = True) -> None:
@@ -57,7 +65,28 @@ class Credit(Generic[Held]):
         task = self.held.pop(token, None)
         if task is not None:
             self._held_bytes -= len(task.payload)
+            if self._lent.pop(token, 0):
+                self._lent_bytes -= len(task.payload)
         return task
+
+    def lend(self, token: int) -> None:
+        """Let the server send another task in place of one whose handler waits."""
+        task = self.held.get(token)
+        if task is None or len(self._lent) >= LENT_TASKS_MAX:
+            return
+        waiting = self._lent.get(token, 0)
+        self._lent[token] = waiting + 1
+        if not waiting:
+            self._lent_bytes += len(task.payload)
+
+    def take_back(self, token: int) -> None:
+        """Count a task again, when the last part of its handler has ended to wait."""
+        waiting = self._lent.get(token, 0)
+        if waiting > 1:
+            self._lent[token] = waiting - 1
+        elif waiting:
+            del self._lent[token]
+            self._lent_bytes -= len(self.held[token].payload)
 
     def settling(self, tokens: Sequence[int]) -> None:
         """Note that tasks are being settled: their credit travels with their settlement."""
@@ -99,11 +128,12 @@ class Credit(Generic[Held]):
 
         Args:
             is_convenient: A message leaves anyhow. Otherwise a grant is worth a message of its own
-                when half of the limit is open.
+                when half of the limit is open, or when somebody waits for what it would bring.
         """
-        tasks = self._tasks_max - len(self.held) - self._granted_tasks
-        size_bytes = max(self._bytes_max - self._held_bytes - self._granted_bytes, 0)
-        least_tasks = 1 if is_convenient else (self._tasks_max + 1) // 2
+        tasks = self.tasks_max - len(self.held) + len(self._lent) - self._granted_tasks
+        held_bytes = self._held_bytes - self._lent_bytes
+        size_bytes = max(self._bytes_max - held_bytes - self._granted_bytes, 0)
+        least_tasks = 1 if is_convenient or self._lent else (self.tasks_max + 1) // 2
         least_bytes = (self._bytes_max + 1) // 2
         if tasks < least_tasks and not (self._bytes_max and size_bytes >= least_bytes):
             return None

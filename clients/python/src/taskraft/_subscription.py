@@ -22,6 +22,7 @@ from taskraft._sources import Sources, sources_of
 from taskraft._stream import TaskStream
 from taskraft._taken import AsyncTakenTask
 from taskraft._taking import TouchOptions, touch_seconds_max
+from taskraft._work import AsyncHandler, work
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
@@ -59,6 +60,24 @@ class SubscribeOptions(TouchOptions, total=False):
     """Time to run of the leases instead of the tasks' own."""
 
 
+class _CreditShare:
+    """The credit of one task, which its handler lends."""
+
+    __slots__ = ("_credit", "_stream", "_token")
+
+    def __init__(self, credit: Credit[AsyncTakenTask], stream: TaskStream, token: int) -> None:
+        self._credit = credit
+        self._stream = stream
+        self._token = token
+
+    def lend(self) -> None:
+        self._credit.lend(self._token)
+        self._stream.wake()
+
+    async def take_back(self) -> None:
+        self._credit.take_back(self._token)
+
+
 class AsyncSubscription:
     """Tasks as they become ready, one by one or in batches.
 
@@ -94,7 +113,9 @@ class AsyncSubscription:
             opening.ttr_ms = milliseconds(options["ttr"])
         self._stream = TaskStream(connection.nodes, opening, self)
         self._joiner: Joiner[SettleItem, TouchedLease | None] = Joiner(self._stream.settle)
-        self._leases = connection.leases_settled_by(self._settle)
+        self._leases = connection.leases_settled_by(
+            self._settle, lambda token: _CreditShare(self._credit, self._stream, token)
+        )
         self._touch_seconds_max = touch_seconds_max(options)
         self._ready: deque[AsyncTakenTask] = deque()
         self._handed_out: list[AsyncTakenTask] = []
@@ -111,6 +132,11 @@ class AsyncSubscription:
     def session_id(self) -> str:
         """The session that holds the leases; empty before the first connection."""
         return self._stream.session_id
+
+    @property
+    def credit(self) -> int:
+        """So many tasks may be unsettled at once."""
+        return self._credit.tasks_max
 
     async def narrow(
         self,
@@ -190,6 +216,19 @@ class AsyncSubscription:
         handed_out = [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
         self._handed_out += handed_out
         return handed_out
+
+    async def work(self, handler: AsyncHandler) -> None:
+        """Run `handler` for each task, as many at once as `credit` says, until `stop`.
+
+        Each runs in the block of its task. What it returns is stored as the result. What it raises
+        is logged and goes to the tube's retry policy. A handler that waits for other tasks (`wait`,
+        `put_and_wait`) makes room for another one meanwhile, so that it may wait for tasks of its
+        own kind.
+
+        Raises:
+            TaskraftError: The subscription is over; handlers that run are cancelled.
+        """
+        await work(self, handler, self.credit)
 
     async def ack(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from taskraft._facade import blocking
 from taskraft._subscription import AsyncSubscription
 from taskraft._sync_taken import TakenTask
+from taskraft._sync_work import Handler, work_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,6 +77,21 @@ class Subscription:
         """Wait for tasks and return them; an empty list means that there will be none."""
         taken = self._portal.run(self._inner.next_batch(tasks_max))
         return [TakenTask(task, self._portal) for task in taken]
+
+    def work(self, handler: Handler) -> None:
+        """Run `handler` for each task in a thread, as many at once as `credit` says, until `stop`.
+
+        Each runs in the block of its task. What it returns is stored as the result. What it raises
+        is logged and goes to the tube's retry policy. A handler that waits for other tasks (`wait`,
+        `put_and_wait`) makes room for another one meanwhile, so that it may wait for tasks of its
+        own kind. With Ctrl-C no more tasks are taken, and what is begun is finished; a second one
+        leaves it.
+
+        Raises:
+            TaskraftError: The subscription is over.
+            TypeError: The handler is for asyncio.
+        """
+        work_in_threads(self._inner, handler, self._portal, self.stop)
 
     def stop(self) -> None:
         """Take no more tasks, and let those in hand be finished: the iteration ends.

@@ -13,10 +13,11 @@ from taskraft import _settlement, errors
 from taskraft._durations import Duration, seconds
 from taskraft._joiner import MESSAGE_ITEMS_MAX, raise_refused
 from taskraft._lease import Lease
+from taskraft._slots import Share, sharing
 from taskraft._task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from taskraft._choosing import TaskChanges
@@ -52,12 +53,27 @@ class Leases:
     """Settle tasks that came from one place: joined into messages, and traced."""
 
     def __init__(
-        self, submit: Submit, timeout_seconds: float, spans: Spans | None, kept: KeptLeases
+        self,
+        submit: Submit,
+        timeout_seconds: float,
+        spans: Spans | None,
+        kept: KeptLeases,
+        share: Callable[[int], Share] | None = None,
     ) -> None:
+        """Take where they came from.
+
+        Args:
+            submit: Settles them.
+            timeout_seconds: How long that is tried.
+            spans: Traces them; None when tracing is off.
+            kept: Prolongs their leases.
+            share: Returns what the handler of a task, by its token, lends while it waits.
+        """
         self._submit = submit
         self._timeout_seconds = timeout_seconds
         self._spans = spans
         self._kept = kept
+        self._share = share
 
     def keep(self, tasks: Iterable[AsyncTakenTask]) -> None:
         """Prolong the leases of tasks from now on; those without a session end by themselves."""
@@ -69,11 +85,14 @@ class Leases:
 
     @contextmanager
     def process(self, task: AsyncTakenTask) -> Iterator[None]:
-        """Trace the processing of a task, and keep its lease meanwhile."""
+        """Trace the processing of a task, keep its lease, and let its handler lend its share."""
         task.lease.is_in_block = True
         self.keep([task])
         try:
-            with nullcontext() if self._spans is None else self._spans.process(task):
+            with (
+                nullcontext() if self._spans is None else self._spans.process(task),
+                nullcontext() if self._share is None else sharing(self._share(task.token)),
+            ):
                 yield
         finally:
             task.lease.is_in_block = False

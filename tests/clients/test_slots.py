@@ -1,0 +1,120 @@
+"""Handlers that wait for other tasks lend their slots, and take them again in order."""
+
+import asyncio
+
+from taskraft._slots import Slots, lending, sharing
+
+
+async def turns():
+    """Let everybody who can go on do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_there_are_no_more_slots_than_said():
+    slots = Slots(2)
+    first, _ = await slots.take(), await slots.take()
+    third = asyncio.create_task(slots.take())
+    await turns()
+    assert not third.done()
+    first.leave()
+    await third
+
+
+async def test_a_slot_is_lent_while_its_handler_waits_and_taken_again_afterwards():
+    slots = Slots(1)
+    answered = asyncio.Event()
+
+    async def parent():
+        with sharing(await slots.take()):
+            async with lending():
+                await answered.wait()
+            return "went on"
+
+    waiting = asyncio.create_task(parent())
+    await turns()
+    child = await slots.take()
+    answered.set()
+    await turns()
+    assert not waiting.done(), "the child still has the slot"
+    child.leave()
+    assert await waiting == "went on"
+
+
+async def test_slots_that_are_taken_again_go_before_new_handlers_in_order():
+    slots = Slots(1)
+    order = []
+
+    async def want(name):
+        await slots.take()
+        order.append(name)
+
+    slot = await slots.take()
+    slot.lend()
+    other = await slots.take()
+    back = asyncio.create_task(slot.take_back())
+    await turns()
+    new = asyncio.create_task(want("new"))
+    await turns()
+    other.leave()
+    await back
+    order.append("back")
+    slot.leave()
+    await new
+    assert order == ["back", "new"]
+
+
+async def test_a_handler_of_which_two_parts_wait_has_no_slot_until_both_have_their_answer():
+    slots = Slots(1)
+    slot = await slots.take()
+    slot.lend()
+    slot.lend()
+    child = await slots.take()
+    await slot.take_back()
+    child.leave()
+    grandchild = await slots.take()
+    grandchild.leave()
+    await slot.take_back()
+    other = asyncio.create_task(slots.take())
+    await turns()
+    assert not other.done()
+    slot.leave()
+    await other
+
+
+async def test_a_part_that_waits_again_before_the_slot_is_back_keeps_it_lent():
+    slots = Slots(1)
+    slot = await slots.take()
+    slot.lend()
+    child = await slots.take()
+    back = asyncio.create_task(slot.take_back())
+    await turns()
+    slot.lend()  # another part of the same handler
+    child.leave()
+    await back
+    await (await turns_to_take(slots))
+
+
+async def turns_to_take(slots):
+    taking = asyncio.create_task(slots.take())
+    await turns()
+    assert taking.done(), "nobody has the slot"
+    return taking
+
+
+async def test_a_handler_that_ends_while_it_waits_for_its_slot_takes_none_along():
+    slots = Slots(1)
+    slot = await slots.take()
+    slot.lend()
+    child = await slots.take()
+    back = asyncio.create_task(slot.take_back())
+    await turns()
+    slot.leave()
+    child.leave()
+    await back
+    await (await turns_to_take(slots))
+
+
+async def test_who_is_no_handler_lends_nothing():
+    async with lending():
+        pass
