@@ -279,3 +279,15 @@ def test_a_process_that_was_spawned_has_a_client_of_its_own(cluster, client):
     child.join(60)
     assert child.exitcode == 0
     assert len(states(cluster)) == 2
+
+
+def test_common_mistakes_are_told_in_the_words_of_the_client(client):
+    emails = client.tube("emails")
+    with pytest.raises(TypeError, match="`put` takes one str"):
+        emails.put_many("one text")
+    with pytest.raises(TypeError, match="`put` takes one dict"):
+        emails.put_many({"to": "a"})
+    with pytest.raises(TypeError, match="named by texts"):
+        client.subscribe(emails)
+    with pytest.raises(ValueError, match=r"fifottl, .* not 'lifo'"):
+        client.create_tube("emails", "lifo")

@@ -48,7 +48,7 @@ def test_a_target_is_a_list_of_addresses():
     assert addresses_of("a:1, b:2,") == ("a:1", "b:2")
 
 
-@pytest.mark.parametrize("target", ["", ",", "a", "a:", "a:x"])
+@pytest.mark.parametrize("target", ["", ",", "a", "a:", "a:x", "http://a:1"])
 def test_a_target_without_ports_is_refused(target):
     with pytest.raises(ValueError, match="address"):
         addresses_of(target)

@@ -162,6 +162,18 @@ async def test_a_subscription_that_is_over_ends_the_worker_with_its_reason(clust
     assert ended.is_set()
 
 
+async def test_a_plain_function_is_no_handler_for_coroutines(fake_client, caplog):
+    await fake_client.tube("emails").put("a")
+
+    async with fake_client.subscribe("emails") as tasks:
+        seen = []
+        working = asyncio.create_task(tasks.work(seen.append))
+        await until(lambda: seen)
+        await tasks.stop()
+        await working
+    assert "async def" in str(caplog.records[0].exc_info)
+
+
 # ------------------------------------------------------------------------------------ threads
 
 

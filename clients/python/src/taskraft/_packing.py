@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from taskraft._joiner import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX
@@ -40,7 +40,15 @@ class _Packer:
 async def messages_of(
     payloads: Iterable[Payload] | AsyncIterable[Payload], shared: task_pb2.TaskSpec | None
 ) -> AsyncIterator[list[task_pb2.TaskSpec]]:
-    """Yield lists of specs, each as large as one message may be."""
+    """Yield lists of specs, each as large as one message may be.
+
+    Raises:
+        TypeError: What is given is one payload, whose letters or keys nobody wants as tasks.
+    """
+    if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
+        raise TypeError(
+            f"put_many takes several payloads; `put` takes one {type(payloads).__name__}"
+        )
     packer = _Packer(shared)
     if isinstance(payloads, AsyncIterable):
         async for payload in payloads:

@@ -37,7 +37,7 @@ def addresses_of(target: str) -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in target.split(",") if part.strip())
     for address in addresses:
         _, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit():
+        if not colon or not port.isdigit() or address.startswith(("http://", "https://")):
             raise ValueError(f'an address is written "host:port", not {address!r}')
     if not addresses:
         raise ValueError("the target names no address")

@@ -13,7 +13,11 @@ a pattern in which ``*`` stands for any characters."""
 
 
 def sources_of(sources: Sources) -> list[task_service_pb2.TakeSource]:
-    """Return the tubes as the contract writes them."""
+    """Return the tubes as the contract writes them.
+
+    Raises:
+        TypeError: What is given names none.
+    """
     if isinstance(sources, str):
         return [task_service_pb2.TakeSource(tube=sources)]
     if isinstance(sources, Mapping):
@@ -21,4 +25,6 @@ def sources_of(sources: Sources) -> list[task_service_pb2.TakeSource]:
             task_service_pb2.TakeSource(tube=tube, weight=weight)
             for tube, weight in sources.items()
         ]
+    if not isinstance(sources, Iterable):
+        raise TypeError(f"tubes are named by texts, not {sources!r}")
     return [task_service_pb2.TakeSource(tube=tube) for tube in sources]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias, TypedDict
+from typing import Final, Literal, TypeAlias, TypedDict, get_args
 
 from google.protobuf import field_mask_pb2
 
@@ -115,7 +115,13 @@ def create_request(
     profile: str,
     settings: TubeSettings,
 ) -> tube_service_pb2.CreateTubeRequest:
-    """Return the request that creates a tube."""
+    """Return the request that creates a tube.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    if kind.upper() not in tube_service_pb2.Tube.Kind.keys():  # noqa: SIM118 - it is no mapping
+        raise ValueError(f"a kind is one of {', '.join(get_args(Kind))}, not {kind!r}")
     return tube_service_pb2.CreateTubeRequest(
         request_id=new_request_id(),
         tube=tube_service_pb2.Tube(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -51,7 +52,7 @@ async def _handle(task: AsyncTakenTask, handler: AsyncHandler, slot: Slot) -> No
     try:
         with sharing(slot):
             async with task:
-                result = await handler(task)
+                result = await _started(task, handler)
                 if result is not None and not task.is_settled:
                     await task.ack(result)
     except errors.LeaseStale:
@@ -60,3 +61,10 @@ async def _handle(task: AsyncTakenTask, handler: AsyncHandler, slot: Slot) -> No
         log.exception("%s failed at attempt %d", task, task.attempt)
     finally:
         slot.leave()
+
+
+def _started(task: AsyncTakenTask, handler: AsyncHandler) -> Awaitable[Payload]:
+    working = handler(task)
+    if not inspect.isawaitable(working):
+        raise TypeError("the handler of an AsyncSubscription is an `async def`")
+    return working
