@@ -137,10 +137,27 @@ def acknowledge_each(ledger: Ledger, settlements: Sequence[Ack]) -> Sequence[Seq
     Nothing: nothing was done, for more may follow from the end of one of the tasks.
     """
     leases = ledger.leases
-    found = [leases.get(token) for settlement in settlements for token in settlement.tokens]
-    for task in found:
-        if task is not None and task.extras is not NO_EXTRAS:
+    tokens = [token for settlement in settlements for token in settlement.tokens]
+    tasks = [task for token in tokens if (task := leases.get(token)) is not None]
+    for task in tasks:
+        if task.extras is not NO_EXTRAS:
             return ()
+    refused: list[Sequence[ItemRefusal]]
+    if len(tasks) == len(tokens) == len(set(tokens)):  # as a rule: nothing is refused
+        for token in tokens:
+            del leases[token]
+        refused = [()] * len(settlements)
+    else:
+        tasks, refused = _released(ledger, settlements)
+    _finish_all(ledger, tasks, settlements[0], is_bare=True)
+    return refused
+
+
+def _released(
+    ledger: Ledger, settlements: Sequence[Ack]
+) -> tuple[list[Task], list[Sequence[ItemRefusal]]]:
+    """End leases; return their tasks, and what is refused of each acknowledgement."""
+    leases = ledger.leases
     tasks: list[Task] = []
     refused: list[Sequence[ItemRefusal]] = []
     for settlement in settlements:
@@ -152,8 +169,7 @@ def acknowledge_each(ledger: Ledger, settlements: Sequence[Ack]) -> Sequence[Seq
             else:
                 tasks.append(task)
         refused.append(strange)
-    _finish_all(ledger, tasks, settlements[0], is_bare=True)
-    return refused
+    return tasks, refused
 
 
 def _finish_all(ledger: Ledger, tasks: Sequence[Task], settlement: Ack, *, is_bare: bool) -> None:

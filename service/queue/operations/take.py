@@ -141,6 +141,7 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
         )
     if not tubes[0].subqueue_rates.allows(task.subqueue):
         return []
+    ledger.touch_task(task)
     ledger.leave_order(task)
     if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
         end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
@@ -199,11 +200,12 @@ def _lease(
     partitions = len(appends)
     name, leases, salt = tube.name, ledger.leases, tube.number * TUBE_STRIDE
     views: list[TaskView] = []
-    before, show = run[0].state, views.append
+    before, show, add_dirty = run[0].state, views.append, ledger.dirty_tasks.append
     _charge(ledger, tube, before, run)
     for task, session in zip(run, holders, strict=False):
         if not task.dirty:
-            ledger.touch_task(task)
+            task.dirty = True
+            add_dirty(task)
         assert task.state is before
         task_id = task.id
         task.attempt += 1

@@ -130,7 +130,8 @@ def read_task(tube: Tube, task_id: int, record: bytes) -> tuple[Task, int]:
     task.session = None
     task.dirty = False
     task.body = None if apart else record[end:]
-    task.timer = task.due()
+    # What sets a deadline is written under one of the flags.
+    task.timer = task.due() if flags else None
     where = (task.state, task.order, task.token, task.subqueue, task.type)
     task.written = (where, task.timer, CURRENT if apart else NOTHING)
     return task, session_number
