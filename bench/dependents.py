@@ -1,0 +1,89 @@
+"""Measure the end of one task for which very many others wait: per entry, and in memory.
+
+Prints the CPU time of a put of 1 000 tasks that wait, of the acknowledgement itself, and of the
+entries in which the others hear of it: median and worst, with what is written behind; and what is
+resident before and after.
+
+Run: `python -m bench.dependents [--tasks 1000000]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from bench.core_queue import CoreQueue, bodies, cpu_ns, resident_bytes
+from service.process.main import spare_the_collector
+from service.queue.commands import Dependencies, State, TaskReference, TubeKind
+
+TUBE = "chain"
+TASKS_PER_PUT = 1_000
+MIB = 1 << 20
+
+
+def milliseconds(times_ns: list[int]) -> str:
+    """Return the median and the worst of some times."""
+    return f"median {median(times_ns) / 1e6:.1f} ms, worst {max(times_ns) / 1e6:.1f} ms"
+
+
+def put_waiting(core: CoreQueue, tasks: int) -> None:
+    """Put tasks that wait for the first one."""
+    after = Dependencies((TaskReference(TUBE, 1),))
+    times: list[int] = []
+    for first in range(0, tasks, TASKS_PER_PUT):
+        count = min(TASKS_PER_PUT, tasks - first)
+        waiting = [replace(task, dependencies=after) for task in bodies(count)]
+        begun = cpu_ns()
+        core.put(TUBE, waiting)
+        times.append(cpu_ns() - begun)
+    print(f"put of {TASKS_PER_PUT} that wait: {milliseconds(times)}")
+
+
+def end_first(core: CoreQueue, tasks: int) -> None:
+    """Acknowledge the one task, and let the others hear of it."""
+    (first,) = core.take(TUBE, 10)
+    times: list[int] = []
+    begun = cpu_ns()
+    core.ack([first])
+    times.append(cpu_ns() - begun)
+    print(f"acknowledgement of the task they wait for: {times[0] / 1e6:.1f} ms")
+    while core.queue.next_deadline_ms() == core.now_ms:
+        begun = cpu_ns()
+        core.apply()
+        times.append(cpu_ns() - begun)
+    (counts,) = core.queue.statistics([TUBE])
+    assert counts.states[State.READY] == tasks
+    print(
+        f"{tasks} heard of it in {len(times)} entries, {milliseconds(times)}, "
+        f"together {sum(times) / 1e9:.2f} s"
+    )
+
+
+def main() -> None:
+    """Put, end, tell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=1_000_000)
+    tasks = parser.parse_args().tasks
+    spare_the_collector()
+    with tempfile.TemporaryDirectory(prefix="taskraft-bench-") as directory:
+        core = CoreQueue(Path(directory))
+        core.create(TUBE, TubeKind.FIFOTTL)
+        core.put(TUBE, bodies(1))
+        before = resident_bytes()
+        put_waiting(core, tasks)
+        core.collect()
+        held = resident_bytes()
+        end_first(core, tasks)
+        after = resident_bytes()
+        print(
+            f"resident: {before / MIB:.0f} MiB before, {held / MIB:.0f} MiB while they wait, "
+            f"{after / MIB:.0f} MiB when all are ready"
+        )
+        core.close()
+
+
+if __name__ == "__main__":
+    main()
