@@ -25,7 +25,7 @@ PING_MS: Final = 10_000
 
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", 2 * MESSAGE_BYTES_MAX),  # see endpoint.check_size
+    ("grpc.max_receive_message_length", 2 * MESSAGE_BYTES_MAX),  # see context.check_size
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),

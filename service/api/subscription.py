@@ -89,7 +89,7 @@ class Outbox:
 
 
 class Subscription:
-    """A consumer with credit; satisfies ``waiters.Consumer``.
+    """A consumer with credit; satisfies ``leader.consumer.Consumer``.
 
     Args:
         opened: what the client asked for, checked.

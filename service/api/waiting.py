@@ -36,7 +36,7 @@ def wait_seconds(wait_ms: int | None, call: Call[M]) -> float:
 
 
 class WaitingTake:
-    """A consumer that leaves with its first tasks; satisfies ``waiters.Consumer``.
+    """A consumer that leaves with its first tasks; satisfies ``leader.consumer.Consumer``.
 
     Args:
         request: the call's request, checked.

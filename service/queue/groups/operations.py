@@ -24,8 +24,8 @@ from service.queue.commands import (
 )
 from service.queue.groups.group import Group, wrong_state
 from service.queue.life_cycle import HELD, TAKEN, EventKind
-from service.queue.operations.intake import refusal_of_stored
 from service.queue.operations.put import put
+from service.queue.operations.suitability import refusal_of_stored
 from service.queue.refusals import together
 from service.queue.tasks.endings import end
 from service.queue.tasks.holding import let_go_if_free

@@ -6,26 +6,18 @@ Ids are given in order to what is new, so they are known beforehand.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import ItemRefusal, OnConflict, Refusal, TaskReference
 from service.queue.dependencies.references import Placed, resolved
-from service.queue.driver import Arrival
 from service.queue.instants import after
 from service.queue.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
-from service.queue.refusals import (
-    invalid,
-    key_taken,
-    means_nothing,
-    refused_by_driver,
-    together,
-    within,
-)
+from service.queue.operations.suitability import unsuitable
+from service.queue.refusals import key_taken
 from service.queue.tasks.uniqueness import Conflict, holder
-from service.queue.tubes.option_checks import retry_violations
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from service.queue.commands import NewTask
     from service.queue.ledger import Ledger
@@ -33,96 +25,135 @@ if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
 
 
-_TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
-"""What only tasks of tubes with priorities and times may wish for."""
 WAITING: Final = (HELD, READY, DELAYED)
 """States that a task may have right after its put."""
 NOT_WAITING: Final = (TAKEN, *FINISHED)
 """States in which a task cannot be replaced."""
 
 
-class Intake(NamedTuple):
-    """The items sorted out: an id for each (0: refused), what is new, refused, or there already.
+class Intake:
+    """The items of one put, sorted out in order; each sees what those before it will have done.
 
-    ``without_room``: the refusals for which waiting might help.
+    ``ids`` has one for each item (0: refused); ``new``, ``refused`` and ``conflicts`` say which are
+    put, which are not, and which are there already. ``without_room``: the refusals for which
+    waiting might help.
     """
 
-    ids: list[int]
-    new: list[NewTask]
-    refused: list[ItemRefusal]
-    conflicts: list[Conflict]
-    without_room: list[Refusal]
+    __slots__ = (
+        "_is_limited",
+        "_ledger",
+        "_payload_bytes",
+        "_placed",
+        "_planned",
+        "_tube",
+        "conflicts",
+        "ids",
+        "new",
+        "refused",
+        "without_room",
+    )
 
-    def restarting(self, tube: Tube) -> Collection[TaskReference]:
+    def __init__(
+        self, ledger: Ledger, tube: Tube, before: Sequence[TaskReference], *, is_limited: bool
+    ) -> None:
+        """Begin without items; ``is_limited``: the tube's capacity counts."""
+        self._ledger = ledger
+        self._tube = tube
+        self._is_limited = is_limited
+        self._payload_bytes = 0
+        """How much the tube will have grown by."""
+        self._planned: dict[tuple[str, ...], int] = {}
+        """Keys that items of this put will have brought into use, with the ids of their tasks."""
+        self.ids: list[int] = []
+        self.new: list[NewTask] = []
+        self.refused: list[ItemRefusal] = []
+        self.conflicts: list[Conflict] = []
+        self.without_room: list[Refusal] = []
+        self._placed = Placed(before, tube.name, self.ids)
+
+    def add(self, wished: NewTask) -> None:
+        """Decide what becomes of the next item."""
+        task = self._judged(wished)
+        if isinstance(task, Refusal):
+            self._refuse(task)
+            return
+        existing = None
+        if task.unique_key:
+            existing = existing_task(self._ledger, self._tube, task, self._planned)
+        if isinstance(existing, Refusal):
+            self._refuse(existing)
+        elif existing is not None:
+            self._meet(Conflict(len(self.ids), existing, task))
+        else:
+            self._accept(task)
+
+    def restarting(self) -> Collection[TaskReference]:
         """Return the tasks there already that begin anew if they are finished."""
         return {
-            TaskReference(tube.name, conflict.task_id)
+            TaskReference(self._tube.name, conflict.task_id)
             for conflict in self.conflicts
             if conflict.new.on_conflict is OnConflict.RESTART_IF_FINISHED
         }
 
-
-def sort_out(
-    ledger: Ledger,
-    tube: Tube,
-    tasks: Sequence[NewTask],
-    before: Sequence[TaskReference] = (),
-    *,
-    is_limited: bool,
-) -> Intake:
-    """Sort out the items in order; each sees what those before it will have done.
-
-    ``before`` are the items of earlier puts of the same batch.
-    """
-    intake = Intake([], [], [], [], [])
-    planned: dict[tuple[str, ...], int] = {}
-    """Keys that items of this put will have brought into use, with the ids of their tasks."""
-    payload_bytes = 0
-    placed = Placed(before, tube.name, intake.ids)
-    for place, wished in enumerate(tasks):
-        task, refusal = _judged(ledger, tube, wished, placed)
-        existing = None
-        if refusal is None and task.unique_key:
-            existing = existing_task(ledger, tube, task, planned)
-            if isinstance(existing, int):
-                more = _growth(ledger, tube, intake, Conflict(place, existing, task))
-                is_over = is_limited and more > 0
-                refusal = tube.full(0, payload_bytes + more) if is_over else None
-                if refusal is None:
-                    payload_bytes += more
-                    _meet(tube, intake, Conflict(place, existing, task), planned)
-                    continue
-                intake.without_room.append(refusal)
-            else:
-                refusal = existing
-        if refusal is None and is_limited:
-            refusal = tube.full(len(intake.new) + 1, payload_bytes + task.payload_bytes)
-            if refusal is not None:
-                intake.without_room.append(refusal)
+    def _judged(self, task: NewTask) -> NewTask | Refusal:
+        """Return a task with what it depends on found, or why it cannot be put."""
+        refusal = unsuitable(self._ledger, self._tube, task)
         if refusal is not None:
-            intake.refused.append(ItemRefusal(place, refusal))
-            intake.ids.append(0)
-            continue
-        task_id = tube.next_id + len(intake.new)
+            return refusal
+        if task.dependencies is None:
+            return task
+        dependencies = resolved(self._ledger, task.dependencies, self._placed)
+        if isinstance(dependencies, Refusal):
+            return dependencies
+        return replace(task, dependencies=dependencies)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self.refused.append(ItemRefusal(len(self.ids), refusal))
+        self.ids.append(0)
+
+    def _has_room(self, tasks: int, more_bytes: int) -> bool:
+        """Tell whether the tube can have so much more than before the put; if not, refuse."""
+        refusal = self._tube.full(tasks, more_bytes) if self._is_limited else None
+        if refusal is None:
+            return True
+        self.without_room.append(refusal)
+        self._refuse(refusal)
+        return False
+
+    def _accept(self, task: NewTask) -> None:
+        """Let a task be new, if there is room."""
+        payload_bytes = self._payload_bytes + task.payload_bytes
+        if not self._has_room(len(self.new) + 1, payload_bytes):
+            return
+        self._payload_bytes = payload_bytes
+        task_id = self._tube.next_id + len(self.new)
         if task.unique_key:
-            planned[task.unique_key] = task_id
-        payload_bytes += task.payload_bytes
-        intake.new.append(task)
-        intake.ids.append(task_id)
-    return intake
+            self._planned[task.unique_key] = task_id
+        self.new.append(task)
+        self.ids.append(task_id)
 
+    def _meet(self, conflict: Conflict) -> None:
+        """Let an item meet a task, which may be one of this put, if there is room for it."""
+        task = conflict.new
+        more = self._growth(conflict)
+        if more > 0 and not self._has_room(0, self._payload_bytes + more):
+            return
+        self._payload_bytes += more
+        place = conflict.task_id - self._tube.next_id
+        if place >= 0 and task.on_conflict is OnConflict.REPLACE_IF_WAITING:
+            earlier = self.new[place]
+            self.new[place] = replace(task, dependencies=earlier.dependencies, group=earlier.group)
+        self._planned[task.unique_key] = conflict.task_id
+        self.ids.append(conflict.task_id)
+        self.conflicts.append(conflict)
 
-def _judged(
-    ledger: Ledger, tube: Tube, task: NewTask, placed: Placed
-) -> tuple[NewTask, Refusal | None]:
-    """Return a task with what it depends on found, and why it cannot be put, or None."""
-    refusal = unsuitable(ledger, tube, task)
-    if refusal is not None or task.dependencies is None:
-        return task, refusal
-    dependencies = resolved(ledger, task.dependencies, placed)
-    if isinstance(dependencies, Refusal):
-        return task, dependencies
-    return replace(task, dependencies=dependencies), None
+    def _growth(self, conflict: Conflict) -> int:
+        """Return how many bytes an item adds to the task that it meets; negative: it takes some."""
+        if conflict.new.on_conflict is not OnConflict.REPLACE_IF_WAITING:
+            return 0
+        place = conflict.task_id - self._tube.next_id
+        there = self.new[place] if place >= 0 else self._ledger.find(self._tube, conflict.task_id)
+        return 0 if there is None else conflict.new.payload_bytes - there.payload_bytes
 
 
 def existing_task(
@@ -154,77 +185,3 @@ def _stands_in_the_way(there: Task, task: NewTask, now_ms: int) -> bool:
     among = task.unique_among
     restarts = task.on_conflict is OnConflict.RESTART_IF_FINISHED and there.state in FINISHED
     return (restarts or there.state in among.states) and now_ms < after(there.created_ms, among.ms)
-
-
-def _growth(ledger: Ledger, tube: Tube, intake: Intake, conflict: Conflict) -> int:
-    """Return how many bytes an item adds to the task that it meets; negative: it takes some."""
-    if conflict.new.on_conflict is not OnConflict.REPLACE_IF_WAITING:
-        return 0
-    place = conflict.task_id - tube.next_id
-    there = intake.new[place] if place >= 0 else ledger.find(tube, conflict.task_id)
-    return 0 if there is None else conflict.new.payload_bytes - there.payload_bytes
-
-
-def _meet(
-    tube: Tube,
-    intake: Intake,
-    conflict: Conflict,
-    planned: dict[tuple[str, ...], int],
-) -> None:
-    """Note that an item meets a task, which may be one of this put."""
-    task = conflict.new
-    place = conflict.task_id - tube.next_id
-    if place >= 0 and task.on_conflict is OnConflict.REPLACE_IF_WAITING:
-        earlier = intake.new[place]
-        intake.new[place] = replace(task, dependencies=earlier.dependencies, group=earlier.group)
-    planned[task.unique_key] = conflict.task_id
-    intake.ids.append(conflict.task_id)
-    intake.conflicts.append(conflict)
-
-
-def unsuitable(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
-    """Return why a task is not for this kind of tube, or not for its group, or None."""
-    wrong = together(list(_invalid_fields(tube, task)))
-    if wrong is not None:
-        return wrong
-    refusal = ledger.groups.refusal_to_join(task.group) if task.group else None
-    if refusal is None and tube.custom is not None:
-        return refused_by_driver(tube, _arrival_of(ledger, tube, task))
-    return refusal
-
-
-def refusal_of_stored(ledger: Ledger, name: str, spec: bytes, path: str) -> Refusal | None:
-    """Return what a task that is kept, to be put later, may not say in its tube, or None.
-
-    The tube need not exist yet: then the put finds out.
-    """
-    tube = ledger.tubes.get(name)
-    if tube is None or tube.rules.ignores_unsuitable:
-        return None
-    wrong = together(list(_invalid_fields(tube, ledger.new_task(spec))))
-    return None if wrong is None else within(wrong, f"{path}.")
-
-
-def _invalid_fields(tube: Tube, task: NewTask) -> Iterator[Refusal]:
-    """Yield all that a task may not say in this tube."""
-    if task.subqueue and not tube.has_subqueues:
-        yield means_nothing(tube, "subqueue", task.subqueue)
-    if not tube.has_options:
-        for field in _TIMED_WISHES:
-            wish = getattr(task, field)
-            if wish is not None:
-                yield means_nothing(tube, field, wish)
-    elif task.priority is not None:
-        refusal = tube.priority_refusal("priority", task.priority)
-        if refusal is not None:
-            yield refusal
-    if task.retry is not None:
-        for field, text in retry_violations(task.retry, tube.options.dead_letter_tube):
-            yield invalid(f"retry.{field}", text, {})
-
-
-def _arrival_of(ledger: Ledger, tube: Tube, task: NewTask) -> Arrival:
-    """Return what a driver may know of a task that is only being judged."""
-    priority = tube.options.priority if task.priority is None else task.priority
-    now_ms = ledger.now_ms
-    return Arrival(0, priority, task.type, task.payload_bytes, 0, now_ms, 0, now_ms)

@@ -21,7 +21,8 @@ from service.queue.feed.partitions import TUBE_STRIDE
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
 from service.queue.operations.conflicts import settle_conflict
-from service.queue.operations.intake import sort_out, unsuitable
+from service.queue.operations.intake import Intake
+from service.queue.operations.suitability import unsuitable
 from service.queue.refusals import at_item, first_of
 from service.queue.tasks.task import Task
 from service.queue.tasks.terms import terms_of
@@ -67,14 +68,16 @@ def put(
     is_limited = tube.has_capacity and not is_owed
     if not has_wishes and not is_limited:
         return PutResult(_store(ledger, tube, tasks, has_wishes=False))
-    intake = sort_out(ledger, tube, tasks, before, is_limited=is_limited)
+    intake = Intake(ledger, tube, before, is_limited=is_limited)
+    for task in tasks:
+        intake.add(task)
     if command.waits_for_room and intake.without_room:
         payload_bytes = sum(task.payload_bytes for task in tasks)
         return tube.full(len(tasks), payload_bytes) or intake.without_room[-1]
     if command.atomic and intake.refused:
         return _refused_whole(intake.refused)
     first_id = tube.next_id
-    _store(ledger, tube, intake.new, intake.restarting(tube), has_wishes=has_wishes)
+    _store(ledger, tube, intake.new, intake.restarting(), has_wishes=has_wishes)
     tube.counters.note(Call.URGENT, sum(new.position is Position.FRONT for new in intake.new))
     for conflict in intake.conflicts:
         if conflict.task_id < first_id:  # those of this put have become what is wanted already

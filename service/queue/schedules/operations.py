@@ -24,8 +24,8 @@ from service.queue.commands import (
     UpdateSchedule,
 )
 from service.queue.life_cycle import DELAYED, HELD, READY, TAKEN, EventKind
-from service.queue.operations.intake import refusal_of_stored
 from service.queue.operations.put import put
+from service.queue.operations.suitability import refusal_of_stored
 from service.queue.schedules.schedule import Schedule
 from service.queue.tasks.endings import end
 from service.queue.tubes.temporary import refusal_of_target
