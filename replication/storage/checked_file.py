@@ -66,3 +66,27 @@ def read_checked(fs: FileSystem, name: str) -> dict[str, JsonValue]:
     content = json.loads(body)
     assert isinstance(content, dict)
     return content
+
+
+def number_of(content: dict[str, JsonValue], field: str) -> int:
+    """Return a number of a small file.
+
+    Raises:
+        LogDamaged: it is not there.
+    """
+    found = content.get(field)
+    if not isinstance(found, int):
+        raise LogDamaged(f"field {field} is missing or no number")
+    return found
+
+
+def text_of(content: dict[str, JsonValue], field: str) -> str:
+    """Return a text of a small file.
+
+    Raises:
+        LogDamaged: it is not there.
+    """
+    found = content.get(field)
+    if not isinstance(found, str):
+        raise LogDamaged(f"field {field} is missing or no text")
+    return found
