@@ -14,20 +14,17 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import attrgetter
-from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from service.queue.keys import (
     READY_ORDER,
     order_scan,
     place_scan,
-    ready_key,
     subqueue_prefix,
-    typed_prefix,
-    waiting_key,
 )
 from service.queue.orders.fairness import Fairness
 from service.queue.orders.ordered_index import NOTHING, OrderedIndex
+from service.queue.orders.subqueue import Subqueue, stored_turn, write_offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,39 +38,6 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
 
 BY_SUBQUEUE: Final = attrgetter("subqueue")
-_turn = Struct(">Q")
-
-
-class Subqueue:
-    """What is known of one sub-queue.
-
-    ``order`` holds the places of its ready tasks; None: they are as the store says, nothing of them
-    is in memory, and ``offered`` is not known either. ``offered`` is its entry among the offers, or
-    None; ``written`` is the one that the store knows, which counts only while ``touched``. Each has
-    the type of its task.
-    """
-
-    __slots__ = (
-        "name",
-        "offered",
-        "offered_type",
-        "order",
-        "taken",
-        "touched",
-        "written",
-        "written_type",
-    )
-
-    def __init__(self, name: str) -> None:
-        """Make a sub-queue of which nothing is taken."""
-        self.name = name
-        self.taken = 0
-        self.order: OrderedIndex | None = None
-        self.offered: Entry | None = None
-        self.offered_type = ""
-        self.written: Entry | None = None
-        self.written_type = ""
-        self.touched = False
 
 
 class SubqueueOrder:
@@ -375,9 +339,8 @@ class SubqueueOrder:
         subqueue.order = order
         least = order.least() if stored and self._is_free(subqueue) else None
         if least is not None and self._fairness is not None:
-            turn = self._store.get(waiting_key(prefix, least))
-            assert turn, f"sub-queue {subqueue.name!r} offers a task without a turn"
-            subqueue.offered = (_turn.unpack(turn)[0], *least[1:])
+            turn = stored_turn(self._store, self._number, subqueue.name, least)
+            subqueue.offered = (turn, *least[1:])
         else:
             subqueue.offered = least
         if least is not None and self.types.has_any:
@@ -403,7 +366,7 @@ class SubqueueOrder:
             subqueue.touched = False
             order = subqueue.order
             assert order is not None
-            self._write_offer(subqueue, order, writes)
+            write_offer(self._number, subqueue, writes, has_turns=self._fairness is not None)
             left += order.flushed()
             self._warm.pop(subqueue.name, None)
             if subqueue.taken == 0 and order.least() is None:
@@ -415,29 +378,6 @@ class SubqueueOrder:
         while len(self._warm) > self._limits.subqueues_max:
             left += self._cool(self._warm.pop(next(iter(self._warm))))
         return left
-
-    def _write_offer(self, subqueue: Subqueue, order: OrderedIndex, writes: list[Write]) -> None:
-        """Append what changed of a sub-queue's offer; its turn lies with the place it offers."""
-        written, offered = subqueue.written, subqueue.offered
-        written_type, offered_type = subqueue.written_type, subqueue.offered_type
-        if written != offered or written_type != offered_type:
-            if written is not None:
-                self._write(written, written_type, None, writes)
-            if offered is not None:
-                self._write(offered, offered_type, b"", writes)
-        if offered is not None and self._fairness is not None:
-            least = order.least()
-            assert least is not None
-            place = waiting_key(subqueue_prefix(self._number, subqueue.name), least)
-            writes.append((place, _turn.pack(offered[0])))
-
-    def _write(
-        self, offer: Entry, task_type: str, content: bytes | None, writes: list[Write]
-    ) -> None:
-        """Append an offer, and the same by type, to ``writes``; ``content`` None: that it goes."""
-        writes.append((ready_key(self._number, offer), content))
-        if task_type:
-            writes.append((waiting_key(typed_prefix(self._number, task_type), offer), content))
 
     def _cool(self, subqueue: Subqueue) -> list[Entry]:
         """Let go of the order of a sub-queue that the store knows; return what was in memory."""
