@@ -64,6 +64,27 @@ def open_ledger(
         return ledger
     if meta[0] != FORMAT:
         raise UnknownFormatError(f"the store has format {meta[0]}, this version reads {FORMAT}")
+    _open_meta(ledger, meta)
+    for _, record in store.scan(TUBE, prefix_stop(TUBE)):
+        tube = read_tube(record, store, limits)
+        ledger.admit(tube)
+        note_surplus(ledger, tube)
+    ledger.totals.restore()
+    for _, record in store.scan(SESSION, prefix_stop(SESSION)):
+        session = read_session(record)
+        session.written = timer_key(session.timer) if session.timer is not None else b""
+        ledger.sessions[session.id] = session
+        ledger.sessions_by_number[session.number] = session
+    ledger.consumers.restore(store)
+    ledger.schedules.restore(store)
+    ledger.groups.restore(store)
+    ledger.timers = Timers(store, limits, stored=True)
+    _open_leases(ledger)
+    return ledger
+
+
+def _open_meta(ledger: Ledger, meta: bytes) -> None:
+    """Take over what the meta record says; ``collect`` wrote its parts in the same order."""
     (
         _,
         ledger.index,
@@ -83,22 +104,6 @@ def open_ledger(
     at = ledger.failures.restore_meta(meta, at)
     at = ledger.dependents.restore_meta(meta, at)
     assert at == len(meta)
-    for _, record in store.scan(TUBE, prefix_stop(TUBE)):
-        tube = read_tube(record, store, limits)
-        ledger.admit(tube)
-        note_surplus(ledger, tube)
-    ledger.totals.restore()
-    for _, record in store.scan(SESSION, prefix_stop(SESSION)):
-        session = read_session(record)
-        session.written = timer_key(session.timer) if session.timer is not None else b""
-        ledger.sessions[session.id] = session
-        ledger.sessions_by_number[session.number] = session
-    ledger.consumers.restore(store)
-    ledger.schedules.restore(store)
-    ledger.groups.restore(store)
-    ledger.timers = Timers(store, limits, stored=True)
-    _open_leases(ledger)
-    return ledger
 
 
 def _open_removal(ledger: Ledger, meta: bytes, at: int) -> int:

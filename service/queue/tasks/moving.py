@@ -7,11 +7,12 @@ the tube that gave it up until it is there again.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from service.queue.commands import (
     FOREVER_MS,
     NO_EXTRAS,
+    Extras,
     Outcome,
     Position,
     Reason,
@@ -83,7 +84,8 @@ def move_to(
     other place. Attempts begin anew. Its unique key stays behind; ``key``, if any, is for it there.
     Who waits for its end waits for that of the moved one.
     """
-    moved = _arrived(ledger, task, target, delay_ms, position, is_new=False)
+    times = _times_kept(task, target)
+    moved = _arrived(ledger, task, target, times, delay_ms, position)
     if key:
         moved.extras = replace(moved.extras, unique_key=key)
         claim(ledger, target, key, moved.id)
@@ -98,9 +100,16 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
     ``kind`` is what used it up: so counts and feed tell how it ended. In the other tube a new task
     begins with that one's times, with the failure, and with the origin.
     """
-    moved = _arrived(ledger, task, target, 0, Position.IN_ORDER, is_new=True)
-    origin = TaskOrigin(task.tube.name, task.id, task.extras.unique_key)
-    moved.extras = replace(moved.extras, origin=origin)
+    times = _times_given(ledger, target)
+    moved = _arrived(ledger, task, target, times, 0, Position.IN_ORDER)
+    moved.extras = replace(
+        moved.extras,
+        origin=TaskOrigin(task.tube.name, task.id, task.extras.unique_key),
+        retry=None,
+        group="",
+        group_number=0,
+        dependents=0,
+    )
     if ledger.watcher is not None:
         ledger.watcher(task, Outcome.FAILED)
     task.extras = replace(task.extras, outcome=Outcome.FAILED)
@@ -130,34 +139,42 @@ def _priority_in(target: Tube, priority: int) -> int:
     return options.priority
 
 
+class _Times(NamedTuple):
+    """What limits a task and its leases."""
+
+    ttl_ms: int
+    ttr_ms: int
+    expire_at_ms: int
+
+
+def _times_kept(task: Task, target: Tube) -> _Times:
+    """Return the times with which a task goes on in a tube: none where the tube knows none."""
+    if not target.has_options:
+        return _Times(FOREVER_MS, FOREVER_MS, NEVER_MS)
+    return _Times(task.ttl_ms, task.ttr_ms, task.expire_at_ms)
+
+
+def _times_given(ledger: Ledger, target: Tube) -> _Times:
+    """Return the times with which a task begins anew in a tube."""
+    options = target.options
+    return _Times(options.ttl_ms, options.ttr_ms, after(ledger.now_ms, options.ttl_ms))
+
+
 def _arrived(
-    ledger: Ledger,
-    task: Task,
-    target: Tube,
-    delay_ms: int,
-    position: Position,
-    *,
-    is_new: bool,
+    ledger: Ledger, task: Task, target: Tube, times: _Times, delay_ms: int, position: Position
 ) -> Task:
     """Return the task as it is in its new tube, not known there yet."""
-    options = target.options
     priority = _priority_in(target, task.priority)
-    ttl_ms, ttr_ms, expire_at_ms = task.ttl_ms, task.ttr_ms, task.expire_at_ms
-    if is_new:
-        ttl_ms, ttr_ms = options.ttl_ms, options.ttr_ms
-        expire_at_ms = after(ledger.now_ms, ttl_ms)
-    elif not target.has_options:
-        ttl_ms, ttr_ms, expire_at_ms = FOREVER_MS, FOREVER_MS, NEVER_MS
     delayed = delay_ms > 0 and target.has_options
     terms = Terms(
         DELAYED if delayed else READY,
         0 if delayed or position is Position.IN_ORDER else target.lane(position),
         target.rank(priority),
         priority,
-        ttl_ms,
-        ttr_ms,
+        times.ttl_ms,
+        times.ttr_ms,
         after(ledger.now_ms, delay_ms) if delayed else NEVER_MS,
-        expire_at_ms,
+        times.expire_at_ms,
     )
     task_id = target.next_id
     target.next_id += 1
@@ -167,19 +184,19 @@ def _arrived(
         target, task_id, terms, task.created_ms, body, task.payload_bytes, task.type, subqueue
     )
     moved.since_ms = ledger.now_ms
-    extras = task.extras
+    moved.extras = _extras_there(task.extras, target)
+    return moved
+
+
+def _extras_there(extras: Extras, target: Tube) -> Extras:
+    """Return the rare attributes that a task has in another tube; its unique key stays behind."""
     if extras is NO_EXTRAS:
-        return moved
+        return extras
     is_home = extras.origin is not None and extras.origin.tube == target.name
-    moved.extras = replace(
+    return replace(
         extras,
         origin=None if is_home else extras.origin,
         progress=None,
         unique_key=(),
         cancel_requested=False,
-        retry=None if is_new else extras.retry,
-        group="" if is_new else extras.group,
-        group_number=0 if is_new else extras.group_number,
-        dependents=0 if is_new else extras.dependents,
     )
-    return moved
