@@ -34,26 +34,30 @@ def read_feed(address: str) -> Iterator[feed_service_pb2.ChangeEvent]:
             feed_service_pb2.DescribeFeedRequest(), timeout=READ_TIMEOUT_S
         )
         for partition in described.partitions:
-            expected = 0
-            request = feed_service_pb2.ReadChangesRequest(
-                feed_id=described.feed_id,
-                partition=partition.partition,
-                to_seq=partition.high_seq,
-            )
-            # Without an upper end a read goes on for ever.
-            pieces = feed.ReadChanges(request, timeout=READ_TIMEOUT_S) if partition.high_seq else ()
-            for piece in pieces:
-                for event in piece.events:
-                    if event.seq != expected:
-                        raise FeedBroken(
-                            f"partition {partition.partition}: {event.seq} follows {expected - 1}"
-                        )
-                    expected += 1
-                    yield event
-            if expected != partition.high_seq:
-                raise FeedBroken(
-                    f"partition {partition.partition} ends at {expected}, not {partition.high_seq}"
-                )
+            yield from _events(feed, described.feed_id, partition)
+
+
+def _events(
+    feed: feed_service_pb2_grpc.FeedServiceStub,
+    feed_id: str,
+    partition: feed_service_pb2.FeedPartition,
+) -> Iterator[feed_service_pb2.ChangeEvent]:
+    """Yield the events of one partition, and make sure that none is missing."""
+    number, high_seq = partition.partition, partition.high_seq
+    if not high_seq:
+        return  # without an upper end a read goes on for ever
+    request = feed_service_pb2.ReadChangesRequest(
+        feed_id=feed_id, partition=number, to_seq=high_seq
+    )
+    expected = 0
+    for piece in feed.ReadChanges(request, timeout=READ_TIMEOUT_S):
+        for event in piece.events:
+            if event.seq != expected:
+                raise FeedBroken(f"partition {number}: {event.seq} follows {expected - 1}")
+            expected += 1
+            yield event
+    if expected != high_seq:
+        raise FeedBroken(f"partition {number} ends at {expected}, not {high_seq}")
 
 
 @dataclass(slots=True, frozen=True)

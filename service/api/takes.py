@@ -94,17 +94,22 @@ class TakeApi:
 
     def _existing(self, taker: WaitingTake) -> list[str]:
         """Return the tubes that a call's sources name, in order of the sources, each once."""
-        queue = self._reading.applied
         found: dict[str, None] = {}
         for source in taker.sources:
-            if is_pattern(source):
-                pattern = matcher(source)
-                for tube in queue.tubes():
-                    if pattern.fullmatch(tube.name) and taker.allows(tube.name):
-                        found[tube.name] = None
-            elif queue.tube(source) is not None:
-                found[source] = None
+            found.update(dict.fromkeys(self._named_by(source, taker)))
         return list(found)
+
+    def _named_by(self, source: str, taker: WaitingTake) -> list[str]:
+        """Return the tubes that a source names; by a pattern those that the caller may use."""
+        queue = self._reading.applied
+        if not is_pattern(source):
+            return [source] if queue.tube(source) is not None else []
+        pattern = matcher(source)
+        return [
+            tube.name
+            for tube in queue.tubes()
+            if pattern.fullmatch(tube.name) and taker.allows(tube.name)
+        ]
 
     async def _wait(self, taker: WaitingTake, wait: float) -> Outcome:
         """Wait in line; an empty outcome when the time is over."""
