@@ -32,6 +32,8 @@ WAITED_KEY: Final = "x-taskraft-waited-ms"
 """How long a call that is passed on has been under way: its wait goes on from there."""
 TRACE_KEYS: Final = ("traceparent", "tracestate")
 """W3C trace context of a caller: whoever traces the leader's calls sees whose they are."""
+_DIGITS_MAX: Final = 15
+"""Numbers in metadata are no longer."""
 _CLOSING_SECONDS: Final = 60.0
 """How long calls may go on over a channel whose credentials were renewed."""
 _RECONNECT_MS: Final = 100
@@ -263,11 +265,17 @@ def trace_of(metadata: Mapping[str, str | bytes]) -> Trace:
 
 def waited_of(metadata: Mapping[str, str | bytes]) -> float:
     """Return for how many seconds a call had been under way when it was passed on."""
-    waited_ms = metadata.get(WAITED_KEY, "0")
-    return int(waited_ms) / 1000 if isinstance(waited_ms, str) and waited_ms.isdecimal() else 0.0
+    return _number_of(metadata, WAITED_KEY) / 1000
 
 
 def hops_of(metadata: Mapping[str, str | bytes]) -> int:
     """Return how often a call has been passed on."""
-    hops = metadata.get(HOPS_KEY, "0")
-    return int(hops) if isinstance(hops, str) and hops.isdigit() else 0
+    return _number_of(metadata, HOPS_KEY)
+
+
+def _number_of(metadata: Mapping[str, str | bytes], key: str) -> int:
+    """Return a number of the metadata; 0 for what no node of ours writes: anybody may send it."""
+    text = metadata.get(key)
+    if isinstance(text, str) and text.isdecimal() and len(text) <= _DIGITS_MAX:
+        return int(text)
+    return 0

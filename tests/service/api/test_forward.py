@@ -7,7 +7,16 @@ import grpc.aio
 import pytest
 
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from service.api.forward import HOPS_KEY, Forwarder, ServeHere, reason_of, trace_of
+from service.api.forward import (
+    HOPS_KEY,
+    WAITED_KEY,
+    Forwarder,
+    ServeHere,
+    hops_of,
+    reason_of,
+    trace_of,
+    waited_of,
+)
 from service.api.status import STATUS_KEY, Refused, rpc_status
 from service.config.addresses import PeerAddress
 from service.leader.phases import Leadership
@@ -173,3 +182,15 @@ async def test_a_leader_that_cannot_be_reached_counts_as_none(bench):
         await bench.call()
     assert caught.value.reason == error_pb2.Error.NO_LEADER
     bench.leads(NO_MEMBER, term=2)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "\u00b2", "9" * 400, "9" * 5_000, b"1"])
+def test_what_no_node_says_of_a_call_means_nothing(text):
+    assert hops_of({HOPS_KEY: text}) == 0
+    assert waited_of({WAITED_KEY: text}) == 0
+
+
+def test_a_call_says_how_often_it_was_passed_on_and_how_long_it_has_waited():
+    assert (hops_of({}), waited_of({})) == (0, 0)
+    assert hops_of({HOPS_KEY: "2"}) == 2
+    assert waited_of({WAITED_KEY: "1500"}) == 1.5
