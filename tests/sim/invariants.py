@@ -51,6 +51,8 @@ class Invariants:
         """The configurations by the committed changes, computed here from their entries."""
         self._flow = Flow(members)
         self._lasts: dict[tuple[MemberId, Term], LogIndex] = {}
+        self._commit_of_term: dict[Term, LogIndex] = {}
+        """Up to where the leader of each term has committed."""
         self._last_changes: dict[MemberId, LogIndex] = {}
         self.promises = Promises()
         self.history = History()
@@ -180,8 +182,10 @@ class Invariants:
             joint_vote(member.configuration, votes) is VoteResult.WON,
             f"{member.id} leads term {core.term} with the votes {votes}",
         )
-        # Logs that agree at an index agree before it, so the last entry proves all.
-        last = self.commit_max
+        # Logs that agree at an index agree before it, so the last entry proves all. Who learns late
+        # that it was elected need not have what a later term has committed since.
+        earlier = (index for term, index in self._commit_of_term.items() if term < core.term)
+        last = max(earlier, default=LogIndex(1))
         demand(
             core.last_index >= last and member.term_at(last) == self._committed.get(last, 1),
             f"{member.id} leads term {core.term} without entry {last}, which is committed",
@@ -202,6 +206,8 @@ class Invariants:
         self._note_change(member, index)
         self._committed[index] = term
         self.commit_max = max(self.commit_max, index)
+        term_now = member.driver.core.term
+        self._commit_of_term[term_now] = max(self._commit_of_term.get(term_now, index), index)
         holders = {each.id: each.has_synced(index, term) for each in self._members.values()}
         # The change may have been applied in this same step.
         in_force = (self._acted_by.get(member.id, member.configuration), member.configuration)

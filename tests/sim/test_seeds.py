@@ -35,6 +35,11 @@ def test_nor_with_seeds_that_nobody_has_tried(first):
     assert next(failures(FRESH[first : first + GROUP]), None) is None
 
 
+def test_who_learns_late_that_it_was_elected_need_not_have_what_is_committed_since():
+    """A follower was paused with a vote on its way, and a later term went on without it."""
+    assert not run_seed(770_001, 2000).failure
+
+
 def trace_of(seed: int) -> bytes:
     digest = blake2b()
     run_seed(seed, 500, trace=lambda line: digest.update(line.encode()))
