@@ -11,7 +11,7 @@ from tests.sim.world import World
 
 STEPS = 800
 FIXED = 200
-FRESH = [time.time_ns() % 1_000_000_000 + number for number in range(20)]
+FRESH = [time.time_ns() % 1_000_000_000 + number for number in range(50)]
 """Each run of the suite tries seeds of its own; what fails says which it was."""
 GROUP = 10
 """Seeds in one test."""
