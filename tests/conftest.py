@@ -1,6 +1,7 @@
 """Apply to all tests: where a tool is required, its absence is a failure; long files come first."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,15 @@ REQUIRED_BY = {"spark": "TASKRAFT_REQUIRE_SPARK", "foreign": "TASKRAFT_REQUIRE_F
 def pytest_addoption(parser):
     """Add what writes the actual answers into scenario files, to be reviewed as a difference."""
     parser.addoption("--rewrite", action="store_true", help="rewrite the scenario files")
+
+
+def pytest_configure():
+    """Let Ctrl-C be heard, by the programs that tests start as well.
+
+    Shells let what they run in the background ignore it, and programs inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

@@ -213,15 +213,6 @@ def test_a_thread_that_fails_or_ends_its_process_gives_its_task_back(
     assert messages == ["emails/1 failed at attempt 1", "emails/2 failed at attempt 1"]
 
 
-@pytest.fixture
-def ctrl_c():
-    """Ctrl-C is heard, also where the tests run in the background and their shell ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_lets_a_worker_finish_what_it_has_begun(cluster, blocking_client):
     blocking_client.tube("emails").put_many(["a", "b"])
 
