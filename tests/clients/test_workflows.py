@@ -234,7 +234,7 @@ def test_a_batch_does_all_or_nothing(client, tube):
 
 def test_every_operation_has_its_place_in_a_batch(client, tube):
     elsewhere = created(client)
-    released, rejected, buried, gone, kicked, moved = tube.put_many("abcdef")
+    released, rejected, buried, gone, kicked, moved = tube.put_many([*"abcdef"])
     first, second = tube.take_many(2, wait=0)
     tube.bury(kicked)
     batch = Batch().release(first, "1h", reason="later").reject(second, "never")

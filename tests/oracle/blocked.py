@@ -133,6 +133,15 @@ class BlockedCalls:
             if blocked.future.done():
                 blocked.collect()
 
+    def hang_up(self, session: str) -> None:
+        """End the calls of a connection that is about to close.
+
+        Else the service may answer that their session is gone before they are cancelled.
+        """
+        for blocked in self._calls.values():
+            if blocked.step.session == session:
+                blocked.future.cancel()
+
     def closed(self, session: str) -> None:
         """Wait until the service has let go of the calls of a connection that was closed."""
         for blocked in self._calls.values():

@@ -191,6 +191,7 @@ class Player:
     def _do_disconnect(self, step: Step) -> Json:
         connection = self._connections.pop(step.session)
         session_id = connection.known_session_id
+        self._blocked.hang_up(step.session)
         connection.close()
         self._blocked.closed(step.session)
         self._await_idle(session_id)

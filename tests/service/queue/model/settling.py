@@ -88,7 +88,7 @@ class NaiveSettling:
             endless = not 0 < period < FOREVER_MS
             extra = own is not None or settlement.update is not None
             wrong = extra if state is State.GONE else state is State.ZOMBIE and endless
-            if wrong:
+            if wrong or self.unfit_update(task["tube"], settlement.update):
                 return Reason.INVALID_FIELD
             return self.grows_too_much(task, settlement) if alone else None
         plain = task["tube"]["view"].kind in PLAIN_KINDS
