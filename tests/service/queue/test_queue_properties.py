@@ -316,7 +316,8 @@ class QueueMachine(RuleBasedStateMachine):
     def check_places(self, tube):
         """In the store is one place of each ready task, and one by type of each that has one."""
         ready = [task for task in self.queue._ledger.tasks(tube) if task.state is State.READY]
-        if not tube.has_subqueues:  # with them, also what cold ones offer may have been read
+        # With sub-queues or takes by type, also what cold ones or types offer may have been read.
+        if not tube.has_subqueues and not tube.ready.types.has_any:
             assert all(task.id not in tube.tasks or tube.ready.is_head(task) for task in ready)
         number = tube.number
         offers = [(entry, tube.ready.types.type_of(entry[-1])) for entry in tube.ready.ordered()]
