@@ -16,7 +16,7 @@ FLUSH_BYTES: Final = 16 << 20
 """Log written after which the state machine is asked to become durable. A restart replays about as
 much at most: the time that it may take decides."""
 
-MEMBERSHIPS_MAX: Final = 100
+FLUSH_MEMBERSHIPS: Final = 100
 """The same by membership changes: all since the state was durable are stored again with each."""
 
 KEPT_ENTRIES: Final = 10_000
@@ -63,7 +63,7 @@ class Trimmer:
 
     def membership_changed(self) -> None:
         """Begin a flush when very many memberships must be known to a start."""
-        if self._storage.memberships_stored >= MEMBERSHIPS_MAX:
+        if self._storage.memberships_stored >= FLUSH_MEMBERSHIPS:
             self._flush()
 
     def _flush(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from replication.background import Background
 from replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
 from replication.driver.driver import Driver
 from replication.driver.fastest_followers import FastestFollowers
@@ -56,7 +57,7 @@ class Performer:
         self._loop = asyncio.get_running_loop()
         self._is_pump_due = False
         self._is_closed = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
 
     def send(self, messages: Sequence[Message]) -> None:
         """See ``Effects``."""
@@ -97,16 +98,14 @@ class Performer:
 
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Run ``work`` beside the loop's other work; ``close`` waits for it."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._background.start(work)
 
     async def close(self) -> None:
         """Stop performing; wait for flushes, which use the state machine."""
         self._is_closed = True
         if self.peers is not None:
             await self.peers.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.ended()
 
     def _finish(self, then: Callable[[T], None], result: T) -> None:
         if self._is_closed:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import sleep as pause
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import grpc
 from grpc import aio
 
+from replication.background import Background
 from replication.core.types import MemberId, Message, Roster, SnapshotMeta
 from replication.errors import DirectoryRefused, SnapshotBroken
 from replication.machine import SnapshotReader
@@ -78,7 +79,7 @@ class GrpcPeers:
         """Names of those who called before the roster has told of them."""
         self._inbound: dict[MemberId, asyncio.Task[object]] = {}
         """Who serves the stream of each peer."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
 
     def send(self, messages: Sequence[Message]) -> None:
         """See ``Peers``. A message to a member without an address is dropped."""
@@ -92,7 +93,7 @@ class GrpcPeers:
 
     def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
         """See ``Peers``."""
-        self._start(self._send_snapshot(message, meta, content))
+        self._background.start(self._send_snapshot(message, meta, content))
 
     async def _send_snapshot(
         self, message: Message, meta: SnapshotMeta, content: SnapshotReader
@@ -143,7 +144,7 @@ class GrpcPeers:
         }
         for member in [*self._links]:
             if self._addresses.get(member) != wanted.get(member):
-                self._start(self._links.pop(member).close())
+                self._background.start(self._links.pop(member).close())
         self._addresses = wanted
         for member in wanted.keys() - self._links.keys():
             self._open_link(member)
@@ -151,7 +152,7 @@ class GrpcPeers:
     def renew(self) -> None:
         """Open all links anew, with the credentials in force; what was on its way is lost."""
         for member in [*self._links]:
-            self._start(self._links.pop(member).close())
+            self._background.start(self._links.pop(member).close())
             self._open_link(member)
 
     def _open_link(self, member: MemberId) -> None:
@@ -213,16 +214,10 @@ class GrpcPeers:
 
     async def close(self) -> None:
         """See ``Peers``."""
-        for task in self._tasks:
-            task.cancel()
+        self._background.cancel()
         closing = [link.close() for link in self._links.values()]
         self._links.clear()
-        await asyncio.gather(*closing, *self._tasks, return_exceptions=True)
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await asyncio.gather(*closing, self._background.ended(), return_exceptions=True)
 
 
 def _has_no_use(error: Exception) -> bool:

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import grpc
 from grpc import aio
 
+from replication.background import run_beside
 from replication.core.types import MemberId, Message
 from replication.errors import DirectoryRefused, PeerRefused
 from replication.peers.codec import encode_frame
@@ -82,7 +83,7 @@ class PeerLink:
         self.pacer = Pacer(
             Outbox(), self._flush, lambda delay_ms, run: loop.call_later(delay_ms / 1000, run)
         )
-        self._task = loop.create_task(self._run())
+        self._task = run_beside(self._run())
 
     def put(self, message: Message) -> None:
         """Queue a message, or drop it if the peer is out of reach or too slow."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Final
 from weakref import WeakSet
 
+from replication.background import Background
 from replication.peers.lane import (
     BEGIN_SECONDS,
     ENCRYPTED,
@@ -55,7 +56,7 @@ class PeerPort:
         self._server: asyncio.Server | None = None
         self._grpc_port = 0
         self._connections: WeakSet[asyncio.Transport] = WeakSet()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._ended = False
 
     async def start(self, address: str, grpc_port: int) -> int:
@@ -96,9 +97,8 @@ class PeerPort:
             # First those that a task alone knows, so that none is forgotten while it is open.
             for transport in [*self._connections]:
                 transport.abort()
-            for task in [*self._tasks]:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._background.cancel()
+            await self._background.ended()
             await asyncio.sleep(0)
 
     def arrived(self, transport: asyncio.Transport) -> None:
@@ -123,12 +123,12 @@ class PeerPort:
         if self._server_context is None:
             transport.abort()
             return
-        self._start(self._encrypt(transport, self._server_context))
+        self._background.start(self._encrypt(transport, self._server_context))
 
     def pass_on(self, transport: asyncio.Transport, opening: bytes) -> None:
         """Connect a connection that began with ``opening`` to gRPC."""
         transport.pause_reading()
-        self._start(self._pass_on(transport, opening))
+        self._background.start(self._pass_on(transport, opening))
 
     async def _encrypt(
         self, transport: asyncio.Transport, server_context: Callable[[], ssl.SSLContext]
@@ -169,11 +169,6 @@ class PeerPort:
             inner.abort()
         else:
             transport.resume_reading()
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 class _Arrival(asyncio.Protocol):

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from replication.background import run_beside
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from service.cluster.members import Addresses
 from service.config.addresses import PeerAddress
@@ -145,7 +146,7 @@ class Leadership:
     def _elect(self) -> None:
         log.info("elected", term=self._term)
         self._roles.happen(PhaseEvent.ELECTED)
-        self._startup = asyncio.get_running_loop().create_task(self._start(self._term))
+        self._startup = run_beside(self._start(self._term))
 
     async def _start(self, term: Term) -> None:
         try:

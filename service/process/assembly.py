@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from replication.background import Background
 from replication.errors import ReplicationError
 from replication.node.node import Node
 from replication.peers.transport import GrpcTransport
@@ -60,7 +61,7 @@ class Server:
         self.parts = Parts(config, place, node, machine, security, self._defect_met)
         self._transport = transport
         self._directory = directory
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = Background()
         self.client_port = self.http_port = 0
         self._grpc = client_server(self.parts)
         self._probes = probe_server(self.parts, Readiness(self.parts))
@@ -113,13 +114,12 @@ class Server:
         await self._grpc.start()
         await parts.health.phase_changed(Phase.INIT, ready=False)
         await self.node.start()
-        loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(parts.housekeeping.keep(parts.leadership)))
-        self._tasks.append(loop.create_task(self.security.keep(self._peers_renewed)))
+        self._background.start(parts.housekeeping.keep(parts.leadership))
+        self._background.start(self.security.keep(self._peers_renewed))
         roster_changed = parts.leadership.next_change
         peer = self.security.peer
         move = Move(config, self.place, lambda: self.node.roster, peer, roster_changed)
-        self._tasks.append(loop.create_task(move.announce()))
+        self._background.start(move.announce())
         log.info(
             "serves",
             client=f"{host_of(config.listen)}:{self.client_port}",
@@ -137,9 +137,8 @@ class Server:
         parts.streams.depart(error_pb2.Error.DRAINING, "this node stops", parts.leadership.address)
         parts.leader.send_away(parts.leadership)
         parts.applications.end()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._background.cancel()
+        await self._background.ended()
         await self._end()
         log.info("stopped")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from replication.background import run_beside
 from replication.core.types import ConfState, LogIndex, SoftState, Term
 from replication.errors import ReadUnconfirmed, Stopped
 from service.process.parts import Parts
@@ -48,7 +49,7 @@ class DriverListener:
 
     def _begin_to_catch_up(self) -> None:
         if self._catching_up is None and self._is_behind():
-            self._catching_up = self._loop.create_task(self._catch_up())
+            self._catching_up = run_beside(self._catch_up())
 
     def _is_behind(self) -> bool:
         leadership = self._parts.leadership

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
+from replication.background import Background
 from service.access.certificate_metrics import CertificateCollector
 from service.leader.roles import Phase
 from service.process.metrics.node import NodeCollector
@@ -29,7 +29,7 @@ class Readiness:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._said: asyncio.Task[None] | None = None
+        self._background = Background()
         parts.roles.listen(lambda _phase: self._say_health())
 
     @property
@@ -46,8 +46,7 @@ class Readiness:
         parts = self._parts
         if not parts.surface.draining:
             saying = parts.health.phase_changed(parts.roles.phase, ready=self.is_ready)
-            # Kept, since the loop forgets tasks that nobody holds.
-            self._said = asyncio.get_running_loop().create_task(saying)
+            self._background.start(saying)
 
     def startupz(self) -> Answer:
         """Answer whether the node has found its cluster."""

@@ -187,7 +187,7 @@ def test_any_number_of_membership_changes_may_come_though_hardly_anything_is_wri
 ):
     """Their history is stored as a whole, so the state must become durable now and then."""
     monkeypatch.setattr(metadata, "MEMBERSHIPS_MAX", 6)
-    monkeypatch.setattr(trimmer, "MEMBERSHIPS_MAX", 4)
+    monkeypatch.setattr(trimmer, "FLUSH_MEMBERSHIPS", 4)
     member.lead()
     member.acknowledge()
     note = ConfChange((MemberChange(MemberChangeKind.UPDATE, MemberId(2)),))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from replication.core.types import LogIndex, Term
-from replication.driver.trimmer import MEMBERSHIPS_MAX, Trimmer, TrimPolicy
+from replication.driver.trimmer import FLUSH_MEMBERSHIPS, Trimmer, TrimPolicy
 from replication.storage.metadata import LogStart
 from tests.replication.log_on_disk import Log
 
@@ -64,10 +64,10 @@ def test_enough_must_be_written_before_the_state_is_flushed():
 
 def test_very_many_memberships_are_reason_enough_to_flush():
     group = Group()
-    group.memberships_stored = MEMBERSHIPS_MAX - 1
+    group.memberships_stored = FLUSH_MEMBERSHIPS - 1
     group.trimmer.membership_changed()
     assert group.flushes == 0
-    group.memberships_stored = MEMBERSHIPS_MAX
+    group.memberships_stored = FLUSH_MEMBERSHIPS
     group.trimmer.membership_changed()
     assert group.flushes == 1
 

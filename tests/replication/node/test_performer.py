@@ -155,7 +155,7 @@ async def test_the_result_of_a_flush_reaches_the_driver_and_its_error_the_node()
     await done.wait()
     assert host.told[2:] == [error]
     await asyncio.sleep(0)
-    assert not host.performer._tasks, "what is done is not kept"
+    assert not host.performer._background._tasks, "what is done is not kept"
 
 
 async def test_what_is_sent_goes_to_the_peers_once_there_are_some():

@@ -132,3 +132,13 @@ async def test_a_node_that_stops_asks_no_more(bench):
     await bench.is_answered(Stopped("the node is stopping"))
     assert len(bench.node.reads) == 1
     assert bench.roles.phase is Phase.INIT
+
+
+async def test_a_defect_while_catching_up_is_heard_of_at_once(bench):
+    """A node that waited for nothing would never serve, and nobody would know why."""
+    heard = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+    await bench.hears_of(LEADER, 1)
+    await bench.is_answered(KeyError("nobody expected this"))
+    assert [type(context["exception"]) for context in heard] == [KeyError]
+    assert "handle" in heard[0], "that is what stops a node"
