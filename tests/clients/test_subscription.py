@@ -174,7 +174,7 @@ async def test_options_are_told_when_the_stream_is_opened(cluster, client):
     )
     waiting = asyncio.create_task(anext(tasks))
     await until(lambda: cluster.requests("StreamMessage"))
-    opening = tasks._stream._opening
+    opening = tasks._arrivals.stream._opening
     assert [source.tube for source in opening.sources] == ["a", "b*"]
     assert (opening.session_ttr_ms, opening.ttr_ms, opening.priority_bound) == (7_000, 9_000, 3)
     assert cluster.requests("StreamMessage")[0].credit.bytes == 100
@@ -191,7 +191,7 @@ async def test_what_is_asked_for_now_is_told_at_once_and_to_the_next_stream(clus
     await until(lambda: any(one.HasField("filter") for one in cluster.requests("StreamMessage")))
     told = next(one for one in cluster.requests("StreamMessage") if one.HasField("filter"))
     assert (list(told.filter.types), told.filter.priority_bound) == (["y"], 2)
-    assert tasks._stream._filter == told.filter
+    assert tasks._arrivals.stream._filter == told.filter
     await tasks.narrow(none=True)
     await tasks.close()
     assert await waiting == []

@@ -1,27 +1,25 @@
-"""Look at, wait for, and change chosen tasks of one tube, with asyncio."""
+"""Look at and change chosen tasks of one tube, with asyncio."""
 
 # ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack
 
 from taskraft import _settlement, errors
+from taskraft._async_waits import AsyncWaits
 from taskraft._calls import new_request_id
 from taskraft._choosing import (
     Chosen,
     Key,
     Keys,
-    Named,
     TaskChanges,
     count_of,
     selector_of,
     update_of,
 )
-from taskraft._durations import Duration, milliseconds, seconds
-from taskraft._slots import lending
-from taskraft._status import refused_items
+from taskraft._durations import Duration, milliseconds
+from taskraft._status import raise_refused_items, refused_items
 from taskraft._task import Task
 from taskraft.v1 import task_pb2, task_service_pb2
 
@@ -29,13 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from taskraft._calls import Method
-    from taskraft._connection import Connection
     from taskraft._nodes import Node
     from taskraft._settlement import Reason
     from taskraft.v1 import error_pb2
-
-WAIT_SECONDS_MAX: Final = 60.0
-"""The server waits no longer in one call."""
 
 State: TypeAlias = Literal["ready", "delayed", "buried", "done", "zombie"]
 """A state that an administrator may move a task to."""
@@ -79,16 +73,12 @@ Change = TypeVar("Change", bound=_Change)
 Changed = TypeVar("Changed", bound=_Changed)
 
 
-class AsyncChosenTasks:
+class AsyncChosenTasks(AsyncWaits):
     """The part of a tube's handle that is about chosen tasks.
 
     Tasks are chosen by id, by `Keys`, or by `Where`. A filter that finds many is followed in steps
     until its end; each step is a call of its own.
     """
-
-    def __init__(self, name: str, connection: Connection) -> None:
-        self.name: Final = name
-        self._connection = connection
 
     # ---------------------------------------------------------------------------------- look
 
@@ -111,87 +101,6 @@ class AsyncChosenTasks:
         for error in refused_items(response.errors).values():
             raise error
         return Task(response.tasks[0])
-
-    # ---------------------------------------------------------------------------------- wait
-
-    async def wait(
-        self,
-        tasks: Named,
-        *,
-        wait: Duration | None = None,
-        any: bool = False,
-        progress: bool = False,
-        timeout: Duration | None = None,
-    ) -> list[Task]:
-        """Wait until tasks have ended or are buried, and return them as they are then.
-
-        A wait of more than a minute is made of several calls. A task that ends between two of them
-        and is not kept (`on_ack`) is not known any more. A handler that waits makes room for
-        another one meanwhile.
-
-        Args:
-            tasks: By id or key.
-            wait: How long; absent without limit.
-            any: Return with the first end instead of all.
-            progress: Return also when the progress of one of them changes, as with `any`.
-            timeout: How long to try to reach the cluster, beyond the wait.
-
-        Returns:
-            The tasks in order, with the `outcome` TIMEOUT where the time was over first.
-
-        Raises:
-            TaskNotFound: The only task is not known, or not any more.
-            ItemsRefused: Some of several are not known.
-        """
-        wait_end = None if wait is None else time.monotonic() + seconds(wait)
-        selector = selector_of(tasks)
-        request = task_service_pb2.WaitTasksRequest(
-            tube=self.name,
-            selector=selector,
-            any=any or progress,
-            until=(
-                task_service_pb2.WaitTasksRequest.PROGRESS
-                if progress
-                else task_service_pb2.WaitTasksRequest.ENDED
-            ),
-        )
-        if wait_end is not None and _is_over(wait_end):
-            return await self._wait_until(wait_end, request, timeout)
-        async with lending():
-            return await self._wait_until(wait_end, request, timeout)
-
-    async def _wait_until(
-        self,
-        wait_end: float | None,
-        request: task_service_pb2.WaitTasksRequest,
-        timeout: Duration | None,
-    ) -> list[Task]:
-        found = await self._wait_once(request, wait_end, timeout)
-        open_tasks = _open(found)
-        while open_tasks and not _is_enough(found, request) and not _is_over(wait_end):
-            request.selector.CopyFrom(
-                task_pb2.TaskSelector(ids=[found[at].id for at in open_tasks])
-            )
-            again = await self._wait_once(request, wait_end, timeout)
-            for at, message in zip(open_tasks, again, strict=True):
-                found[at] = message
-            open_tasks = _open(found)
-        return [Task(message) for message in found]
-
-    async def _wait_once(
-        self,
-        request: task_service_pb2.WaitTasksRequest,
-        wait_end: float | None,
-        timeout: Duration | None,
-    ) -> list[task_pb2.Task]:
-        left = WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
-        wait_seconds = min(left, WAIT_SECONDS_MAX)
-        request.wait_ms = round(wait_seconds * 1_000)
-        response = await self._connection.call(
-            lambda node: node.tasks.WaitTasks, request, timeout=timeout, wait_seconds=wait_seconds
-        )
-        _raise_refused(refused_items(response.errors), count_of(request.selector))
-        return list(response.tasks)
 
     # -------------------------------------------------------------------------------- change
 
@@ -316,7 +225,7 @@ class AsyncChosenTasks:
             request.selector.after_id = answer.continue_after_id
         if request.selector.filter and refused:
             raise errors.ItemsRefused(refused, items=len(refused))
-        _raise_refused(refused_items(answers[0].errors), count_of(request.selector))
+        raise_refused_items(refused_items(answers[0].errors), count_of(request.selector))
         return answers
 
     async def list(
@@ -330,33 +239,8 @@ class AsyncChosenTasks:
         request = task_service_pb2.ListTasksRequest(
             tube=self.name, filter=filter, order_by=order_by
         )
-        while True:
-            page = await self._connection.call(
-                lambda node: node.tasks.ListTasks, request, timeout=timeout
-            )
+        async for page in self._connection.pages(
+            lambda node: node.tasks.ListTasks, request, timeout=timeout
+        ):
             for message in page.tasks:
                 yield Task(message)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
-
-
-def _raise_refused(refused: dict[int, errors.TaskraftError], items: int) -> None:
-    if len(refused) == 1 == items:
-        raise next(iter(refused.values()))
-    if refused:
-        raise errors.ItemsRefused(refused, items=items)
-
-
-def _open(found: Iterable[task_pb2.Task]) -> list[int]:
-    """Return the positions of the tasks that have not ended."""
-    return [at for at, task in enumerate(found) if task.outcome == task_pb2.Task.TIMEOUT]
-
-
-def _is_enough(found: list[task_pb2.Task], request: task_service_pb2.WaitTasksRequest) -> bool:
-    """Tell whether a wait for the first end has one."""
-    return request.any and len(_open(found)) < len(found)
-
-
-def _is_over(wait_end: float | None) -> bool:
-    return wait_end is not None and time.monotonic() >= wait_end

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, Unpack
 
 from taskraft import errors
-from taskraft._async_chosen import WAIT_SECONDS_MAX
 from taskraft._async_moves import AsyncMoves
+from taskraft._async_waits import WAIT_SECONDS_MAX
 from taskraft._calls import new_request_id
 from taskraft._connection import put_outcomes
 from taskraft._durations import Duration, milliseconds, seconds

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from taskraft import _fork, errors, tracing
 from taskraft._calls import Caller, new_request_id
@@ -25,7 +25,7 @@ from taskraft._taken import Leases
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     import grpc
 
@@ -46,6 +46,25 @@ class Closing(Protocol):
     async def close(self) -> None:
         """Close it."""
         ...
+
+
+class _Listing(Protocol):
+    """A request for one page of a list."""
+
+    page_token: str
+
+
+class _Page(Protocol):
+    """One page of a list."""
+
+    @property
+    def next_page_token(self) -> str:
+        """Asks for the next page; empty on the last."""
+        ...
+
+
+Listing = TypeVar("Listing", bound=_Listing)
+Page = TypeVar("Page", bound=_Page)
 
 
 class Connection:
@@ -132,6 +151,21 @@ class Connection:
         self.use()
         deadline = self.deadline(timeout, wait_seconds)
         return await self.caller.call(method, request, deadline=deadline, wait_seconds=wait_seconds)
+
+    async def pages(
+        self,
+        method: Callable[[Node], Method[Listing, Page]],
+        request: Listing,
+        *,
+        timeout: Duration | None = None,
+    ) -> AsyncIterator[Page]:
+        """Yield one page of a list after another; the time allowed is for each."""
+        while True:
+            page = await self.call(method, request, timeout=timeout)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     # ---------------------------------------------------------------------------------- puts
 

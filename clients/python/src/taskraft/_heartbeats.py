@@ -17,7 +17,7 @@ from taskraft._nodes import CHANNEL_OPTIONS
 from taskraft._route import LEADER_KEY, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 log = logging.getLogger("taskraft")
 
@@ -29,6 +29,8 @@ NEVER: Final = float("inf")
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Response_contra = TypeVar("Response_contra", contravariant=True)
+Request_contra = TypeVar("Request_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 
@@ -41,7 +43,15 @@ class Beat(Protocol[Answer_co]):
     def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
 
-class Duty(Protocol[Request, Response]):
+class Method(Protocol[Request_contra, Answer_co]):
+    """A unary method of a stub of gRPC's synchronous API."""
+
+    def future(self, request: Request_contra, /, timeout: float | None = None) -> Beat[Answer_co]:
+        """Start the call."""
+        ...
+
+
+class Duty(Protocol[Request, Response_contra]):
     """What heartbeats are for; the thread of the heartbeats calls its methods."""
 
     def due(self) -> float:
@@ -56,13 +66,7 @@ class Duty(Protocol[Request, Response]):
         """Return how long one node may take to answer."""
         ...
 
-    def start(
-        self, channel: grpc.Channel, request: Request, allowed_seconds: float
-    ) -> Beat[Response]:
-        """Start the call."""
-        ...
-
-    def answered(self, request: Request, response: Response) -> None:
+    def answered(self, request: Request, response: Response_contra) -> None:
         """Take the answer, and be due later."""
         ...
 
@@ -78,11 +82,22 @@ class Heartbeats(Generic[Request, Response]):
         self,
         name: str,
         duty: Duty[Request, Response],
+        method: Callable[[grpc.Channel], Method[Request, Response]],
         addresses: Sequence[str],
         credentials: grpc.ChannelCredentials | None,
     ) -> None:
+        """Take what to do and where.
+
+        Args:
+            name: Of the thread.
+            duty: Says what to send, and when.
+            method: Picks the method to call at a node.
+            addresses: Of the nodes.
+            credentials: For the channels.
+        """
         self._name = name
         self._duty = duty
+        self._method = method
         self._route = Route(addresses)
         self._credentials = credentials
         self._changed = threading.Condition()
@@ -160,7 +175,7 @@ class Heartbeats(Generic[Request, Response]):
         with self._changed:
             if self._is_closed:
                 return None
-            self._call = self._duty.start(channel, request, allowed_seconds)
+            self._call = self._method(channel).future(request, timeout=allowed_seconds)
             return self._call
 
     def _channel(self, channels: dict[str, grpc.Channel], address: str) -> grpc.Channel:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from taskraft import errors
+from taskraft._status import raise_refused_items
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -188,7 +189,4 @@ def raise_refused(outcomes: Sequence[Outcome[Result]], *, task_ids: Sequence[int
         for position, outcome in enumerate(outcomes)
         if isinstance(outcome, errors.TaskraftError)
     }
-    if len(outcomes) == 1 and refused:
-        raise refused[0]
-    if refused:
-        raise errors.ItemsRefused(refused, task_ids=task_ids, items=len(outcomes))
+    raise_refused_items(refused, len(outcomes), task_ids=task_ids)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from taskraft import errors
 from taskraft._calls import ATTEMPT_SECONDS_MAX, new_request_id
-from taskraft._heartbeats import NEVER, RETRY_SECONDS, Beat, Heartbeats
+from taskraft._heartbeats import NEVER, RETRY_SECONDS, Heartbeats
 from taskraft._joiner import MESSAGE_ITEMS_MAX
 from taskraft._status import refused_items
 from taskraft.v1 import task_service_pb2, task_service_pb2_grpc
@@ -62,7 +62,13 @@ class KeptLeases:
         """
         self._heartbeats: Heartbeats[
             task_service_pb2.SettleTasksRequest, task_service_pb2.SettleTasksResponse
-        ] = Heartbeats("taskraft-touches", self, addresses, credentials)
+        ] = Heartbeats(
+            "taskraft-touches",
+            self,
+            lambda channel: task_service_pb2_grpc.TaskServiceStub(channel).SettleTasks,
+            addresses,
+            credentials,
+        )
         self._soon = soon
         self._clock = clock
         self._changing = threading.Lock()
@@ -147,16 +153,6 @@ class KeptLeases:
         with self._changing:
             shortest = min((kept.pause for kept in self._kept.values()), default=NEVER)
         return min(shortest / 2, ATTEMPT_SECONDS_MAX)
-
-    def start(
-        self,
-        channel: grpc.Channel,
-        request: task_service_pb2.SettleTasksRequest,
-        allowed_seconds: float,
-    ) -> Beat[task_service_pb2.SettleTasksResponse]:
-        """Start a touch."""
-        stub = task_service_pb2_grpc.TaskServiceStub(channel)
-        return stub.SettleTasks.future(request, timeout=allowed_seconds)
 
     def answered(
         self,

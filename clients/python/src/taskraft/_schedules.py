@@ -103,16 +103,10 @@ class AsyncSchedules:
 
     async def list(self, *, timeout: Duration | None = None) -> list[pb.Schedule]:
         """Return all schedules by name, each with its next time and what came of the last."""
-        found: list[pb.Schedule] = []
-        request = pb.ListSchedulesRequest()
-        while True:
-            page = await self._connection.call(
-                lambda node: node.schedules.ListSchedules, request, timeout=timeout
-            )
-            found += page.schedules
-            if not page.next_page_token:
-                return found
-            request.page_token = page.next_page_token
+        pages = self._connection.pages(
+            lambda node: node.schedules.ListSchedules, pb.ListSchedulesRequest(), timeout=timeout
+        )
+        return [schedule async for page in pages for schedule in page.schedules]
 
 
 class Schedules:

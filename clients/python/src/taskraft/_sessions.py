@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from taskraft._calls import ATTEMPT_SECONDS_MAX, new_request_id
-from taskraft._heartbeats import BEATS_PER_TTR, NEVER, RETRY_SECONDS, Beat, Heartbeats
+from taskraft._heartbeats import BEATS_PER_TTR, NEVER, RETRY_SECONDS, Heartbeats
 from taskraft.v1 import session_service_pb2, session_service_pb2_grpc
 
 if TYPE_CHECKING:
@@ -40,7 +40,13 @@ class KeepAlive:
     ) -> None:
         self._heartbeats: Heartbeats[
             session_service_pb2.KeepSessionsRequest, session_service_pb2.KeepSessionsResponse
-        ] = Heartbeats("taskraft-heartbeats", self, addresses, credentials)
+        ] = Heartbeats(
+            "taskraft-heartbeats",
+            self,
+            lambda channel: session_service_pb2_grpc.SessionServiceStub(channel).KeepSessions,
+            addresses,
+            credentials,
+        )
         self._changing = threading.Lock()
         self._sessions: dict[str, _Kept] = {}
         self._due = NEVER
@@ -91,16 +97,6 @@ class KeepAlive:
         """Return half of the pause between two heartbeats, or less."""
         with self._changing:
             return min(self._ttr_seconds() / (2 * BEATS_PER_TTR), ATTEMPT_SECONDS_MAX)
-
-    def start(
-        self,
-        channel: grpc.Channel,
-        request: session_service_pb2.KeepSessionsRequest,
-        allowed_seconds: float,
-    ) -> Beat[session_service_pb2.KeepSessionsResponse]:
-        """Start a heartbeat."""
-        stub = session_service_pb2_grpc.SessionServiceStub(channel)
-        return stub.KeepSessions.future(request, timeout=allowed_seconds)
 
     def answered(
         self,

@@ -10,7 +10,7 @@ from taskraft import catalogue, errors
 from taskraft.v1 import error_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from google.rpc import status_pb2
 
@@ -105,3 +105,23 @@ def from_item(error: error_pb2.Error) -> errors.TaskraftError:
 def refused_items(items: Iterable[error_pb2.ItemError]) -> dict[int, errors.TaskraftError]:
     """Return the refused items of an answer by position."""
     return {item.item: from_item(item.error) for item in items}
+
+
+def raise_refused_items(
+    refused: Mapping[int, errors.TaskraftError], items: int, *, task_ids: Sequence[int] = ()
+) -> None:
+    """Raise the refusals of a list, if there are any.
+
+    Args:
+        refused: Why, by position.
+        items: How many the list had.
+        task_ids: For puts: one id per item, 0 where it was refused.
+
+    Raises:
+        ItemsRefused: Some of several items were refused.
+        TaskraftError: The single item was refused.
+    """
+    if len(refused) == 1 == items:
+        raise next(iter(refused.values()))
+    if refused:
+        raise errors.ItemsRefused(refused, task_ids=task_ids, items=items)

@@ -2,23 +2,21 @@
 
 One `TaskStream` speaks the Subscribe call of the contract: it opens the stream on the leader,
 grants credit, hands received tasks on, carries settlements, sends heartbeats, and after a lost
-connection, a `go_away` or a change of leader opens the next stream with the same session. A
-settlement that has no answer yet is sent again with the same request_id.
+connection, a `go_away` or a change of leader opens the next stream with the same session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
 
 import grpc
 
 from taskraft import errors
-from taskraft._calls import new_request_id, pause_seconds
-from taskraft._settlement import outcomes_of, settlements_of
+from taskraft._calls import pause_seconds
 from taskraft._status import from_item, from_rpc_error
+from taskraft._stream_settlements import StreamSettlements
 from taskraft.v1 import task_service_pb2
 
 if TYPE_CHECKING:
@@ -91,8 +89,7 @@ class TaskStream:
         self._filter: SubscribeRequest.Filter | None = None
         self._new_filter: SubscribeRequest.Filter | None = None
         self._wake = asyncio.Event()
-        self._unanswered: dict[str, tuple[SubscribeRequest, asyncio.Future[_Settled]]] = {}
-        self._unsent: list[SubscribeRequest] = []
+        self._settlements = StreamSettlements(self.wake)
         self._silent_beats = 0
         self._failures = 0
         self._over: errors.TaskraftError | None = None
@@ -114,41 +111,8 @@ class TaskStream:
     async def settle(
         self, items: Sequence[SettleItem], deadline: float
     ) -> list[Outcome[TouchedLease | None]]:
-        """Settle leases on the stream, over as many connections as it takes.
-
-        Raises:
-            DeadlinePassed: No answer came in time.
-            TaskraftError: The whole message was refused, or the subscription is over.
-        """
-        request = SubscribeRequest(request_id=new_request_id(), settlements=settlements_of(items))
-        attempts = 0
-        while True:
-            settled = await self._answer_to(request, deadline)
-            if not settled.HasField("error"):
-                return outcomes_of(items, settled.errors, settled.touched)
-            attempts += 1
-            error = from_item(settled.error)
-            pause = pause_seconds(error, attempts, nodes=1)
-            if pause is None or time.monotonic() + pause >= deadline:
-                raise error
-            await asyncio.sleep(pause)
-
-    async def _answer_to(self, request: SubscribeRequest, deadline: float) -> _Settled:
-        if self._over is not None:
-            raise self._over
-        answer: asyncio.Future[_Settled] = asyncio.get_running_loop().create_future()
-        self._unanswered[request.request_id] = (request, answer)
-        self._unsent.append(request)
-        self._wake.set()
-        try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                return await answer
-        except TimeoutError:
-            raise errors.DeadlinePassed(
-                "the settlements were not confirmed in time; they may still take effect"
-            ) from None
-        finally:
-            self._unanswered.pop(request.request_id, None)
+        """Settle leases on the stream, over as many connections as it takes."""
+        return await self._settlements.settle(items, deadline)
 
     async def run(self) -> None:
         """Open one stream after another until cancelled or refused for good."""
@@ -184,9 +148,7 @@ class TaskStream:
 
     def _fail(self, error: errors.TaskraftError) -> None:
         self._over = error
-        for _, answer in self._unanswered.values():
-            if not answer.done():
-                answer.set_exception(error)
+        self._settlements.fail(error)
         self._consumer.failed(error)
 
     async def _one_stream(self, address: str) -> None:
@@ -228,8 +190,7 @@ class TaskStream:
         self._opening.session_id = response.opened.session_id
         self._failures = self._silent_beats = 0
         await self._consumer.opened(self.session_id, response.opened.held)
-        self._unsent = [request for request, _ in self._unanswered.values()]
-        self._wake.set()
+        self._settlements.resend()
         self._hear(response)
 
     async def _read(self, call: Stream) -> None:
@@ -244,9 +205,7 @@ class TaskStream:
         if response.tasks:
             self._consumer.received(response.tasks)
         for settled in response.settled:
-            _, answer = self._unanswered.get(settled.request_id, (None, None))
-            if answer is not None and not answer.done():
-                answer.set_result(settled)
+            self._settlements.answered(settled)
         if response.HasField("heartbeat"):
             self._nodes.route.heard_of_leader(response.heartbeat.leader)
             self._consumer.clock(response.heartbeat.now_ms)
@@ -277,18 +236,15 @@ class TaskStream:
                 if self._silent_beats >= SILENT_BEATS_MAX:
                     raise errors.Unavailable("the server has been silent for three heartbeats")
                 self._silent_beats += 1
-            unsent, self._unsent = self._unsent, []
-            for request in self._next_messages(unsent, is_beat=is_beat):
+            for request in self._next_messages(is_beat=is_beat):
                 try:
                     await call.write(request)
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     return  # the stream has ended, and the reader learns why
 
-    def _next_messages(
-        self, unsent: list[SubscribeRequest], *, is_beat: bool
-    ) -> list[SubscribeRequest]:
+    def _next_messages(self, *, is_beat: bool) -> list[SubscribeRequest]:
         """Return the settlements, with what else there is to say on the first or on its own."""
-        messages = [request for request in unsent if request.request_id in self._unanswered]
+        messages = self._settlements.take_unsent()
         grant = self._consumer.grant(is_convenient=bool(messages))
         wish, self._new_filter = self._new_filter, None
         if grant is None and not is_beat and wish is None:
@@ -311,6 +267,3 @@ def _broken(raised: grpc.aio.AioRpcError) -> errors.TaskraftError:
     if error.code == grpc.StatusCode.INTERNAL.name and not isinstance(error, errors.InternalError):
         return errors.Unavailable(error.message)
     return error
-
-
-_Settled: TypeAlias = SubscribeResponse.Settled

@@ -1,0 +1,124 @@
+"""Wait for what becomes of tasks of one tube, with asyncio."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from taskraft._choosing import Named, count_of, selector_of
+from taskraft._durations import Duration, seconds
+from taskraft._slots import lending
+from taskraft._status import raise_refused_items, refused_items
+from taskraft._task import Task
+from taskraft.v1 import task_pb2, task_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from taskraft._connection import Connection
+
+WAIT_SECONDS_MAX: Final = 60.0
+"""The server waits no longer in one call."""
+
+
+class AsyncWaits:
+    """The part of a tube's handle that waits for what becomes of tasks."""
+
+    def __init__(self, name: str, connection: Connection) -> None:
+        self.name: Final = name
+        self._connection = connection
+
+    async def wait(
+        self,
+        tasks: Named,
+        *,
+        wait: Duration | None = None,
+        any: bool = False,
+        progress: bool = False,
+        timeout: Duration | None = None,
+    ) -> list[Task]:
+        """Wait until tasks have ended or are buried, and return them as they are then.
+
+        A wait of more than a minute is made of several calls. A task that ends between two of them
+        and is not kept (`on_ack`) is not known any more. A handler that waits makes room for
+        another one meanwhile.
+
+        Args:
+            tasks: By id or key.
+            wait: How long; absent without limit.
+            any: Return with the first end instead of all.
+            progress: Return also when the progress of one of them changes, as with `any`.
+            timeout: How long to try to reach the cluster, beyond the wait.
+
+        Returns:
+            The tasks in order, with the `outcome` TIMEOUT where the time was over first.
+
+        Raises:
+            TaskNotFound: The only task is not known, or not any more.
+            ItemsRefused: Some of several are not known.
+        """
+        wait_end = None if wait is None else time.monotonic() + seconds(wait)
+        selector = selector_of(tasks)
+        request = task_service_pb2.WaitTasksRequest(
+            tube=self.name,
+            selector=selector,
+            any=any or progress,
+            until=(
+                task_service_pb2.WaitTasksRequest.PROGRESS
+                if progress
+                else task_service_pb2.WaitTasksRequest.ENDED
+            ),
+        )
+        if wait_end is not None and _is_over(wait_end):
+            return await self._wait_until(wait_end, request, timeout)
+        async with lending():
+            return await self._wait_until(wait_end, request, timeout)
+
+    async def _wait_until(
+        self,
+        wait_end: float | None,
+        request: task_service_pb2.WaitTasksRequest,
+        timeout: Duration | None,
+    ) -> list[Task]:
+        found = await self._wait_once(request, wait_end, timeout)
+        open_tasks = _open(found)
+        while open_tasks and not _is_enough(found, request) and not _is_over(wait_end):
+            request.selector.CopyFrom(
+                task_pb2.TaskSelector(ids=[found[at].id for at in open_tasks])
+            )
+            again = await self._wait_once(request, wait_end, timeout)
+            for at, message in zip(open_tasks, again, strict=True):
+                found[at] = message
+            open_tasks = _open(found)
+        return [Task(message) for message in found]
+
+    async def _wait_once(
+        self,
+        request: task_service_pb2.WaitTasksRequest,
+        wait_end: float | None,
+        timeout: Duration | None,
+    ) -> list[task_pb2.Task]:
+        left = WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
+        wait_seconds = min(left, WAIT_SECONDS_MAX)
+        request.wait_ms = round(wait_seconds * 1_000)
+        response = await self._connection.call(
+            lambda node: node.tasks.WaitTasks, request, timeout=timeout, wait_seconds=wait_seconds
+        )
+        raise_refused_items(refused_items(response.errors), count_of(request.selector))
+        return list(response.tasks)
+
+
+def _open(found: Iterable[task_pb2.Task]) -> list[int]:
+    """Return the positions of the tasks that have not ended."""
+    return [at for at, task in enumerate(found) if task.outcome == task_pb2.Task.TIMEOUT]
+
+
+def _is_enough(found: list[task_pb2.Task], request: task_service_pb2.WaitTasksRequest) -> bool:
+    """Tell whether a wait for the first end has one."""
+    return request.any and len(_open(found)) < len(found)
+
+
+def _is_over(wait_end: float | None) -> bool:
+    return wait_end is not None and time.monotonic() >= wait_end

@@ -1,0 +1,142 @@
+"""State every way in which an operation can fail, as one tree of exceptions.
+
+    TaskraftError
+    ├── RetryableError       waiting helps; the client already waited as long as it was allowed
+    │   ├── NoLeader, NotLeader, Draining, NodeBehind, MembersChanging, Unavailable
+    │   ├── CommitUnknown    the outcome is not known
+    │   └── Overloaded, RateLimited, TubeFull, TubePaused
+    ├── NotFoundError        TubeNotFound, TaskNotFound, SessionNotFound, ...
+    ├── ConflictError        TubeExists, KeyTaken, LeaseStale, WrongState, ...
+    ├── InvalidError         InvalidField, PayloadTooLarge
+    ├── LimitError           LimitReached, DiskLow
+    ├── AccessError          NoCredentials, NotAllowed
+    ├── CursorTrimmed, NotSupported, InternalError
+    └── of the client        DeadlinePassed, ItemsRefused, ClientClosed, ClientForked
+
+What each means and what to do is in `taskraft.catalogue`. Neither module imports gRPC.
+"""
+
+from __future__ import annotations
+
+from taskraft.errors._client import (
+    ClientClosed,
+    ClientForked,
+    DeadlinePassed,
+    ItemsRefused,
+)
+from taskraft.errors._conflicts import (
+    ConflictError,
+    DriverMissing,
+    FeedMismatch,
+    GroupExists,
+    KeyTaken,
+    KindUnsuitable,
+    LeaseStale,
+    MemberExists,
+    MemberNeeded,
+    RequestIdReused,
+    ScheduleExists,
+    TubeBusy,
+    TubeExists,
+    WrongState,
+)
+from taskraft.errors._missing import (
+    DependencyNotFound,
+    GroupNotFound,
+    MemberNotFound,
+    NotFoundError,
+    ScheduleNotFound,
+    SessionNotFound,
+    TaskNotFound,
+    TubeNotFound,
+)
+from taskraft.errors._refused import (
+    AccessError,
+    CursorTrimmed,
+    DiskLow,
+    InternalError,
+    InvalidError,
+    InvalidField,
+    LimitError,
+    LimitReached,
+    NoCredentials,
+    NotAllowed,
+    NotSupported,
+    PayloadTooLarge,
+    Violation,
+)
+from taskraft.errors._retryable import (
+    CommitUnknown,
+    Draining,
+    MembersChanging,
+    NodeBehind,
+    NoLeader,
+    NotLeader,
+    Overloaded,
+    RateLimited,
+    RetryableError,
+    TubeFull,
+    TubePaused,
+    Unavailable,
+)
+from taskraft.errors._root import (
+    TaskraftError,
+)
+
+__all__ = [
+    "AccessError",
+    "ClientClosed",
+    "ClientForked",
+    "CommitUnknown",
+    "ConflictError",
+    "CursorTrimmed",
+    "DeadlinePassed",
+    "DependencyNotFound",
+    "DiskLow",
+    "Draining",
+    "DriverMissing",
+    "FeedMismatch",
+    "GroupExists",
+    "GroupNotFound",
+    "InternalError",
+    "InvalidError",
+    "InvalidField",
+    "ItemsRefused",
+    "KeyTaken",
+    "KindUnsuitable",
+    "LeaseStale",
+    "LimitError",
+    "LimitReached",
+    "MemberExists",
+    "MemberNeeded",
+    "MemberNotFound",
+    "MembersChanging",
+    "NoCredentials",
+    "NoLeader",
+    "NodeBehind",
+    "NotAllowed",
+    "NotFoundError",
+    "NotLeader",
+    "NotSupported",
+    "Overloaded",
+    "PayloadTooLarge",
+    "RateLimited",
+    "RequestIdReused",
+    "RetryableError",
+    "ScheduleExists",
+    "ScheduleNotFound",
+    "SessionNotFound",
+    "TaskNotFound",
+    "TaskraftError",
+    "TubeBusy",
+    "TubeExists",
+    "TubeFull",
+    "TubeNotFound",
+    "TubePaused",
+    "Unavailable",
+    "Violation",
+    "WrongState",
+]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__  # tracebacks and logs name the public place

@@ -1,0 +1,41 @@
+"""The root of all exceptions of this package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class TaskraftError(Exception):
+    """Tell that an operation failed; the root of all exceptions of this package.
+
+    Attributes:
+        reason: Stable name for programs, one of the contract's or of the client's own.
+        code: Name of the gRPC status code.
+        metadata: The variables of the message by name.
+        retry_ms: How long the server asks to wait before the next try; absent if it did not say.
+    """
+
+    reason: str = "UNKNOWN"
+    code: str = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        metadata: Mapping[str, str] | None = None,
+        retry_ms: int | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message or self.reason.replace("_", " ").lower())
+        self.metadata: Mapping[str, str] = metadata or {}
+        self.retry_ms = retry_ms
+        if code is not None:
+            self.code = code
+
+    @property
+    def message(self) -> str:
+        """One sentence for people."""
+        return str(self.args[0])
