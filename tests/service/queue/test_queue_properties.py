@@ -208,8 +208,8 @@ def indexes(tube):
     typed = list(ready.types._orders.values())
     if not ready.counts_leases:
         return [ready._index, *typed, tube.buried]
-    subqueues = [subqueue.order for subqueue in ready._subqueues.values() if subqueue.order]
-    return [ready._offers, *subqueues, *typed, tube.buried]
+    subqueues = [known.order for known in ready._memory._known.values() if known.order]
+    return [ready._offers._index, *subqueues, *typed, tube.buried]
 
 
 class QueueMachine(RuleBasedStateMachine):

@@ -236,10 +236,11 @@ class SubqueueMachine(RuleBasedStateMachine):
     @invariant()
     def memory_is_bounded(self):
         if hasattr(self, "order"):
-            assert len(self.order._warm) <= LIMITS.subqueues_max or self.order._touched
+            memory = self.order._memory
+            assert len(memory._warm) <= LIMITS.subqueues_max or memory._touched
             busy = {task.subqueue for task in self.taken.values()}
-            idle = set(self.order._subqueues) - busy
-            touched = {subqueue.name for subqueue in self.order._touched}
+            idle = set(memory._known) - busy
+            touched = {subqueue.name for subqueue in memory._touched}
             assert len(idle - touched) <= LIMITS.subqueues_max
 
 
