@@ -6,7 +6,6 @@ the end task are in one entry: nobody polls, and nothing can come between.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from service.queue.commands import (
 )
 from service.queue.groups.group import Group, wrong_state
 from service.queue.life_cycle import HELD, TAKEN, EventKind
+from service.queue.operations.intervention import ask_to_stop
 from service.queue.operations.put import put
 from service.queue.operations.suitability import refusal_of_stored
 from service.queue.refusals import together
@@ -155,8 +155,7 @@ def _step(ledger: Ledger, group: Group, tasks_max: int) -> None:
 def _remove(ledger: Ledger, group: Group, task: Task) -> None:
     """Remove a task of a cancelled group; the holder of a taken one may finish, unless revoked."""
     if task.state is TAKEN and not group.revoke:
-        ledger.touch_task(task)
-        task.extras = replace(task.extras, cancel_requested=True)
+        ask_to_stop(ledger, task)
         return
     ledger.leave_order(task)
     end(ledger, task, EventKind.DELETE, Outcome.DELETED)

@@ -151,7 +151,7 @@ def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
         if task.state not in CANCELLABLE:
             return wrong_state(task)
         if task.state is TAKEN:
-            return _ask_to_stop(ledger, task)
+            return ask_to_stop(ledger, task)
         ledger.leave_order(task)
         end(ledger, task, EventKind.DELETE, Outcome.DELETED)
         removed += 1
@@ -161,8 +161,11 @@ def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
     return CancelResult(done.count - removed, removed, done.refused, done.continue_after_id)
 
 
-def _ask_to_stop(ledger: Ledger, task: Task) -> bool:
-    """Mark a taken task; its holder hears of it with the next sign of life."""
+def ask_to_stop(ledger: Ledger, task: Task) -> bool:
+    """Mark a taken task; its holder hears of it with the next sign of life.
+
+    Tell whether it was not marked yet.
+    """
     if task.extras.cancel_requested:
         return False
     task.extras = replace(task.extras, cancel_requested=True)

@@ -166,7 +166,7 @@ class NaiveGroups:
                 if task["state"] is State.HELD:
                     self.let_go(task, EventKind.GROUP_START)
             elif task["state"] is State.TAKEN and not group["revoke"]:
-                task["cancelled"] = True
+                self.ask_to_stop(task)
             else:
                 self.move(task, EventKind.DELETE, State.GONE)
         group["sweeping"] = len(members) > most

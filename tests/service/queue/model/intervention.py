@@ -117,12 +117,7 @@ class NaiveIntervention:
         def cancel(task):
             nonlocal asked, removed
             if task["state"] is State.TAKEN:
-                if not task["cancelled"]:
-                    label = task["session"]
-                    label = (label["name"] or label["id"][:8]) if label else ""
-                    self.event(task, EventKind.CANCEL, State.TAKEN, label, "")
-                    asked += 1
-                task["cancelled"] = True
+                asked += self.ask_to_stop(task)
             else:
                 removed += 1
                 self.move(task, EventKind.DELETE, State.GONE)
@@ -132,3 +127,13 @@ class NaiveIntervention:
         if isinstance(result, Reason):
             return result
         return CancelResult(asked, removed, result.refused, result.continue_after_id)
+
+    def ask_to_stop(self, task):
+        """Ask the holder of a task to stop; tell whether that is new."""
+        if task["cancelled"]:
+            return False
+        label = task["session"]
+        label = (label["name"] or label["id"][:8]) if label else ""
+        self.event(task, EventKind.CANCEL, State.TAKEN, label, "")
+        task["cancelled"] = True
+        return True
