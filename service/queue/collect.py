@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
 
-FORMAT: Final = 11
+FORMAT: Final = 12
 """Version of everything in the store; a store of another version is refused."""
 
 META_HEAD: Final = Struct(">BQqQIQI")

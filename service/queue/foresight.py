@@ -75,10 +75,7 @@ def could_be_ready(ledger: Ledger, commands: Iterable[Command], now_ms: int) -> 
             case Settle(settlements):
                 names.update(_tubes_settled(ledger, settlements))
             case RunSchedule(name):
-                schedule = ledger.schedules.get(name)
-                if schedule is not None:
-                    tubes = (schedule.options.tube, schedule.last_tube)
-                    names.update(tube for tube in tubes if tube)
+                names.update(_tubes_scheduled(ledger, name))
             case CloseSession(session_id) | AttachSession(session_id, False):
                 names.update(_tubes_held(ledger, session_id))
             case _:
@@ -97,6 +94,16 @@ def _tubes_moved(ledger: Ledger, tube: str, move_to: str) -> Iterator[str]:
         yield tube
     if move_to:
         yield move_to
+
+
+def _tubes_scheduled(ledger: Ledger, name: str) -> Iterator[str]:
+    """Yield where a schedule puts its task, and where the one before may have to go for it."""
+    schedule = ledger.schedules.get(name)
+    if schedule is not None:
+        yield schedule.options.tube
+        before = ledger.tubes_by_number.get(schedule.last[0])
+        if before is not None:
+            yield before.name
 
 
 def _tubes_due(ledger: Ledger, now_ms: int) -> Iterator[str]:

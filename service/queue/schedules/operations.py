@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from service.queue.commands import (
+    ByIds,
     CountResult,
     CreateSchedule,
+    Delete,
     DeleteSchedule,
-    Outcome,
     Overlap,
     Put,
+    PutResult,
     Reason,
     Refusal,
     RunSchedule,
@@ -23,20 +25,18 @@ from service.queue.commands import (
     Slot,
     UpdateSchedule,
 )
-from service.queue.life_cycle import DELAYED, HELD, READY, TAKEN, EventKind
+from service.queue.groups.group import OPEN
+from service.queue.operations.batch_checks import BatchChecks
+from service.queue.operations.circulation import delete
 from service.queue.operations.put import put
 from service.queue.operations.suitability import refusal_of_stored
 from service.queue.schedules.schedule import Schedule
-from service.queue.tasks.endings import end
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
     from service.queue.commands import ScheduleOptions
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
-
-_OPEN = (READY, DELAYED, TAKEN, HELD)
-"""States of a task that has neither ended nor been buried."""
 
 
 def create_schedule(ledger: Ledger, command: CreateSchedule) -> ScheduleResult | Refusal:
@@ -124,32 +124,36 @@ def _put(ledger: Ledger, schedule: Schedule, slot: Slot) -> bool:
     if before is not None and options.overlap is Overlap.SKIP:
         schedule.left_out += 1
         return False
+    addition = Put(options.tube, [ledger.new_task(options.spec + slot.mark)], atomic=True)
     if before is not None and options.overlap is Overlap.CANCEL_BEFORE:
-        ledger.leave_order(before)
-        end(ledger, before, EventKind.DELETE, Outcome.DELETED)
-    task = ledger.new_task(options.spec + slot.mark)
-    result = put(ledger, Put(options.tube, [task], atomic=True))
+        result = _put_instead(ledger, before, addition)
+    else:
+        result = put(ledger, addition)
     if isinstance(result, Refusal):
         schedule.left_out += 1
         schedule.refusal = result
         return False
     schedule.refusal = None
     schedule.last_ms = slot.at_ms
-    schedule.last_put_ms = ledger.now_ms
     schedule.last_task_id = result.ids[0]
-    schedule.last_tube = options.tube
+    ledger.schedules.set_last(schedule, (ledger.tubes[options.tube].number, result.ids[0]))
     return True
 
 
-def _task_before(ledger: Ledger, schedule: Schedule) -> Task | None:
-    """Return the last task of a schedule if it has neither ended nor been buried.
+def _put_instead(ledger: Ledger, before: Task, addition: Put) -> PutResult | Refusal:
+    """Put a task in place of another, with that one's key and room; if refused, that one stays."""
+    removal = Delete(before.tube.name, ByIds([before.id]))
+    checks = BatchChecks(ledger)
+    refusal = checks.operation(removal) or checks.operation(addition) or checks.room.refusal()
+    if refusal is not None:
+        return refusal
+    delete(ledger, removal)
+    return put(ledger, addition, is_owed=True)
 
-    Ids begin anew with a tube that was dropped and created again, so its age is compared too.
-    """
-    tube = ledger.tubes.get(schedule.last_tube)
-    if tube is None or not schedule.last_task_id:
-        return None
-    task = ledger.find(tube, schedule.last_task_id)
-    if task is None or task.state not in _OPEN or task.created_ms != schedule.last_put_ms:
-        return None
-    return task
+
+def _task_before(ledger: Ledger, schedule: Schedule) -> Task | None:
+    """Return the last task of a schedule if it has neither ended nor been buried."""
+    number, task_id = schedule.last
+    tube = ledger.tubes_by_number.get(number)
+    task = ledger.find(tube, task_id) if tube is not None else None
+    return task if task is not None and task.state in OPEN else None

@@ -14,28 +14,30 @@ from service.queue.commands import (
 )
 from service.queue.keys import SCHEDULE, prefix_stop, schedule_key
 from service.queue.tasks.extras_codec import read_texts, write_texts
+from service.queue.tasks.members import Member
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from service.queue.store import Store, Write
 
-_record: Final = Struct(">QqqqqqQQBBBH")
-_TEXTS: Final = 7
+_record: Final = Struct(">QqqqqQQQQBBBH")
+_TEXTS: Final = 6
+NO_TASK: Final[Member] = (0, 0)
 
 
 class Schedule:
     """A schedule.
 
-    ``last_tube`` and ``last_put_ms`` tell whether its last task is still the same.
+    ``last_task_id`` is its last task as it was put, ``last`` where that is now: tubes that are
+    emptied or created anew have another number, so no other task is ever taken for it.
     """
 
     __slots__ = (
         "done_ms",
+        "last",
         "last_ms",
-        "last_put_ms",
         "last_task_id",
-        "last_tube",
         "left_out",
         "name",
         "next_ms",
@@ -54,9 +56,8 @@ class Schedule:
         self.done_ms = now_ms
         self.next_ms = next_ms
         self.last_ms = 0
-        self.last_put_ms = 0
         self.last_task_id = 0
-        self.last_tube = ""
+        self.last: Member = NO_TASK
         self.left_out = 0
         self.refusal: Refusal | None = None
 
@@ -85,8 +86,8 @@ class Schedule:
             self.done_ms,
             self.next_ms,
             self.last_ms,
-            self.last_put_ms,
             self.last_task_id,
+            *self.last,
             self.left_out,
             options.overlap,
             options.paused,
@@ -97,7 +98,6 @@ class Schedule:
             self.name,
             options.tube,
             options.pattern,
-            self.last_tube,
             refusal.message if refusal is not None else "",
             *(text for pair in details.items() for text in pair),
         )
@@ -112,8 +112,9 @@ def read_schedule(record: bytes) -> Schedule:
         done_ms,
         next_ms,
         last_ms,
-        last_put_ms,
         last_task_id,
+        last_tube_number,
+        last_id,
         left_out,
         overlap,
         paused,
@@ -122,15 +123,14 @@ def read_schedule(record: bytes) -> Schedule:
     ) = _record.unpack_from(record)
     parts, _ = read_texts(record, _record.size, _TEXTS + 2 * details)
     spec, body = parts[:2]
-    name, tube, pattern, last_tube, message, *pairs = (part.decode() for part in parts[2:])
+    name, tube, pattern, message, *pairs = (part.decode() for part in parts[2:])
     options = ScheduleOptions(tube, pattern, Overlap(overlap), bool(paused), spec, body)
     schedule = Schedule(name, options, since_ms, next_ms)
     schedule.version = version
     schedule.done_ms = done_ms
     schedule.last_ms = last_ms
-    schedule.last_put_ms = last_put_ms
     schedule.last_task_id = last_task_id
-    schedule.last_tube = last_tube
+    schedule.last = (last_tube_number, last_id)
     schedule.left_out = left_out
     if reason:
         metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -139,16 +139,18 @@ def read_schedule(record: bytes) -> Schedule:
 
 
 class Schedules:
-    """All schedules by name, and which of them the store does not know as they are.
+    """All schedules by name and by last task, and which the store does not know as they are.
 
     ``changed`` names those that changed since the shell last asked; it is no part of the state.
     """
 
-    __slots__ = ("_by_name", "_dirty", "changed")
+    __slots__ = ("_by_last", "_by_name", "_dirty", "changed")
 
     def __init__(self) -> None:
         """Begin with none."""
         self._by_name: dict[str, Schedule] = {}
+        self._by_last: dict[Member, list[Schedule]] = {}
+        """Several may have the same last task: a put answers with the one that has its key."""
         self._dirty: dict[str, None] = {}
         self.changed: dict[str, None] = {}
 
@@ -179,7 +181,28 @@ class Schedules:
     def remove(self, schedule: Schedule) -> None:
         """Forget a schedule."""
         del self._by_name[schedule.name]
+        self._leave(schedule)
         self._note(schedule.name)
+
+    def set_last(self, schedule: Schedule, task: Member) -> None:
+        """Note which task a schedule put last."""
+        self._leave(schedule)
+        schedule.last = task
+        self._by_last.setdefault(task, []).append(schedule)
+        self._note(schedule.name)
+
+    def follow(self, task: Member, moved: Member) -> None:
+        """Take note that a task goes on living at another place."""
+        for schedule in self._by_last.get(task, ())[:]:
+            self.set_last(schedule, moved)
+
+    def _leave(self, schedule: Schedule) -> None:
+        """Forget which task a schedule put last."""
+        others = self._by_last.get(schedule.last, [])
+        if schedule in others:
+            others.remove(schedule)
+        if not others:
+            self._by_last.pop(schedule.last, None)
 
     def _note(self, name: str) -> None:
         self._dirty[name] = None
@@ -198,3 +221,5 @@ class Schedules:
         for _, record in store.scan(SCHEDULE, prefix_stop(SCHEDULE)):
             schedule = read_schedule(record)
             self._by_name[schedule.name] = schedule
+            if schedule.last != NO_TASK:
+                self._by_last.setdefault(schedule.last, []).append(schedule)

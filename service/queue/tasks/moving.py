@@ -82,7 +82,7 @@ def move_to(
 
     It is taken, or out of its order. One event and one count in each tube; the events name the
     other place. Attempts begin anew. Its unique key stays behind; ``key``, if any, is for it there.
-    Who waits for its end waits for that of the moved one.
+    Who waits for its end waits for that of the moved one, and so does the schedule that put it.
     """
     times = _times_kept(task, target)
     moved = _arrived(ledger, task, target, times, delay_ms, position)
@@ -91,6 +91,7 @@ def move_to(
         claim(ledger, target, key, moved.id)
     if ledger.watcher is not None:
         ledger.watch.tell_moved(task, target.name, moved.id)
+    ledger.schedules.follow((task.tube.number, task.id), (target.number, moved.id))
     _go(ledger, task, EventKind.MOVE, moved)
 
 

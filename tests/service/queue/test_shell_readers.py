@@ -21,6 +21,7 @@ from service.queue.commands import (
     Exhausted,
     GroupTask,
     Kick,
+    Move,
     NewTask,
     OpenSession,
     Overlap,
@@ -213,7 +214,13 @@ def test_a_hand_back_names_its_tube_and_where_dead_letters_go(node):
 
 def test_a_run_of_a_schedule_names_its_tube(node):
     node.do(CreateSchedule("s", ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b""), 9_000))
-    assert node.could(RunSchedule("s", 1, [Slot(9_000)], 9_000, 9_001)) == ["mail"]
+    run = RunSchedule("s", 1, [Slot(9_000)], 9_000, 9_001)
+    assert node.could(run) == ["mail"]
+    (result,) = node.do(run)
+    assert result.count == 1
+    (there,) = node.queue.list_tasks("mail", (), 0, 9)
+    node.do(Move("mail", ByIds([there.id]), "few"))
+    assert node.could(run) == ["few", "mail"], "there the task before may have to go"
 
 
 def test_due_deadlines_name_their_tubes(node):

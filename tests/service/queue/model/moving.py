@@ -58,6 +58,8 @@ class NaiveMoving:
         self.move(copy, EventKind.MOVE, State.DELAYED if delay > 0 else State.READY, old)
         copy["crosses"] = False
         self.arrived(copy)
+        if not cause:
+            self.moved(task, copy)
         copy["visible_at"] = later(self.now, delay) if delay > 0 else NEVER
 
     def do_move(self, command: Move):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from service.queue.commands import (
     CountResult,
     CreateSchedule,
@@ -91,10 +93,13 @@ class NaiveSchedules:
         if before and options.overlap is Overlap.SKIP:
             one["left_out"] += 1
             return False
+        put = Put(options.tube, [self.new_task(options.spec + slot.mark)], atomic=True)
         if before and options.overlap is Overlap.CANCEL_BEFORE:
-            self.move(before, EventKind.DELETE, State.GONE)
-        task = self.new_task(options.spec + slot.mark)
-        result = self.do_put(Put(options.tube, [task], atomic=True))
+            result = deepcopy(self).put_instead(one["name"], put)
+            if not isinstance(result, Reason):
+                result = self.put_instead(one["name"], put)
+        else:
+            result = self.do_put(put)
         if isinstance(result, Reason):
             one.update(left_out=one["left_out"] + 1, refusal=result)
             return False
@@ -102,6 +107,22 @@ class NaiveSchedules:
         one.update(refusal=None, last_slot=slot.at_ms, last_id=result.ids[0])
         one["last"] = self.find(tube, result.ids[0])
         return True
+
+    def put_instead(self, name, put):
+        """Remove the last task of a schedule and put another; tried on a copy first."""
+        held = {tube["number"]: self.held_by(tube) for tube in self.tubes}
+        self.move(self.last_of(self.schedule(name)), EventKind.DELETE, State.GONE)
+        result = self.do_one(put, [])
+        tube = self.tube(put.tube)
+        if not isinstance(result, Reason) and self.has_outgrown(tube, held[tube["number"]]):
+            return Reason.TUBE_FULL
+        return result
+
+    def moved(self, task, copy):
+        """Let schedules whose last task goes to another tube follow it."""
+        for one in self.schedules:
+            if one["last"] is task:
+                one["last"] = copy
 
     def last_of(self, one):
         """Return the last task of a schedule if it is still open."""

@@ -1,0 +1,194 @@
+"""Which task is the one of the time before: what the put answered with, wherever it is by then."""
+
+import pytest
+
+from service.queue.commands import (
+    ByIds,
+    CreateSchedule,
+    CreateTube,
+    DropTube,
+    Exhausted,
+    Move,
+    NewTask,
+    OnConflict,
+    Overlap,
+    Put,
+    Reason,
+    Reject,
+    RetryPolicy,
+    RunSchedule,
+    ScheduleOptions,
+    Settle,
+    Slot,
+    Startup,
+    Take,
+    TruncateTube,
+    TubeKind,
+    TubeOptions,
+    UpdateTube,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+SKIP, CANCEL_BEFORE = Overlap.SKIP, Overlap.CANCEL_BEFORE
+PUT, LEFT_OUT = 1, 0
+RETRY = RetryPolicy(1, exhausted=Exhausted.DEAD_LETTER)
+TUBES = {
+    "mail": TubeOptions(retry=RETRY, dead_letter_tube="letters"),
+    "letters": TubeOptions(),
+    "other": TubeOptions(),
+}
+
+
+def task_of(spec):
+    """Return the task of a stored spec, with a unique key where it is about that."""
+    key = ("k",) if b"keyed" in spec else ()
+    conflict = OnConflict.FAIL if b"strict" in spec else OnConflict.RETURN_EXISTING
+    return NewTask(spec, len(spec), unique_key=key, on_conflict=conflict)
+
+
+KEYED, STRICT = task_of(b"keyed"), b"keyed strict"
+
+
+class Node:
+    """A queue with a schedule, read anew from its store before each command."""
+
+    def __init__(self, overlap, spec=b"task"):
+        self.store = MemoryStore()
+        self.index = 0
+        self.now_ms = 100
+        self.do(Startup(1, 0, "feed", 1))
+        for name, options in TUBES.items():
+            self.do(CreateTube(name, TubeKind.FIFOTTL, options))
+        self.do(CreateSchedule("s", ScheduleOptions("mail", "daily", overlap, False, spec), 1))
+
+    @property
+    def queue(self):
+        return Queue(self.store, Limits(), task_of)
+
+    def do(self, command):
+        self.index += 1
+        queue = self.queue
+        (result,) = queue.apply(self.index, self.now_ms, [command])
+        self.store.write(queue.collect_writes())
+        return result
+
+    def run(self):
+        """Run the schedule for the next time; return how many tasks were put."""
+        self.now_ms += 1
+        slots = [Slot(self.now_ms)]
+        return self.do(RunSchedule("s", 1, slots, self.now_ms, self.now_ms + 1)).count
+
+    def update(self, **options):
+        self.do(UpdateTube("mail", TubeOptions(**options), list(options)))
+
+    def there(self, tube):
+        return [task.id for task in self.queue.list_tasks(tube, (), 0, 9)]
+
+
+def test_a_task_that_was_there_with_the_key_is_the_task_of_its_time():
+    node = Node(SKIP, b"keyed")
+    node.do(Put("mail", [KEYED]))
+    node.now_ms += 50
+    assert node.run() == PUT
+    assert node.queue.schedule("s").last_task_id == 1
+    assert node.run() == LEFT_OUT
+    assert node.queue.schedule("s").left_out == 1
+
+
+def test_a_task_that_was_there_with_the_key_is_cancelled_for_the_next_time():
+    node = Node(CANCEL_BEFORE, b"keyed")
+    node.do(Put("mail", [KEYED]))
+    node.now_ms += 50
+    node.run()
+    assert node.run() == PUT
+    assert node.there("mail") == [2]
+
+
+def test_two_schedules_may_have_put_the_same_task():
+    node = Node(SKIP, b"keyed")
+    other = ScheduleOptions("mail", "hourly", SKIP, False, b"keyed")
+    node.do(CreateSchedule("t", other, 1))
+    node.run()
+    node.do(RunSchedule("t", 1, [Slot(node.now_ms)], node.now_ms, 0))
+    node.do(Move("mail", ByIds([1]), "other"))
+    assert node.run() == LEFT_OUT
+    node.now_ms += 1
+    result = node.do(RunSchedule("t", 1, [Slot(node.now_ms)], node.now_ms, 0))
+    assert result.count == LEFT_OUT
+
+
+def test_a_task_that_was_moved_is_still_in_the_way():
+    node = Node(SKIP)
+    node.run()
+    node.do(Move("mail", ByIds([1]), "other"))
+    assert node.run() == LEFT_OUT
+    node.do(Move("other", ByIds([1]), "letters"))
+    assert node.run() == LEFT_OUT
+
+
+def test_a_task_that_was_moved_is_cancelled_where_it_is():
+    node = Node(CANCEL_BEFORE)
+    node.run()
+    node.do(Move("mail", ByIds([1]), "other"))
+    assert node.run() == PUT
+    assert (node.there("other"), node.there("mail")) == ([], [2])
+
+
+def test_a_dead_letter_has_failed_and_is_not_in_the_way():
+    node = Node(SKIP)
+    node.run()
+    (taken,) = node.do(Take(["mail"])).tasks
+    node.do(Settle([Reject([taken.token])]))
+    assert node.there("letters") == [1]
+    assert node.run() == PUT
+    assert (node.there("letters"), node.there("mail")) == ([1], [2])
+
+
+@pytest.mark.parametrize("overlap", [SKIP, CANCEL_BEFORE])
+@pytest.mark.parametrize("emptied", ["truncated", "created anew"])
+def test_another_task_of_the_same_id_and_age_is_not_taken_for_it(overlap, emptied):
+    node = Node(overlap)
+    node.run()
+    if emptied == "truncated":
+        node.do(TruncateTube("mail"))
+    else:
+        node.do(DropTube("mail", force=True))
+        node.do(CreateTube("mail", TubeKind.FIFOTTL, TubeOptions()))
+    node.do(Put("mail", [NewTask(b"", 0)]))
+    before = node.there("mail")
+    assert node.run() == PUT
+    assert node.there("mail") == [*before, before[0] + 1]
+
+
+def test_the_task_before_stays_where_the_next_one_is_refused():
+    node = Node(CANCEL_BEFORE)
+    node.run()
+    node.update(put_paused=True)
+    assert node.run() == LEFT_OUT
+    view = node.queue.schedule("s")
+    assert (view.refusal.reason, view.left_out) == (Reason.TUBE_PAUSED, 1)
+    assert node.there("mail") == [1]
+
+
+def test_the_room_and_the_key_of_the_task_before_are_those_of_the_next_one():
+    node = Node(CANCEL_BEFORE, STRICT)
+    node.update(capacity_tasks=1)
+    node.run()
+    assert node.run() == PUT
+    assert node.there("mail") == [2]
+    node.update(capacity_bytes=1)
+    assert node.run() == PUT, "a tube whose bound was lowered takes what adds nothing"
+    assert node.there("mail") == [3]
+
+
+def test_the_task_before_stays_where_it_is_not_what_fills_the_tube():
+    node = Node(CANCEL_BEFORE)
+    node.run()
+    node.do(Move("mail", ByIds([1]), "other"))
+    node.do(Put("mail", [NewTask(b"", 0)]))
+    node.update(capacity_tasks=1)
+    assert node.run() == LEFT_OUT
+    assert node.queue.schedule("s").refusal.reason is Reason.TUBE_FULL
+    assert node.there("other") == [1]
