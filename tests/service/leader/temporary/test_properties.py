@@ -21,7 +21,13 @@ from service.machine.contents import Contents, origin_of
 from service.queue.commands import (
     FOREVER_MS,
     AttachSession,
+    Batch,
+    ByIds,
+    CancelGroup,
+    CreateGroup,
+    CreateSchedule,
     CreateTube,
+    DeleteSchedule,
     DropTube,
     Durability,
     KeepSessions,
@@ -29,29 +35,36 @@ from service.queue.commands import (
     OpenSession,
     Put,
     Refusal,
+    RunSchedule,
+    StartGroup,
     Startup,
     Take,
     TaskUpdate,
     TubeKind,
     TubeOptions,
+    UpdateSchedule,
     UpdateTube,
 )
-from service.queue.driver import NO_DRIVERS
 from service.queue.queue import Queue
 from service.storage.memory import MemoryStore
 from taskraft.v1 import task_pb2
 from tests.service.queue.drawn_commands import PASSED, any_command
+from tests.service.queue.drawn_compositions import CIRCULATION, composed_command
+from tests.service.queue.test_composed_properties import OPENING as COMPOSED_OPENING
 from tests.service.queue.test_queue_properties import LIMITS as SMALL
-from tests.service.queue.test_queue_properties import OPENING, plain
+from tests.service.queue.test_queue_properties import NEWEST, OPENING, plain
 
 # Whatever is due happens at once: the two sides have different numbers of entries.
 LIMITS = replace(
     SMALL, deadlines_per_entry_max=99, removals_per_entry_max=99, removals_beside_max=99
 )
+DRIVERS = {NEWEST.name: NEWEST}
 TERM = 3
 SHIFT = origin_of(TERM).task
 IDS = ("id", "ids", "task_id", "token", "tokens", "existing_id", "after_id", "continue_after_id")
 """Fields of commands and results that hold numbers of tasks and leases."""
+FAILED = range(1, 6)
+"""Tasks of which is asked whether they failed."""
 ELSEWHERE = (Startup, AttachSession, KeepSessions, OpenSession)
 """What ends sessions by time: then the two sides see it in different orders."""
 
@@ -114,7 +127,7 @@ class Log:
 
     def __init__(self, clock):
         self.clock = clock
-        self.queue = Queue(MemoryStore(), LIMITS, forms.new_task, edit)
+        self.queue = Queue(MemoryStore(), LIMITS, forms.new_task, edit, DRIVERS)
         self.listeners = []
 
     def submit(self, recorded, deadline=None):
@@ -139,7 +152,7 @@ class Pair:
         self.plain, self.log = Log(self.clock), Log(self.clock)
         self.contents = Contents(lambda: self.log.queue)
         self.temporary = TemporaryTubes(
-            self.contents, self.clock, Waiters(None), 1 << 30, NO_DRIVERS, lambda _error: None
+            self.contents, self.clock, Waiters(None), 1 << 30, DRIVERS, lambda _error: None
         )
         self.log.listeners.append(self.temporary.applied)
         self.router = Router(self.log, self.temporary)
@@ -171,9 +184,12 @@ class Pair:
                 shifted(there.list_tasks(name, (), 0, 1_000), -SHIFT),
                 shifted(queue.list_tasks(name, (), 0, 1_000), 0),
             )
-            (expected,) = queue.statistics([name])
-            yield self.contents.statistics([name])[0].states, expected.states
+            yield self.contents.statistics([name]), queue.statistics([name])
             yield there.ready_count(name), queue.ready_count(name)
+            yield (
+                shifted(there.failed_tasks(name, ByIds([SHIFT + n for n in FAILED])), -SHIFT),
+                shifted(queue.failed_tasks(name, ByIds(FAILED)), 0),
+            )
             yield self.log.queue.list_tasks(name, (), 0, 1), []
 
 
@@ -186,6 +202,35 @@ def makes_sense_here(command):
 STEPS = st.lists(st.tuples(PASSED, any_command().filter(makes_sense_here)), max_size=30)
 BEGINNING = [command for command in OPENING if not isinstance(command, ELSEWHERE)] + [
     OpenSession(name, "", FOREVER_MS) for name in ("session-one", "session-two")
+]
+
+ABOVE = (CreateGroup, StartGroup, CancelGroup, CreateSchedule, UpdateSchedule, RunSchedule)
+"""What has nothing to do with temporary tubes."""
+
+
+def alone(command):
+    """Return a command whose tasks belong to nothing that does not reach temporary tubes."""
+    match command:
+        case Put(tasks=tasks):
+            free = [replace(task, group="", dependencies=None) for task in tasks]
+            return replace(command, tasks=free)
+        case Batch(operations):
+            return replace(command, operations=[*map(alone, operations)])
+        case _:
+            return command
+
+
+def is_about_tubes(command):
+    return not isinstance(command, (*ELSEWHERE, *ABOVE, DeleteSchedule))
+
+
+COMPOSED_STEPS = st.lists(
+    st.tuples(PASSED, (CIRCULATION | composed_command()).filter(is_about_tubes).map(alone)),
+    max_size=30,
+)
+COMPOSED_BEGINNING = [
+    *filter(is_about_tubes, COMPOSED_OPENING),
+    OpenSession("session", "", FOREVER_MS),
 ]
 
 
@@ -210,13 +255,21 @@ def small():
     ]
 )
 def test_a_temporary_tube_answers_as_a_replicated_one(steps):
-    async def play():
-        pair = Pair()
-        for command in BEGINNING:
-            await pair.do(1, command)
-        for passed, command in steps:
-            await pair.do(passed, told(command))
-            for temporary, replicated in pair.shown():
-                assert temporary == replicated
+    asyncio.run(play(BEGINNING, steps))
 
-    asyncio.run(play())
+
+@settings(max_examples=40, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(steps=COMPOSED_STEPS)
+def test_drivers_batches_and_subqueues_answer_as_in_a_replicated_one(steps):
+    asyncio.run(play(COMPOSED_BEGINNING, steps))
+
+
+async def play(beginning, steps):
+    """Do commands on both sides, and compare all that both hold after each step."""
+    pair = Pair()
+    for command in beginning:
+        await pair.do(1, command)
+    for passed, command in steps:
+        await pair.do(passed, told(command))
+        for temporary, replicated in pair.shown():
+            assert temporary == replicated

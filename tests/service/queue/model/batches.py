@@ -48,7 +48,8 @@ class NaiveBatches:
             return Reason.TUBE_PAUSED
         result = self.do_put(operation, owed=True, before=placed)
         if not isinstance(result, Reason):
-            placed += [TaskReference(operation.tube, task_id) for task_id in result.ids]
+            found = [TaskReference(operation.tube, task_id) for task_id in result.ids]
+            placed += [one if one.id else None for one in found]
         return result
 
     def held_by(self, tube):
