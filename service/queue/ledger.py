@@ -20,7 +20,8 @@ from service.queue.driver import (
     driver_of,
 )
 from service.queue.feed.consumers import Consumers
-from service.queue.feed.partitions import TUBE_STRIDE, Feed
+from service.queue.feed.event import emit
+from service.queue.feed.partitions import Feed
 from service.queue.groups.registry import Groups
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
@@ -229,7 +230,7 @@ class Ledger(WorkingSet):
             end(self, task, kind, Outcome.DELETED, reason=reason)
             return
         self.touch_task(task)
-        self.emit(task, kind, before, state, reason, outcome)
+        emit(self, (task,), kind, before, state, reason, outcome)
         self.touch_tube(task.tube)
         if before is not state or kind is not EventKind.UPDATE:
             self._wait(task, before, state)
@@ -268,7 +269,7 @@ class Ledger(WorkingSet):
         tube.tasks[task.id] = task
         self.dirty_tasks.append(task)
         self.resident_bytes += len(task.body or b"")
-        self.emit(task, kind, GONE, state, reason)
+        emit(self, (task,), kind, GONE, state, reason)
         self.touch_tube(tube)
         tube.counters.count(kind, GONE, state, 1, task.payload_bytes)
         if state is READY:
@@ -324,39 +325,3 @@ class Ledger(WorkingSet):
         if task.body:
             self.resident_bytes -= len(task.body)
             task.body = None
-
-    def emit(
-        self,
-        task: Task,
-        kind: EventKind,
-        from_state: State,
-        to_state: State,
-        reason: str = "",
-        outcome: Outcome = Outcome.NONE,
-    ) -> None:
-        """Append an event to the feed."""
-        tube = task.tube
-        appends = self.feed.appends
-        appends[(tube.number * TUBE_STRIDE + task.id) % len(appends)](
-            (
-                self.index,
-                self.place,
-                self.now_ms,
-                tube.name,
-                task.id,
-                kind,
-                from_state,
-                to_state,
-                task.attempt,
-                task.priority,
-                task.created_ms,
-                task.since_ms,
-                task.subqueue,
-                task.session.label if task.session is not None else "",
-                reason,
-                task.type,
-                task.payload_bytes,
-                outcome,
-            )
-        )
-        self.place += 1

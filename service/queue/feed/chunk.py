@@ -12,39 +12,13 @@ import struct
 import sys
 from array import array
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from service.queue.feed.event import Event
 from service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-
-
-class Event(NamedTuple):
-    """One transition of one task; fields as in taskraft.v1.ChangeEvent, without its ``seq``.
-
-    The hot paths make plain tuples of this shape: a named tuple costs twice as much. Their fields
-    are kept in one list for many events, of which a column is a slice.
-    """
-
-    revision: int
-    place: int
-    at_ms: int
-    tube: str
-    task_id: int
-    kind: int
-    from_state: int
-    to_state: int
-    attempt: int
-    priority: int
-    created_ms: int
-    since_ms: int
-    subqueue: str
-    session: str
-    reason: str
-    type: str
-    payload_bytes: int
-    outcome: int
 
 
 COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (

@@ -27,12 +27,10 @@ from service.queue.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from service.queue.feed.chunk import Event
+    from service.queue.feed.event import Event
     from service.queue.limits import Limits
     from service.queue.store import Store, Write
 
-TUBE_STRIDE: Final = 0x9E3779B1
-"""Moves the tasks of different tubes to different partitions; those of one tube go round."""
 RETENTION_CHUNKS_MAX: Final = 64
 """So many chunks of a partition one decision on retention looks at."""
 

@@ -17,7 +17,7 @@ from service.queue.commands import (
     Refusal,
     State,
 )
-from service.queue.feed.partitions import TUBE_STRIDE
+from service.queue.feed.event import emit
 from service.queue.instants import after, shown
 from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
 from service.queue.tasks.endings import end
@@ -214,45 +214,15 @@ def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
 
 def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
     """Do what ``Ledger.move`` does, at once for tasks of one tube: the hot path of consumers."""
-    index, now_ms, place, name = ledger.index, ledger.now_ms, ledger.place, tube.name
-    appends = ledger.feed.appends
-    partitions = len(appends)
-    salt = tube.number * TUBE_STRIDE
+    emit(ledger, run, ACK, TAKEN, GONE, outcome=PROCESSED)
     tasks, ready = tube.tasks, tube.ready
     payload_bytes = resident_bytes = 0
     for task in run:
-        task_id = task.id
-        size = task.payload_bytes
-        payload_bytes += size
+        payload_bytes += task.payload_bytes
         session = task.session
-        label = ""
         if session is not None:
-            label = session.label
             del session.held[task.token]
             task.session = None
-        appends[(salt + task_id) % partitions](
-            (
-                index,
-                place,
-                now_ms,
-                name,
-                task_id,
-                ACK,
-                TAKEN,
-                GONE,
-                task.attempt,
-                task.priority,
-                task.created_ms,
-                task.since_ms,
-                task.subqueue,
-                label,
-                "",
-                task.type,
-                size,
-                PROCESSED,
-            )
-        )
-        place += 1
         if task.timer is not None:
             ledger.timers.cancel(task)
         task.state = GONE
@@ -260,13 +230,12 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
             resident_bytes += len(task.body)
             task.body = None
         if task.written is None:
-            del tasks[task_id]
+            del tasks[task.id]
         elif not task.dirty:
             task.dirty = True
             ledger.dirty_tasks.append(task)
     if ready.counts_leases:
         ready.free(run)
-    ledger.place = place
     ledger.resident_bytes -= resident_bytes
     if not tube.dirty:
         ledger.touch_tube(tube)

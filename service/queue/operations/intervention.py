@@ -17,6 +17,7 @@ from service.queue.commands import (
     State,
     Switch,
 )
+from service.queue.feed.event import emit
 from service.queue.instants import NEVER_MS, after, lengthened
 from service.queue.life_cycle import (
     BURIED,
@@ -171,7 +172,7 @@ def ask_to_stop(ledger: Ledger, task: Task) -> bool:
     task.extras = replace(task.extras, cancel_requested=True)
     ledger.touch_task(task)
     ledger.touch_tube(task.tube)
-    ledger.emit(task, EventKind.CANCEL, TAKEN, TAKEN)
+    emit(ledger, (task,), EventKind.CANCEL, TAKEN, TAKEN)
     task.tube.counters.count(EventKind.CANCEL, TAKEN, TAKEN, 1)
     return True
 

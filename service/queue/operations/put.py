@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import (
@@ -9,7 +11,6 @@ from service.queue.commands import (
     GroupState,
     ItemRefusal,
     NewTask,
-    Outcome,
     Position,
     Put,
     PutResult,
@@ -17,7 +18,7 @@ from service.queue.commands import (
     Refusal,
 )
 from service.queue.dependencies.references import join_dependents
-from service.queue.feed.partitions import TUBE_STRIDE
+from service.queue.feed.event import emit
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
 from service.queue.operations.conflicts import settle_conflict
@@ -34,13 +35,13 @@ from service.queue.tubes.temporary import is_temporary, out_of_reach
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from service.queue.commands import TaskReference
+    from service.queue.commands import State, TaskReference
     from service.queue.ledger import Ledger
     from service.queue.tubes.tube import Tube
 
 PUT: Final = EventKind.PUT
-NO_OUTCOME: Final = Outcome.NONE
 IN_ORDER: Final = Position.IN_ORDER
+_state_of: Final = attrgetter("state")
 
 
 def put(
@@ -141,8 +142,8 @@ def task_refusal(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
 
 def _give_extras(
     ledger: Ledger, task: Task, new: NewTask, restarting: Collection[TaskReference]
-) -> bool:
-    """Give a new task its rare attributes; tell whether its group or another task holds it."""
+) -> None:
+    """Give a new task its rare attributes; its group or another task may hold it."""
     group = ledger.groups.get(new.group) if new.group else None
     number = group.number if group is not None else 0
     waiting = None
@@ -159,10 +160,8 @@ def _give_extras(
         claim(ledger, task.tube, new.unique_key, task.id)
     if group is not None:
         ledger.groups.came(task)
-    is_held = waiting is not None or (group is not None and group.state is GroupState.HELD)
-    if is_held:
+    if waiting is not None or (group is not None and group.state is GroupState.HELD):
         task.state = HELD
-    return is_held
 
 
 def _store(
@@ -174,75 +173,49 @@ def _store(
     has_wishes: bool,
 ) -> Sequence[int]:
     """Make the tasks and return their ids. The hot path of producers: see bench/core_cycle.py."""
-    now_ms, index, place, name = ledger.now_ms, ledger.index, ledger.place, tube.name
-    appends = ledger.feed.appends
-    partitions = len(appends)
-    salt = tube.number * TUBE_STRIDE
-    tasks = tube.tasks
-    add_dirty = ledger.dirty_tasks.append
-    ready: list[Task] = []
-    custom = tube.custom
+    now_ms, custom, tasks = ledger.now_ms, tube.custom, tube.tasks
+    made: list[Task] = []
     terms = terms_of(tube, NewTask(b"", 0), now_ms)
-    held = payload_bytes = resident_bytes = 0
-    first_id = task_id = tube.next_id
-    for new in new_tasks:
+    payload_bytes = resident_bytes = 0
+    first_id = tube.next_id
+    for task_id, new in enumerate(new_tasks, first_id):
         if has_wishes:
             terms = terms_of(tube, new, now_ms)
-        body, size, task_type, subqueue = new.body, new.payload_bytes, new.type, new.subqueue
-        task = Task(tube, task_id, terms, now_ms, body, size, task_type, subqueue)
+        body, size = new.body, new.payload_bytes
+        task = Task(tube, task_id, terms, now_ms, body, size, new.type, new.subqueue)
         if has_wishes and has_rare(new):
-            held += _give_extras(ledger, task, new, restarting)
+            _give_extras(ledger, task, new, restarting)
         tasks[task_id] = task
-        add_dirty(task)
+        made.append(task)
         state = task.state
-        if state is READY:
-            if custom is not None:
-                ledger.line_up(task)
-            ready.append(task)
+        if state is READY and custom is not None:
+            ledger.line_up(task)
         if state is DELAYED or task.expire_at_ms < NEVER_MS:
             ledger.timers.renew(task)
         payload_bytes += size
         resident_bytes += len(body)
-        appends[(salt + task_id) % partitions](
-            (
-                index,
-                place,
-                now_ms,
-                name,
-                task_id,
-                PUT,
-                GONE,
-                state,
-                0,
-                task.priority,
-                now_ms,
-                now_ms,
-                subqueue,
-                "",
-                "",
-                task_type,
-                size,
-                NO_OUTCOME,
-            )
-        )
-        place += 1
-        task_id += 1
-    tube.next_id = task_id
-    ledger.place = place
+    tube.next_id = first_id + len(made)
+    ledger.dirty_tasks += made
     ledger.resident_bytes += resident_bytes
     tube.counters.resize(payload_bytes)
-    _welcome(ledger, tube, ready, task_id - first_id - len(ready) - held, held)
-    return range(first_id, task_id)
+    _welcome(ledger, tube, _by_state(made) if has_wishes else ((terms.state, made),))
+    return range(first_id, tube.next_id)
 
 
-def _welcome(ledger: Ledger, tube: Tube, ready: Sequence[Task], delayed: int, held: int) -> None:
-    """Count new tasks, and let those that are ready take their places."""
+def _by_state(tasks: Sequence[Task]) -> list[tuple[State, list[Task]]]:
+    """Cut tasks into runs of one state."""
+    return [(state, list(run)) for state, run in groupby(tasks, _state_of)]
+
+
+def _welcome(ledger: Ledger, tube: Tube, runs: Sequence[tuple[State, Sequence[Task]]]) -> None:
+    """Tell of new tasks and count them, and let those that are ready take their places."""
+    ready: list[Task] = []
+    for state, run in runs:
+        emit(ledger, run, PUT, GONE, state)
+        tube.counters.count(PUT, GONE, state, len(run))
+        if state is READY:
+            ready += run
     ledger.touch_tube(tube)
     tube.ready.add_all(ready)
     tube.ages.came(ledger.now_ms, len(ready))
     ledger.totals.note_ready(tube)
-    if delayed:
-        tube.counters.count(PUT, GONE, DELAYED, delayed)
-    if held:
-        tube.counters.count(PUT, GONE, HELD, held)
-    tube.counters.count(PUT, GONE, READY, len(ready))

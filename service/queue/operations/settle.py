@@ -23,6 +23,7 @@ from service.queue.commands import (
     TouchedLease,
     TtlScope,
 )
+from service.queue.feed.event import emit
 from service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
 from service.queue.life_cycle import TAKEN, EventKind
 from service.queue.operations.acknowledge import (
@@ -273,7 +274,7 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
             ledger.watcher(task, Outcome.NONE)
     ledger.touch_task(task)
     ledger.touch_tube(task.tube)
-    ledger.emit(task, EventKind.TOUCH, TAKEN, TAKEN)
+    emit(ledger, (task,), EventKind.TOUCH, TAKEN, TAKEN)
     task.tube.counters.count(EventKind.TOUCH, TAKEN, TAKEN, 1)
     if increment_ms > 0:
         task.ttl_ms = lengthened(task.ttl_ms, increment_ms)

@@ -17,7 +17,7 @@ from service.queue.commands import (
     TaskView,
     TtlScope,
 )
-from service.queue.feed.partitions import TUBE_STRIDE
+from service.queue.feed.event import emit
 from service.queue.instants import NEVER_MS, after
 from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
 from service.queue.operations.choosing import choose, choose_living
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 SESSIONLESS_TTR_MS: Final = 60_000
 """Time to run of a lease without a session where nothing else limits it."""
-NO_OUTCOME: Final = Outcome.NONE
 SINCE: Final = attrgetter("since_ms")
 TAKE: Final = EventKind.TAKE
 
@@ -195,50 +194,26 @@ def _lease(
 
     The hot path of consumers: see bench/core_cycle.py.
     """
-    now_ms, index, place, token = ledger.now_ms, ledger.index, ledger.place, ledger.token
-    appends = ledger.feed.appends
-    partitions = len(appends)
-    name, leases, salt = tube.name, ledger.leases, tube.number * TUBE_STRIDE
+    now_ms, token, leases = ledger.now_ms, ledger.token, ledger.leases
     views: list[TaskView] = []
     before, show, add_dirty = run[0].state, views.append, ledger.dirty_tasks.append
     _charge(ledger, tube, before, run)
     for task, session in zip(run, holders, strict=False):
+        assert task.state is before
+        task.attempt += 1
+        task.session = session
+    emit(ledger, run, TAKE, before, TAKEN)
+    for task in run:
+        session = task.session
         if not task.dirty:
             task.dirty = True
             add_dirty(task)
-        assert task.state is before
-        task_id = task.id
-        task.attempt += 1
-        appends[(salt + task_id) % partitions](
-            (
-                index,
-                place,
-                now_ms,
-                name,
-                task_id,
-                TAKE,
-                before,
-                TAKEN,
-                task.attempt,
-                task.priority,
-                task.created_ms,
-                task.since_ms,
-                task.subqueue,
-                session.label if session is not None else "",
-                "",
-                task.type,
-                task.payload_bytes,
-                NO_OUTCOME,
-            )
-        )
-        place += 1
         token += 1
         task.token = token
         task.state = TAKEN
         task.since_ms = now_ms
         task.visible_at_ms = NEVER_MS
         if session is not None:
-            task.session = session
             session.held[token] = task
         is_timed = task.ttr_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS
         if is_timed or session is None or ttr_ms is not None:
@@ -247,6 +222,5 @@ def _lease(
             ledger.timers.renew(task)
         leases[token] = task
         show(task.view(task.body if task.body is not None else ledger.body(task)))
-    ledger.place = place
     ledger.token = token
     return views

@@ -17,6 +17,7 @@ from service.queue.commands import (
     TubeResult,
     TubeView,
 )
+from service.queue.feed.event import emit
 from service.queue.life_cycle import FINISHED, GONE, TAKEN, EventKind
 from service.queue.tubes.option_checks import violations
 from service.queue.tubes.profiles import PROFILES
@@ -162,7 +163,7 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
             ledger.touch_task(task)
             if task.session and task.session.number not in ledger.sessions_by_number:
                 task.session = None
-            ledger.emit(task, EventKind.TRUNCATE, task.state, GONE, outcome=_fate(task))
+            emit(ledger, (task,), EventKind.TRUNCATE, task.state, GONE, outcome=_fate(task))
             ledger.timers.cancel(task)
             if task.extras.group:
                 task.extras = replace(task.extras, outcome=Outcome.DELETED)
