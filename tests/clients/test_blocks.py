@@ -165,11 +165,12 @@ async def test_a_handler_that_is_cancelled_from_outside_ends_as_cancelled(cluste
 async def test_a_handler_that_does_not_heed_its_cancellation_is_told_at_its_end(cluster, client):
     emails = client.tube("emails")
     await emails.put("a", ttr=TTR)
-    with pytest.raises(errors.LeaseStale):
+    with pytest.raises(errors.LeaseStale) as stale:
         async with await emails.take(wait=0):
             cluster.state.expire(1)
             with contextlib.suppress(asyncio.CancelledError):  # as bad handlers do
                 await asyncio.Event().wait()
+    assert (stale.value.task, stale.value.message) == ("emails/1", "emails/1: lease_stale")
     assert asyncio.current_task().cancelling() == 0
 
 

@@ -283,11 +283,11 @@ def test_a_process_that_was_spawned_has_a_client_of_its_own(cluster, client):
 
 def test_common_mistakes_are_told_in_the_words_of_the_client(client):
     emails = client.tube("emails")
-    with pytest.raises(TypeError, match="`put` takes one str"):
+    with pytest.raises(TypeError, match=r"`put` takes a single one.*not 'one text'"):
         emails.put_many("one text")
-    with pytest.raises(TypeError, match="`put` takes one dict"):
+    with pytest.raises(TypeError, match="`put` takes a single one"):
         emails.put_many({"to": "a"})
-    with pytest.raises(TypeError, match="named by texts"):
+    with pytest.raises(TypeError, match="tubes is a text, or several, not <Tube emails>"):
         client.subscribe(emails)
     with pytest.raises(ValueError, match=r"fifottl, .* not 'lifo'"):
         client.create_tube("emails", "lifo")

@@ -75,7 +75,7 @@ def test_what_is_not_put_yet_is_named_in_a_batch_that_puts_it_before(client, tub
         client.groups.create(f"group-{uuid.uuid4()}", end_task=after)
     with pytest.raises(TypeError, match="into one Batch"):
         tube.put("c", depends_on=[before])
-    with pytest.raises(ValueError, match="names no task"):
+    with pytest.raises(ValueError, match=r"depends_on is tasks .*, not 'emails'"):
         references(["emails"], "emails")
 
 

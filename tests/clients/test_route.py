@@ -3,7 +3,7 @@
 import pytest
 
 from taskraft import _route
-from taskraft._route import Route, addresses_of, target_from_environment
+from taskraft._route import Route, addresses_from
 
 
 def test_the_leader_is_asked_as_soon_as_it_is_known():
@@ -45,16 +45,19 @@ def test_an_empty_hint_says_nothing():
 
 
 def test_a_target_is_a_list_of_addresses():
-    assert addresses_of("a:1, b:2,") == ("a:1", "b:2")
+    assert addresses_from("a:1, b:2,") == ("a:1", "b:2")
 
 
 @pytest.mark.parametrize("target", ["", ",", "a", "a:", "a:x", "http://a:1"])
 def test_a_target_without_ports_is_refused(target):
-    with pytest.raises(ValueError, match="address"):
-        addresses_of(target)
+    with pytest.raises(ValueError, match='target is "host:port", or several'):
+        addresses_from(target)
 
 
 def test_the_target_comes_from_the_environment_or_is_that_of_a_development_cluster(monkeypatch):
-    assert target_from_environment() == "127.0.0.1:7401"
+    assert addresses_from(None) == ("127.0.0.1:7401",)
     monkeypatch.setenv("TASKRAFT_TARGET", "a:1")
-    assert target_from_environment() == "a:1"
+    assert addresses_from(None) == ("a:1",)
+    monkeypatch.setenv("TASKRAFT_TARGET", "a")
+    with pytest.raises(ValueError, match=r"TASKRAFT_TARGET is .*, not 'a'"):
+        addresses_from(None)

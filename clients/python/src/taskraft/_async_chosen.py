@@ -4,9 +4,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    get_args,
+)
 
 from taskraft import _settlement, errors
+from taskraft._arguments import choice, text
 from taskraft._async_waits import AsyncWaits
 from taskraft._calls import new_request_id
 from taskraft._choosing import (
@@ -19,6 +30,7 @@ from taskraft._choosing import (
     update_of,
 )
 from taskraft._durations import Duration, milliseconds
+from taskraft._fields import set_field
 from taskraft._status import raise_refused_items, refused_items
 from taskraft._task import Task
 from taskraft.v1 import task_pb2, task_service_pb2
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["ready", "delayed", "buried", "done", "zombie"]
 """A state that an administrator may move a task to."""
+STATES: Final = {state: task_pb2.Task.State.Value(state.upper()) for state in get_args(State)}
 
 
 class Cancelled(NamedTuple):
@@ -113,9 +126,11 @@ class AsyncChosenTasks(AsyncWaits):
         timeout: Duration | None = None,
     ) -> int:
         """Make buried tasks ready again and return how many: the first `count`, or chosen ones."""
-        request = task_service_pb2.KickTasksRequest(tube=self.name, delay_ms=milliseconds(delay))
+        request = task_service_pb2.KickTasksRequest(
+            tube=self.name, delay_ms=milliseconds(delay, "delay")
+        )
         if ids is None:
-            request.count = count
+            set_field(request, "count", count)
         else:
             request.selector.CopyFrom(selector_of(ids))
         answers = await self._change(lambda node: node.tasks.KickTasks, request, timeout)
@@ -152,7 +167,7 @@ class AsyncChosenTasks(AsyncWaits):
     ) -> int:
         """Take tasks from their holders, whose leases become stale; return how many."""
         request = task_service_pb2.SnatchTasksRequest(
-            tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay)
+            tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay, "delay")
         )
         answers = await self._change(lambda node: node.tasks.SnatchTasks, request, timeout)
         return sum(answer.count for answer in answers)
@@ -162,7 +177,7 @@ class AsyncChosenTasks(AsyncWaits):
     ) -> int:
         """Begin delayed, buried and finished tasks anew, attempts reset; return how many."""
         request = task_service_pb2.RestartTasksRequest(
-            tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay)
+            tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay, "delay")
         )
         answers = await self._change(lambda node: node.tasks.RestartTasks, request, timeout)
         return sum(answer.count for answer in answers)
@@ -186,8 +201,8 @@ class AsyncChosenTasks(AsyncWaits):
         request = task_service_pb2.SwitchTasksRequest(
             tube=self.name,
             selector=selector_of(tasks),
-            state=task_pb2.Task.State.Value(state.upper()),
-            duration_ms=milliseconds(duration),
+            state=task_pb2.Task.State.ValueType(choice("state", state, STATES)),
+            duration_ms=milliseconds(duration, "duration"),
         )
         answers = await self._change(lambda node: node.tasks.SwitchTasks, request, timeout)
         return sum(answer.count for answer in answers)
@@ -237,7 +252,7 @@ class AsyncChosenTasks(AsyncWaits):
     ) -> AsyncIterator[Task]:
         """Yield the tasks that a filter chooses, page by page, as they were at the first page."""
         request = task_service_pb2.ListTasksRequest(
-            tube=self.name, filter=filter, order_by=order_by
+            tube=self.name, filter=text("filter", filter), order_by=text("order_by", order_by)
         )
         async for page in self._connection.pages(
             lambda node: node.tasks.ListTasks, request, timeout=timeout

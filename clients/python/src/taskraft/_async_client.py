@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self, Unpack
 
 from taskraft import _feed, _settlement
+from taskraft._arguments import Texts, texts, wrong_type
 from taskraft._async_cluster import AsyncCluster
 from taskraft._async_tube import AsyncTube
 from taskraft._async_tubes import AsyncTubes
@@ -15,7 +16,6 @@ from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connectio
 from taskraft._durations import Duration
 from taskraft._groups import AsyncGroups
 from taskraft._joiner import raise_refused
-from taskraft._options import Texts, texts
 from taskraft._schedules import AsyncSchedules
 from taskraft._subscription import AsyncSubscription, SubscribeOptions
 from taskraft._taking import TakeOptions, take_tasks
@@ -135,7 +135,9 @@ class AsyncClient(AsyncTubes, AsyncCluster):
             ItemsRefused: Some of several leases are over; the others are settled.
         """
         self._connection.use()
-        chosen = [tokens] if isinstance(tokens, int) else tokens
+        chosen = [tokens] if isinstance(tokens, int) else list(tokens)
+        if not all(isinstance(token, int) for token in chosen):
+            raise wrong_type("tokens", "a number, or several", tokens)
         items = [(token, action or _settlement.PLAIN_ACK) for token in chosen]
         raise_refused(await self._connection.leases.settle_items(items, timeout))
 
@@ -193,8 +195,8 @@ class AsyncClient(AsyncTubes, AsyncCluster):
         """
         return _feed.tail(
             self._connection,
-            tubes=texts(tubes),
-            kinds=texts(kinds),
+            tubes=texts("tubes", tubes),
+            kinds=texts("kinds", kinds),
             is_from_start=from_start,
             cursor=cursor,
             follow=follow,

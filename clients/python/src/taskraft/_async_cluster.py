@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
+from taskraft._arguments import text
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration
 from taskraft._settings import ClusterSettings, configure_request
@@ -64,7 +65,10 @@ class AsyncCluster:
             MemberExists: A member of this name has joined.
         """
         request = cluster_service_pb2.AddMemberRequest(
-            name=name, peer_address=peer_address, address=address, request_id=new_request_id()
+            name=text("name", name),
+            peer_address=text("peer_address", peer_address),
+            address=text("address", address),
+            request_id=new_request_id(),
         )
         response = await self._connection.call(
             lambda node: node.cluster.AddMember, request, timeout=timeout
@@ -80,7 +84,9 @@ class AsyncCluster:
             MemberNotFound: There is no member of this name.
             NodeBehind: It has not joined and caught up in time.
         """
-        request = cluster_service_pb2.PromoteMemberRequest(name=name, request_id=new_request_id())
+        request = cluster_service_pb2.PromoteMemberRequest(
+            name=text("name", name), request_id=new_request_id()
+        )
         response = await self._connection.call(
             lambda node: node.cluster.PromoteMember, request, timeout=timeout
         )
@@ -93,7 +99,9 @@ class AsyncCluster:
             MemberNotFound: There is no member of this name.
             MemberNeeded: Those who are left could not commit anything.
         """
-        request = cluster_service_pb2.RemoveMemberRequest(name=name, request_id=new_request_id())
+        request = cluster_service_pb2.RemoveMemberRequest(
+            name=text("name", name), request_id=new_request_id()
+        )
         await self._connection.call(
             lambda node: node.cluster.RemoveMember, request, timeout=timeout
         )
@@ -105,7 +113,7 @@ class AsyncCluster:
             MemberNotFound: There is no member of this name.
         """
         request = cluster_service_pb2.TransferLeadershipRequest(
-            name=name, request_id=new_request_id()
+            name=text("name", name), request_id=new_request_id()
         )
         response = await self._connection.call(
             lambda node: node.cluster.TransferLeadership, request, timeout=timeout

@@ -82,7 +82,7 @@ class AsyncMoves(AsyncChosenTasks):
         timeout: Duration | None,
     ) -> int:
         if delay is not None:
-            request.delay_ms = milliseconds(delay)
+            request.delay_ms = milliseconds(delay, "delay")
         if position is not None:
             request.position = position_of(position)
         if changes is not None:

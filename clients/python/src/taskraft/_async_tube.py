@@ -122,7 +122,7 @@ class AsyncTube(AsyncMoves):
             request_id=new_request_id(),
             tube=self.name,
             atomic=True,
-            room_wait_ms=milliseconds(room_wait),
+            room_wait_ms=milliseconds(room_wait, "room_wait"),
         )
         with self._traced_send(specs) as task_ids:
             request.tasks.extend(specs)
@@ -130,7 +130,7 @@ class AsyncTube(AsyncMoves):
                 lambda node: node.tasks.PutTasks,
                 request,
                 timeout=timeout,
-                wait_seconds=seconds(room_wait),
+                wait_seconds=seconds(room_wait, "room_wait"),
             )
             task_ids.extend(_ids_or_refusal(put_outcomes(response)))
             return task_ids
@@ -156,8 +156,10 @@ class AsyncTube(AsyncMoves):
         Returns:
             The task with its `outcome`, TIMEOUT where the time was over first, and its `result`.
         """
-        wait_end = None if wait is None else time.monotonic() + seconds(wait)
-        wait_seconds = WAIT_SECONDS_MAX if wait is None else min(seconds(wait), WAIT_SECONDS_MAX)
+        wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
+        wait_seconds = (
+            WAIT_SECONDS_MAX if wait is None else min(seconds(wait, "wait"), WAIT_SECONDS_MAX)
+        )
         spec = spec_of(payload, prototype(options, self.name) if options else None)
         request = task_service_pb2.PutTasksRequest(
             request_id=new_request_id(),

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
+from taskraft._arguments import Texts, flag, text, texts
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration
-from taskraft._options import Texts, texts
 from taskraft._tubes import Kind, TubeSettings, create_request, update_request
 from taskraft.v1 import tube_service_pb2
 
@@ -94,7 +94,7 @@ class AsyncTubes:
             TubeBusy: Tasks are taken or consumers wait, and `force` is not set.
         """
         request = tube_service_pb2.DropTubeRequest(
-            request_id=new_request_id(), name=name, force=force
+            request_id=new_request_id(), name=text("name", name), force=flag("force", force)
         )
         response = await self._connection.call(
             lambda node: node.tubes.DropTube, request, timeout=timeout
@@ -103,7 +103,9 @@ class AsyncTubes:
 
     async def truncate_tube(self, name: str, *, timeout: Duration | None = None) -> int:
         """Remove all tasks of a tube and return how many."""
-        request = tube_service_pb2.TruncateTubeRequest(request_id=new_request_id(), name=name)
+        request = tube_service_pb2.TruncateTubeRequest(
+            request_id=new_request_id(), name=text("name", name)
+        )
         response = await self._connection.call(
             lambda node: node.tubes.TruncateTube, request, timeout=timeout
         )
@@ -113,7 +115,7 @@ class AsyncTubes:
         self, names: Texts = (), *, timeout: Duration | None = None
     ) -> list[tube_service_pb2.Tube]:
         """Return the tubes whose names fit one of the patterns, or all, by name."""
-        request = tube_service_pb2.ListTubesRequest(names=texts(names))
+        request = tube_service_pb2.ListTubesRequest(names=texts("names", names))
         pages = self._connection.pages(lambda node: node.tubes.ListTubes, request, timeout=timeout)
         return [tube async for page in pages for tube in page.tubes]
 
@@ -131,7 +133,9 @@ class AsyncTubes:
             transitions: Also how often tasks went from one state to another.
             timeout: How long to try, for each page of 1 000 tubes.
         """
-        request = tube_service_pb2.GetStatisticsRequest(tubes=texts(tubes), transitions=transitions)
+        request = tube_service_pb2.GetStatisticsRequest(
+            tubes=texts("tubes", tubes), transitions=flag("transitions", transitions)
+        )
         counts: list[tube_service_pb2.TubeStatistics] = []
         async for page in self._connection.pages(
             lambda node: node.tubes.GetStatistics, request, timeout=timeout

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from taskraft._arguments import text
 from taskraft._choosing import Named, count_of, selector_of
 from taskraft._durations import Duration, seconds
 from taskraft._slots import lending
@@ -27,7 +28,7 @@ class AsyncWaits:
     """The part of a tube's handle that waits for what becomes of tasks."""
 
     def __init__(self, name: str, connection: Connection) -> None:
-        self.name: Final = name
+        self.name: Final = text("name", name)
         self._connection = connection
 
     async def wait(
@@ -59,7 +60,7 @@ class AsyncWaits:
             TaskNotFound: The only task is not known, or not any more.
             ItemsRefused: Some of several are not known.
         """
-        wait_end = None if wait is None else time.monotonic() + seconds(wait)
+        wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
         selector = selector_of(tasks)
         request = task_service_pb2.WaitTasksRequest(
             tube=self.name,

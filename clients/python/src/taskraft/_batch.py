@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from taskraft import _settlement
+from taskraft._arguments import text
 from taskraft._calls import new_request_id
 from taskraft._choosing import Named, TaskChanges, selector_of, update_of
 from taskraft._durations import Duration, milliseconds
@@ -115,33 +116,41 @@ class Batch:
     def kick(self, tube: str, tasks: Named, *, delay: Duration = 0) -> Self:
         """Make buried tasks ready again."""
         request = pb.KickTasksRequest(
-            tube=tube, selector=selector_of(tasks), delay_ms=milliseconds(delay)
+            tube=text("tube", tube),
+            selector=selector_of(tasks),
+            delay_ms=milliseconds(delay, "delay"),
         )
         return self._add(kick=request)
 
     def bury(self, tube: str, tasks: Named, *, reason: Reason = "") -> Self:
         """Take tasks that nobody holds out of circulation."""
         request = pb.BuryTasksRequest(
-            tube=tube, selector=selector_of(tasks), failure=_settlement.failure_of(reason)
+            tube=text("tube", tube),
+            selector=selector_of(tasks),
+            failure=_settlement.failure_of(reason),
         )
         return self._add(bury=request)
 
     def delete(self, tube: str, tasks: Named) -> Self:
         """Remove tasks in any state."""
-        return self._add(delete=pb.DeleteTasksRequest(tube=tube, selector=selector_of(tasks)))
+        return self._add(
+            delete=pb.DeleteTasksRequest(tube=text("tube", tube), selector=selector_of(tasks))
+        )
 
     def update(self, tube: str, tasks: Named, **changes: Unpack[TaskChanges]) -> Self:
         """Change waiting tasks."""
         request = pb.UpdateTasksRequest(
-            tube=tube, selector=selector_of(tasks), update=update_of(changes)
+            tube=text("tube", tube), selector=selector_of(tasks), update=update_of(changes)
         )
         return self._add(update=request)
 
     def move(self, tube: str, tasks: Named, to: str, *, delay: Duration | None = None) -> Self:
         """Move ready, delayed and buried tasks to another tube; see `Tube.move`."""
-        request = pb.MoveTasksRequest(tube=tube, selector=selector_of(tasks), move_to=to)
+        request = pb.MoveTasksRequest(
+            tube=text("tube", tube), selector=selector_of(tasks), move_to=to
+        )
         if delay is not None:
-            request.delay_ms = milliseconds(delay)
+            request.delay_ms = milliseconds(delay, "delay")
         return self._add(move=request)
 
     def _add(

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypedDict
 
-from taskraft._durations import Duration, milliseconds
-from taskraft._options import check_known
+from taskraft._arguments import check_known, texts, wrong_type, wrong_value
+from taskraft._durations import Duration, set_durations
+from taskraft._fields import set_fields
 from taskraft._payload import Payload, encode
-from taskraft._spec import Headers
+from taskraft._spec import Headers, header_items
 from taskraft.v1 import task_pb2
 
 Key: TypeAlias = "str | Sequence[str]"
@@ -30,7 +31,7 @@ class Keys:
     __slots__ = ("keys",)
 
     def __init__(self, *keys: Key) -> None:
-        self.keys: Final = tuple((key,) if isinstance(key, str) else tuple(key) for key in keys)
+        self.keys: Final = tuple(tuple(texts("key", key)) for key in keys)
 
     def __repr__(self) -> str:
         return f"Keys{self.keys!r}"
@@ -73,7 +74,11 @@ def selector_of(chosen: Chosen) -> task_pb2.TaskSelector:
     if isinstance(chosen, Keys):
         keys = [task_pb2.UniqueKey(parts=key) for key in chosen.keys]
         return task_pb2.TaskSelector(keys=keys)
-    return task_pb2.TaskSelector(ids=[chosen] if isinstance(chosen, int) else chosen)
+    try:
+        return task_pb2.TaskSelector(ids=[chosen] if isinstance(chosen, int) else chosen)
+    except (TypeError, ValueError) as error:
+        refuse = wrong_type if isinstance(error, TypeError) else wrong_value
+        raise refuse("tasks", "an id, several ids, Keys(...) or Where(...)", chosen) from None
 
 
 def count_of(selector: task_pb2.TaskSelector) -> int:
@@ -94,14 +99,9 @@ def update_of(changes: TaskChanges) -> task_pb2.TaskUpdate:
         update.payload, content_type = encode(changes["payload"])
         if content_type:
             update.content_type = content_type
-    if "content_type" in changes:
-        update.content_type = changes["content_type"]
-    if "priority" in changes:
-        update.priority = changes["priority"]
-    for name, value in changes.get("headers", {}).items():
-        update.headers_set[name] = value.encode() if isinstance(value, str) else value
-    update.headers_remove.extend(changes.get("headers_remove", ()))
-    for name, field in _DURATIONS:
-        if name in given:
-            setattr(update, field, milliseconds(given[name]))  # type: ignore[arg-type]  # checked by the keys' types
+    set_fields(update, ("content_type", "priority"), given)
+    for name, content in header_items(changes.get("headers", {})):
+        update.headers_set[name] = content
+    update.headers_remove.extend(texts("headers_remove", changes.get("headers_remove", ())))
+    set_durations(update, _DURATIONS, given)
     return update

@@ -17,7 +17,7 @@ from taskraft._durations import Duration, milliseconds, seconds
 from taskraft._joiner import CLOSE_SECONDS_MAX, Joiner, Outcome
 from taskraft._leases import KeptLeases
 from taskraft._nodes import Nodes
-from taskraft._route import Route, addresses_of, target_from_environment
+from taskraft._route import Route, addresses_from
 from taskraft._sessions import KeepAlive, TakeSession
 from taskraft._settlement import SettleItem, TouchedLease, outcomes_of, settlements_of
 from taskraft._status import refused_items
@@ -79,10 +79,10 @@ class Connection:
         session_ttr: Duration = SESSION_TTR_DEFAULT,
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
-        addresses = addresses_of(target or target_from_environment())
+        addresses = addresses_from(target)
         self.name: Final = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.timeout_seconds: Final = seconds(timeout)
-        self.session_ttr_ms: Final = milliseconds(session_ttr)
+        self.timeout_seconds: Final = seconds(timeout, "timeout")
+        self.session_ttr_ms: Final = milliseconds(session_ttr, "session_ttr")
         self.nodes: Final = Nodes(Route(addresses), credentials)
         self.caller: Final = Caller(self.nodes)
         self.keep_alive: Final = KeepAlive(addresses, credentials)
@@ -105,7 +105,7 @@ class Connection:
 
     def deadline(self, timeout: Duration | None, wait_seconds: float = 0.0) -> float:
         """Return when a call that starts now has to end, by `time.monotonic`."""
-        allowed = self.timeout_seconds if timeout is None else seconds(timeout)
+        allowed = self.timeout_seconds if timeout is None else seconds(timeout, "timeout")
         return time.monotonic() + allowed + wait_seconds
 
     def use(self) -> None:

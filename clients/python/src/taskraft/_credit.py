@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from taskraft._arguments import whole_number
 from taskraft._task import Task
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 CREDIT_TASKS_MAX: Final = 100_000
 """The contract's limit of open credit."""
+
+CREDIT_BYTES_MAX: Final = (1 << 63) - 1
 
 LENT_TASKS_MAX: Final = 1_000
 """So many tasks may be lent at once: a worker whose tasks wait for ever grows no further."""
@@ -33,13 +36,9 @@ class Credit(Generic[Held]):
             tasks_max: So many tasks may be held at once.
             bytes_max: So many bytes of payload may be held at once; 0 without limit.
         """
-        if not 1 <= tasks_max <= CREDIT_TASKS_MAX:
-            raise ValueError(f"credit is a number from 1 to {CREDIT_TASKS_MAX}, not {tasks_max}")
-        if bytes_max < 0:
-            raise ValueError(f"credit in bytes is not negative, like {bytes_max}")
-        self.tasks_max: Final = tasks_max
+        self.tasks_max: Final = whole_number("credit", tasks_max, 1, CREDIT_TASKS_MAX)
         """So many tasks may be held at once."""
-        self._bytes_max = bytes_max
+        self._bytes_max = whole_number("credit_bytes", bytes_max, 0, CREDIT_BYTES_MAX)
         self._granted_tasks = 0
         self._granted_bytes = 0
         self._held_bytes = 0

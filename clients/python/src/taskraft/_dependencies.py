@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
+from taskraft._arguments import wrong_type, wrong_value
 from taskraft._task import Task
 from taskraft.v1 import task_pb2
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 DependsOn: TypeAlias = Union[Task, "PlannedTask", str, int]
 """A task, one that the same batch puts before, "tube/id", or an id in the tube of the put."""
+
+
+EXPECTED: Final = 'tasks that are there, ids, or texts like "emails/17"'
 
 
 def references(depends_on: Iterable[DependsOn], tube: str) -> list[task_pb2.Dependency]:
@@ -37,6 +41,8 @@ def _named(one: DependsOn, tube: str) -> tuple[str, int]:
     if isinstance(one, str):
         name, slash, number = one.rpartition("/")
         if not slash or not number.isdecimal():
-            raise ValueError(f'{one!r} names no task; write it like "emails/17"')
+            raise wrong_value("depends_on", EXPECTED, one)
         return name, int(number)
-    raise TypeError(f"depends_on names {one!r}: what is not put yet belongs into one Batch with it")
+    raise wrong_type(
+        "depends_on", f"{EXPECTED}; what is not put yet belongs into one Batch with it", one
+    )

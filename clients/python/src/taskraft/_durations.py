@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from taskraft._arguments import wrong_type, wrong_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from google.protobuf.message import Message
 
 Duration: TypeAlias = "int | float | str | timedelta"
 """Seconds as a number, or a text such as "250ms", "10s", "1.5m", "2h" or "1h30m".
@@ -21,38 +28,48 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _TEXT = re.compile(rf"(?:{_PART.pattern})+|\d+(?:\.\d+)?")
 
 
-def milliseconds(duration: Duration) -> int:
-    """Return a duration in whole milliseconds, rounded to the nearest.
+EXPECTED: Final = 'a number of seconds from 0, or a text like "250ms", "10s", "5m" or "1h30m"'
+
+
+def milliseconds(duration: Duration, name: str) -> int:
+    """Return a duration in whole milliseconds, rounded to the nearest; `name` is the argument's.
 
     Raises:
         TypeError: It is neither a number nor a text.
         ValueError: It is negative, or not a duration.
     """
     if isinstance(duration, str):
-        return _rounded(_milliseconds_of_text(duration))
+        return _rounded(_milliseconds_of_text(duration, name))
     number: object = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise TypeError(f"a duration is a number of seconds or a text, not {duration!r}")
+        raise wrong_type(name, EXPECTED, duration)
     if not number >= 0:
-        raise ValueError(f"a duration is a number of seconds from 0, not {duration!r}")
+        raise wrong_value(name, EXPECTED, duration)
     return _rounded(number * 1_000)
 
 
-def seconds(duration: Duration) -> float:
+def seconds(duration: Duration, name: str) -> float:
     """Return a duration in seconds, for timers of this process."""
-    return milliseconds(duration) / 1_000
+    return milliseconds(duration, name) / 1_000
+
+
+def set_durations(
+    message: Message, fields: Iterable[tuple[str, str]], given: Mapping[str, object]
+) -> None:
+    """Set the fields of durations that are given: pairs of an argument and its field."""
+    for name, field in fields:
+        if name in given:
+            setattr(message, field, milliseconds(given[name], name))  # type: ignore[arg-type]  # it checks
 
 
 def _rounded(number: float) -> int:
     return round(number) if number < MILLISECONDS_MAX else MILLISECONDS_MAX
 
 
-def _milliseconds_of_text(text: str) -> float:
+def _milliseconds_of_text(text: str, name: str) -> float:
     trimmed = text.replace(" ", "")
     if not _TEXT.fullmatch(trimmed):
-        raise ValueError(
-            f'a duration is written like "250ms", "10s", "5m" or "1h30m", not {text!r}'
-        )
+        raise wrong_value(name, EXPECTED, text)
     parts = _PART.findall(trimmed)
     if not parts:
         return float(trimmed) * 1_000

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from taskraft._arguments import flag, text
 from taskraft._calls import new_request_id
 from taskraft._facade import blocking
+from taskraft._planned import PlannedTask, checked_plan
 from taskraft.v1 import group_service_pb2 as pb
 
 if TYPE_CHECKING:
     from taskraft._connection import Connection
     from taskraft._durations import Duration
-    from taskraft._planned import PlannedTask
     from taskraft._portal import Portal
 
 
@@ -50,10 +51,10 @@ class AsyncGroups:
             GroupExists: There is one of this name.
         """
         group = pb.Group(
-            name=name,
-            end_task=_group_task(end_task),
-            abort_task=_group_task(abort_task),
-            only_if_processed=only_if_processed,
+            name=text("name", name),
+            end_task=_group_task("end_task", end_task),
+            abort_task=_group_task("abort_task", abort_task),
+            only_if_processed=flag("only_if_processed", only_if_processed),
         )
         request = pb.CreateGroupRequest(request_id=new_request_id(), group=group)
         response = await self._connection.call(
@@ -67,7 +68,7 @@ class AsyncGroups:
         Raises:
             GroupNotFound: There is none of this name.
         """
-        request = pb.StartGroupRequest(request_id=new_request_id(), name=name)
+        request = pb.StartGroupRequest(request_id=new_request_id(), name=text("name", name))
         response = await self._connection.call(
             lambda node: node.groups.StartGroup, request, timeout=timeout
         )
@@ -86,7 +87,9 @@ class AsyncGroups:
         Raises:
             GroupNotFound: There is none of this name.
         """
-        request = pb.CancelGroupRequest(request_id=new_request_id(), name=name, revoke=revoke)
+        request = pb.CancelGroupRequest(
+            request_id=new_request_id(), name=text("name", name), revoke=flag("revoke", revoke)
+        )
         response = await self._connection.call(
             lambda node: node.groups.CancelGroup, request, timeout=timeout
         )
@@ -99,7 +102,9 @@ class AsyncGroups:
             GroupNotFound: There is none of this name, or not any more.
         """
         response = await self._connection.call(
-            lambda node: node.groups.GetGroup, pb.GetGroupRequest(name=name), timeout=timeout
+            lambda node: node.groups.GetGroup,
+            pb.GetGroupRequest(name=text("name", name)),
+            timeout=timeout,
         )
         return response.group
 
@@ -117,5 +122,7 @@ class Groups:
     get = blocking(AsyncGroups.get)
 
 
-def _group_task(task: PlannedTask | None) -> pb.GroupTask | None:
-    return None if task is None else pb.GroupTask(tube=task.tube, spec=task.alone())
+def _group_task(name: str, task: PlannedTask | None) -> pb.GroupTask | None:
+    if task is None:
+        return None
+    return pb.GroupTask(tube=checked_plan(name, task).tube, spec=task.alone())

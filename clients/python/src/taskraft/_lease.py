@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskraft import errors
 from taskraft._heartbeats import BEATS_PER_TTR, NEVER
+from taskraft._status import name_task
 
 if TYPE_CHECKING:
     from taskraft.v1 import task_pb2, task_service_pb2
@@ -95,4 +96,6 @@ class Lease:
             return
         is_ours_alone = handler.uncancel() <= self._cancelling
         if is_ours_alone and isinstance(error, asyncio.CancelledError):
-            raise errors.LeaseStale(f"{self} is over") from error
+            stale = errors.LeaseStale("the lease is over")
+            name_task(stale, self.message)
+            raise stale from error

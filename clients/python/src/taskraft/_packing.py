@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from taskraft._arguments import wrong_type
 from taskraft._joiner import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX
 from taskraft._payload import Payload
 from taskraft._spec import spec_of
@@ -46,9 +47,9 @@ async def messages_of(
         TypeError: What is given is one payload, whose letters or keys nobody wants as tasks.
     """
     if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
-        raise TypeError(
-            f"put_many takes several payloads; `put` takes one {type(payloads).__name__}"
-        )
+        raise wrong_type("payloads", "several payloads (`put` takes a single one)", payloads)
+    if not isinstance(payloads, Iterable | AsyncIterable):
+        raise wrong_type("payloads", "an iterable of payloads", payloads)
     packer = _Packer(shared)
     if isinstance(payloads, AsyncIterable):
         async for payload in payloads:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
+from taskraft._arguments import wrong_type, wrong_value
+
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 """What JSON can say."""
 
@@ -29,5 +31,14 @@ def encode(payload: Payload) -> tuple[bytes, str]:
         return bytes(payload), BYTES
     if isinstance(payload, str):
         return payload.encode(), TEXT
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except TypeError as error:
+        raise wrong_type(
+            "a payload", f"bytes, a text, or what JSON can say ({error})", payload
+        ) from None
+    except ValueError as error:
+        raise wrong_value(
+            "a payload", f"bytes, a text, or what JSON can say ({error})", payload
+        ) from None
     return text.encode(), JSON

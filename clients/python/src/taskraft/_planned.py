@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from taskraft._arguments import wrong_type
 from taskraft._spec import prototype, spec_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,19 @@ class PlannedTask:
         if self.after:
             raise ValueError("what depends on a task that is not put yet belongs into one Batch")
         return self.spec
+
+
+def checked_plan(name: str, task: PlannedTask) -> PlannedTask:
+    """Return the plan of a task as it is.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if not isinstance(task, PlannedTask):
+        raise wrong_type(
+            name, 'made by `task` of a tube, like client.tube("emails").task(...)', task
+        )
+    return task
 
 
 def planned(tube: str, payload: Payload, options: PutOptions) -> PlannedTask:

@@ -12,35 +12,46 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from taskraft._arguments import wrong_type, wrong_value
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT_TARGET: Final = "127.0.0.1:7401"
 TARGET_VARIABLE: Final = "TASKRAFT_TARGET"
+EXPECTED: Final = '"host:port", or several with commas between them'
 LEADER_KEY: Final = "x-taskraft-leader"
 """Metadata of every answer: the address of the leader as the answering node knows it."""
 UNREACHABLE_SECONDS: Final = 5.0
 """How long hints to a node that could not be reached are not believed."""
 
 
-def target_from_environment() -> str:
-    """Return the target of this process: TASKRAFT_TARGET, or the one a development cluster has."""
-    return os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
-
-
-def addresses_of(target: str) -> tuple[str, ...]:
-    """Split a target such as ``"a:7401,b:7401"`` into addresses.
+def addresses_from(target: str | None) -> tuple[str, ...]:
+    """Return the addresses of a target; absent those of TASKRAFT_TARGET, or a development cluster.
 
     Raises:
         ValueError: An address has no port.
     """
+    if target is not None:
+        return addresses_of(target, "target")
+    return addresses_of(os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET, TARGET_VARIABLE)
+
+
+def addresses_of(target: str, name: str) -> tuple[str, ...]:
+    """Split a target such as ``"a:7401,b:7401"`` into addresses; `name` says where it is from.
+
+    Raises:
+        ValueError: An address has no port.
+    """
+    if not isinstance(target, str):
+        raise wrong_type(name, EXPECTED, target)
     addresses = tuple(part.strip() for part in target.split(",") if part.strip())
     for address in addresses:
         _, colon, port = address.rpartition(":")
         if not colon or not port.isdigit() or address.startswith(("http://", "https://")):
-            raise ValueError(f'an address is written "host:port", not {address!r}')
+            raise wrong_value(name, EXPECTED, target)
     if not addresses:
-        raise ValueError("the target names no address")
+        raise wrong_value(name, EXPECTED, target)
     return addresses
 
 

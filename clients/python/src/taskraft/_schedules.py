@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
+from taskraft._arguments import check_known, choice, flag, text
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds
 from taskraft._facade import blocking
-from taskraft._options import check_known
+from taskraft._fields import choices_of
+from taskraft._planned import PlannedTask, checked_plan
 from taskraft.v1 import schedule_service_pb2 as pb
 
 if TYPE_CHECKING:
     from taskraft._connection import Connection
-    from taskraft._planned import PlannedTask
     from taskraft._portal import Portal
 
 
@@ -34,6 +35,7 @@ class ScheduleOptions(TypedDict, total=False):
     """Put nothing for the time being."""
 
 
+_CATCH_UPS: Final = choices_of(pb.Schedule.CatchUp)
 _OVERLAPS: Final = {
     "allow": pb.Schedule.ALLOW,
     "skip": pb.Schedule.SKIP_OVERLAP,
@@ -96,7 +98,7 @@ class AsyncSchedules:
         Raises:
             ScheduleNotFound: There is none of this name.
         """
-        request = pb.DeleteScheduleRequest(request_id=new_request_id(), name=name)
+        request = pb.DeleteScheduleRequest(request_id=new_request_id(), name=text("name", name))
         await self._connection.call(
             lambda node: node.schedules.DeleteSchedule, request, timeout=timeout
         )
@@ -125,13 +127,17 @@ class Schedules:
 def _schedule(name: str, cron: str, task: PlannedTask, options: ScheduleOptions) -> pb.Schedule:
     check_known(options, ScheduleOptions, "a schedule has no option")
     return pb.Schedule(
-        name=name,
-        cron=cron,
-        time_zone=options.get("time_zone", ""),
-        jitter_ms=milliseconds(options.get("jitter", 0)),
-        catch_up=pb.Schedule.CatchUp.Value(options.get("catch_up", "skip").upper()),
-        overlap=_OVERLAPS[options.get("overlap", "allow")],
-        tube=task.tube,
+        name=text("name", name),
+        cron=text("cron", cron),
+        time_zone=text("time_zone", options.get("time_zone", "")),
+        jitter_ms=milliseconds(options.get("jitter", 0), "jitter"),
+        catch_up=pb.Schedule.CatchUp.ValueType(
+            choice("catch_up", options.get("catch_up", "skip"), _CATCH_UPS)
+        ),
+        overlap=pb.Schedule.Overlap.ValueType(
+            choice("overlap", options.get("overlap", "allow"), _OVERLAPS)
+        ),
+        tube=checked_plan("task", task).tube,
         spec=task.alone(),
-        paused=options.get("paused", False),
+        paused=flag("paused", options.get("paused", False)),
     )

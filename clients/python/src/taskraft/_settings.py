@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final, TypedDict
 
+from taskraft._arguments import check_known
 from taskraft._calls import new_request_id
-from taskraft._durations import Duration, milliseconds
-from taskraft._options import check_known
-from taskraft._tubes import Kind
-from taskraft.v1 import cluster_service_pb2, tube_service_pb2
+from taskraft._durations import Duration, set_durations
+from taskraft._fields import set_fields
+from taskraft._tubes import Kind, kind_of
+from taskraft.v1 import cluster_service_pb2
 
 
 class ClusterSettings(TypedDict, total=False):
@@ -43,13 +44,10 @@ def configure_request(settings: ClusterSettings) -> cluster_service_pb2.Configur
     given: dict[str, object] = dict(settings)
     check_known(given, ClusterSettings, "a cluster has no setting")
     request = cluster_service_pb2.ConfigureRequest(request_id=new_request_id())
-    for setting in _PLAIN:
-        if setting in given:
-            setattr(request.settings, setting, given[setting])
-    for setting, field in _DURATIONS:
-        if setting in given:
-            setattr(request.settings, field, milliseconds(given[setting]))  # type: ignore[arg-type]  # checked by the keys' types
+    set_fields(request.settings, _PLAIN, given)
+    set_durations(request.settings, _DURATIONS, given)
     if "auto_create_kind" in settings:
-        kind = settings["auto_create_kind"].upper()
-        request.settings.auto_create_kind = tube_service_pb2.Tube.Kind.Value(kind)
+        request.settings.auto_create_kind = kind_of(
+            "auto_create_kind", settings["auto_create_kind"]
+        )
     return request

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, Unpack
 
+from taskraft._arguments import check_known, choice, flag, text, wrong_type, wrong_value
 from taskraft._choosing import TaskChanges, update_of
 from taskraft._durations import Duration, milliseconds
-from taskraft._options import check_known
+from taskraft._fields import choices_of
 from taskraft._payload import Payload, encode
 from taskraft._spec import Position, position_of
 from taskraft._status import refused_items
@@ -29,6 +30,8 @@ least."""
 FAILURE_TYPE_BYTES_MAX: Final = 255
 
 Keep: TypeAlias = Literal["remove", "done", "zombie"]
+_KEEPS: Final = choices_of(Settlement.Ack.Keep)
+_TTL_POLICIES: Final = choices_of(Settlement.Release.TtlPolicy)
 Reason: TypeAlias = "str | BaseException"
 """Why a task failed: a text, or the exception itself."""
 
@@ -38,6 +41,8 @@ PLAIN_ACK: Final = Settlement(ack=Settlement.Ack())
 
 def failure_of(reason: Reason, *, fatal: bool = False) -> task_pb2.Failure:
     """Return the record of a failure."""
+    if not isinstance(reason, str | BaseException):
+        raise wrong_type("reason", "a text or an exception", reason)
     name = "" if isinstance(reason, str) else type(reason).__name__
     return task_pb2.Failure(
         type=_cut(name, FAILURE_TYPE_BYTES_MAX),
@@ -83,9 +88,9 @@ def ack(
     if result is not None:
         message.result, message.result_content_type = encode(result)
     if keep is not None:
-        message.keep = Settlement.Ack.Keep.Value(keep.upper())
+        message.keep = Settlement.Ack.Keep.ValueType(choice("keep", keep, _KEEPS))
     if retain is not None:
-        message.retain_ms = milliseconds(retain)
+        message.retain_ms = milliseconds(retain, "retain")
     if payload is not None:
         message.payload = encode(payload)[0]
     return Settlement(ack=message)
@@ -99,20 +104,21 @@ def release(delay: Duration | None = None, **options: Unpack[ReleaseOptions]) ->
     """
     check_known(options, ReleaseOptions, "release has no option")
     message = Settlement.Release(
-        uncounted=options.get("uncounted", False), move_to=options.get("move_to", "")
+        uncounted=flag("uncounted", options.get("uncounted", False)),
+        move_to=text("move_to", options.get("move_to", "")),
     )
     if delay is not None:
-        message.delay_ms = milliseconds(delay)
+        message.delay_ms = milliseconds(delay, "delay")
     reason = options.get("reason")
     if reason is not None:
         message.failure.CopyFrom(failure_of(reason))
     if "position" in options:
         message.position = position_of(options["position"])
     if "ttl_policy" in options:
-        policy = options["ttl_policy"].upper()
-        message.ttl_policy = Settlement.Release.TtlPolicy.Value(policy)
+        policy = choice("ttl_policy", options["ttl_policy"], _TTL_POLICIES)
+        message.ttl_policy = Settlement.Release.TtlPolicy.ValueType(policy)
     if "ttl" in options:
-        message.ttl_ms = milliseconds(options["ttl"])
+        message.ttl_ms = milliseconds(options["ttl"], "ttl")
     if "changes" in options:
         message.update.CopyFrom(update_of(options["changes"]))
     return Settlement(release=message)
@@ -139,12 +145,24 @@ def touch(
     if increment is None:
         message.restart = True
     else:
-        message.increment_ms = milliseconds(increment)
+        message.increment_ms = milliseconds(increment, "increment")
     if progress is not None or note:
         message.progress.CopyFrom(
-            task_pb2.Progress(basis_points=round((progress or 0.0) * 10_000), note=note)
+            task_pb2.Progress(basis_points=_basis_points(progress), note=text("note", note))
         )
     return Settlement(touch=message)
+
+
+def _basis_points(progress: object) -> int:
+    """Return how far a task has come in ten-thousandths."""
+    expected = "a number from 0 to 1"
+    if progress is None:
+        return 0
+    if not isinstance(progress, int | float) or isinstance(progress, bool):
+        raise wrong_type("progress", expected, progress)
+    if not 0 <= progress <= 1:
+        raise wrong_value("progress", expected, progress)
+    return round(progress * 10_000)
 
 
 def settlements_of(items: Iterable[SettleItem]) -> list[Settlement]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from taskraft._arguments import text, texts
+from taskraft._fields import set_field
 from taskraft.v1 import task_service_pb2
 
 Sources: TypeAlias = "str | Iterable[str] | Mapping[str, int]"
@@ -18,13 +20,11 @@ def sources_of(sources: Sources) -> list[task_service_pb2.TakeSource]:
     Raises:
         TypeError: What is given names none.
     """
-    if isinstance(sources, str):
-        return [task_service_pb2.TakeSource(tube=sources)]
-    if isinstance(sources, Mapping):
-        return [
-            task_service_pb2.TakeSource(tube=tube, weight=weight)
-            for tube, weight in sources.items()
-        ]
-    if not isinstance(sources, Iterable):
-        raise TypeError(f"tubes are named by texts, not {sources!r}")
-    return [task_service_pb2.TakeSource(tube=tube) for tube in sources]
+    if not isinstance(sources, Mapping):
+        return [task_service_pb2.TakeSource(tube=tube) for tube in texts("tubes", sources)]
+    weighed = []
+    for tube, weight in sources.items():
+        source = task_service_pb2.TakeSource(tube=text("tubes", tube))
+        set_field(source, "weight", weight, f"the weight of {tube}")
+        weighed.append(source)
+    return weighed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypedDict
 
+from taskraft._arguments import Texts, check_known, choice, hundredfold, texts, wrong_type
 from taskraft._dependencies import DependsOn, references
-from taskraft._durations import Duration, milliseconds
-from taskraft._options import Texts, check_known, texts
+from taskraft._durations import Duration, milliseconds, set_durations
+from taskraft._fields import choices_of, set_choices, set_field, set_fields
 from taskraft._payload import Payload, encode
 from taskraft.v1 import task_pb2
 
@@ -43,15 +44,19 @@ class Retry:
 
     def message(self) -> task_pb2.RetryPolicy:
         """Return the policy as the contract writes it."""
-        return task_pb2.RetryPolicy(
-            attempts_max=self.attempts_max,
-            backoff_ms=milliseconds(self.backoff),
-            factor_percent=round(self.factor * 100),
-            backoff_ms_max=milliseconds(self.backoff_max),
-            jitter_percent=round(self.jitter * 100),
-            exhausted=task_pb2.RetryPolicy.Exhausted.Value(self.exhausted.upper()),
-            position=position_of(self.position or "position_unspecified"),
+        policy = task_pb2.RetryPolicy(
+            backoff_ms=milliseconds(self.backoff, "backoff"),
+            backoff_ms_max=milliseconds(self.backoff_max, "backoff_max"),
+            exhausted=task_pb2.RetryPolicy.Exhausted.ValueType(
+                choice("exhausted", self.exhausted, EXHAUSTED)
+            ),
         )
+        set_field(policy, "attempts_max", self.attempts_max)
+        set_field(policy, "factor_percent", hundredfold("factor", self.factor), "factor * 100")
+        set_field(policy, "jitter_percent", hundredfold("jitter", self.jitter), "jitter * 100")
+        if self.position is not None:
+            policy.position = position_of(self.position)
+        return policy
 
 
 class PutOptions(TypedDict, total=False):
@@ -97,6 +102,14 @@ class PutOptions(TypedDict, total=False):
     """What becomes of it when one of them fails: it is cancelled too (default), or runs anyway."""
 
 
+EXHAUSTED: Final = choices_of(task_pb2.RetryPolicy.Exhausted)
+POSITIONS: Final = choices_of(task_pb2.TaskSpec.Position)
+_STATES: Final = choices_of(task_pb2.Task.State)
+_CHOICES: Final = (
+    ("on_conflict", choices_of(task_pb2.TaskSpec.OnConflict)),
+    ("position", POSITIONS),
+    ("on_dependency_failure", choices_of(task_pb2.TaskSpec.OnDependencyFailure)),
+)
 _PLAIN: Final = ("priority", "subqueue", "type", "group", "visible_at_ms", "content_type")
 _DURATIONS: Final = (
     ("delay", "delay_ms"),
@@ -116,56 +129,53 @@ def prototype(options: PutOptions, tube: str) -> task_pb2.TaskSpec:
     given: Mapping[str, object] = options
     check_known(given, PutOptions, "put has no option")
     spec = task_pb2.TaskSpec()
-    for name in _PLAIN:
-        if name in given:
-            _set(spec, name, given[name])
-    for name, field in _DURATIONS:
-        if name in given:
-            setattr(spec, field, milliseconds(given[name]))  # type: ignore[arg-type]  # checked by the keys' types
-    for name, value in options.get("headers", {}).items():
-        if not isinstance(value, str | bytes):
-            raise TypeError(f"the header {name!r} is a text or bytes, not {value!r}")
-        spec.headers[name] = value.encode() if isinstance(value, str) else value
-    spec.unique_key.extend(_parts(options.get("key", ())))
-    spec.on_conflict = _on_conflict(options.get("on_conflict", "on_conflict_unspecified"))
+    set_fields(spec, _PLAIN, given)
+    set_durations(spec, _DURATIONS, given)
+    set_choices(spec, _CHOICES, given)
+    for name, content in header_items(options.get("headers", {})):
+        spec.headers[name] = content
+    spec.unique_key.extend(texts("key", options.get("key", ())))
     spec.unique_states.extend(
-        task_pb2.Task.State.Value(state) for state in texts(options.get("key_states", ()))
+        task_pb2.Task.State.ValueType(choice("key_states", state, _STATES))
+        for state in texts("key_states", options.get("key_states", ()))
     )
-    spec.position = position_of(options.get("position", "position_unspecified"))
     spec.depends_on.extend(references(options.get("depends_on", ()), tube))
-    if "on_dependency_failure" in options:
-        spec.on_dependency_failure = task_pb2.TaskSpec.OnDependencyFailure.Value(
-            options["on_dependency_failure"].upper()
-        )
     if "retry" in options:
-        spec.retry.CopyFrom(options["retry"].message())
+        spec.retry.CopyFrom(policy_of(options["retry"]))
     return spec
 
 
-def _set(spec: task_pb2.TaskSpec, name: str, value: object) -> None:
-    """Set a field; of a value that it cannot have, say which field that is."""
-    try:
-        setattr(spec, name, value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
+def header_items(headers: object) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of headers.
+
+    Raises:
+        TypeError: They are not texts or bytes by name.
+    """
+    expected = "texts or bytes by name"
+    if not isinstance(headers, Mapping):
+        raise wrong_type("headers", expected, headers)
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise wrong_type("headers", expected, headers)
+        if not isinstance(value, str | bytes):
+            raise wrong_type(f"the header {name!r}", "a text or bytes", value)
+        yield name, value.encode() if isinstance(value, str) else value
 
 
-def _parts(key: str | Sequence[str]) -> Sequence[str]:
-    """Return the parts of a key, each a text."""
-    parts = [key] if isinstance(key, str) else key
-    for part in parts:
-        if not isinstance(part, str):
-            raise TypeError(f"the parts of a key are texts, not {part!r}")
-    return parts
+def policy_of(retry: Retry) -> task_pb2.RetryPolicy:
+    """Return a retry policy as the contract writes it.
+
+    Raises:
+        TypeError: It is none, or has a value of a wrong type.
+    """
+    if not isinstance(retry, Retry):
+        raise wrong_type("retry", "a Retry(...)", retry)
+    return retry.message()
 
 
-def _on_conflict(name: str) -> task_pb2.TaskSpec.OnConflict.ValueType:
-    return task_pb2.TaskSpec.OnConflict.Value(name.upper())
-
-
-def position_of(name: str) -> task_pb2.TaskSpec.Position.ValueType:
+def position_of(position: Position) -> task_pb2.TaskSpec.Position.ValueType:
     """Return a place in the order of ready tasks as the contract writes it."""
-    return task_pb2.TaskSpec.Position.Value(name.upper())
+    return task_pb2.TaskSpec.Position.ValueType(choice("position", position, POSITIONS))
 
 
 def spec_of(payload: Payload, shared: task_pb2.TaskSpec | None) -> task_pb2.TaskSpec:

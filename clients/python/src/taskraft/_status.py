@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from google.rpc import status_pb2
 
+    from taskraft.v1 import task_pb2
+
 STATUS_KEY: Final = "grpc-status-details-bin"
 """Trailing metadata that carries the google.rpc.Status."""
 
@@ -105,6 +107,12 @@ def from_item(error: error_pb2.Error) -> errors.TaskraftError:
 def refused_items(items: Iterable[error_pb2.ItemError]) -> dict[int, errors.TaskraftError]:
     """Return the refused items of an answer by position."""
     return {item.item: from_item(item.error) for item in items}
+
+
+def name_task(error: errors.TaskraftError, task: task_pb2.Task) -> None:
+    """Name a task in what is told about it: the server knew the number of its lease only."""
+    error.args = (f"{task.tube}/{task.id}: {error.message}",)
+    error.metadata = {**error.metadata, "tube": task.tube, "task_id": str(task.id)}
 
 
 def raise_refused_items(

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
 from taskraft import _settlement, errors
+from taskraft._arguments import Texts, check_known, flag, text, texts
 from taskraft._arrivals import Arrivals
 from taskraft._credit import Credit
 from taskraft._durations import Duration, milliseconds
+from taskraft._fields import set_field, set_fields
 from taskraft._joiner import CLOSE_SECONDS_MAX
-from taskraft._options import Texts, check_known, texts
 from taskraft._sessions import close_session
 from taskraft._sources import Sources, sources_of
 from taskraft._taken import AsyncTakenTask
@@ -72,18 +73,17 @@ class AsyncSubscription:
         self._is_own_session = not options.get("session")
         ttr_ms = connection.session_ttr_ms
         if "session_ttr" in options:
-            ttr_ms = milliseconds(options["session_ttr"])
+            ttr_ms = milliseconds(options["session_ttr"], "session_ttr")
         opening = task_service_pb2.SubscribeRequest.Open(
             sources=sources_of(sources),
-            session_id=options.get("session", ""),
+            session_id=text("session", options.get("session", "")),
             session_ttr_ms=ttr_ms,
             session_name=connection.name,
-            types=texts(options.get("types", ())),
+            types=texts("types", options.get("types", ())),
         )
-        if "priority_bound" in options:
-            opening.priority_bound = options["priority_bound"]
+        set_fields(opening, ("priority_bound",), dict(options))
         if "ttr" in options:
-            opening.ttr_ms = milliseconds(options["ttr"])
+            opening.ttr_ms = milliseconds(options["ttr"], "ttr")
         credit: Credit[AsyncTakenTask] = Credit(
             options.get("credit", CREDIT_DEFAULT), options.get("credit_bytes", 0)
         )
@@ -123,8 +123,10 @@ class AsyncSubscription:
         if self._arrivals.is_stopped:
             raise errors.ClientClosed("the subscription was stopped")
         wish = task_service_pb2.SubscribeRequest.Filter(
-            types=texts(types), priority_bound=priority_bound, none=none
+            types=texts("types", types), none=flag("none", none)
         )
+        if priority_bound is not None:
+            set_field(wish, "priority_bound", priority_bound)
         self._arrivals.stream.narrow(wish)
 
     async def stop(self, unbegun: Sequence[AsyncTakenTask] = ()) -> None:

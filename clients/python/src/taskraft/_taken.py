@@ -14,6 +14,7 @@ from taskraft._durations import Duration, seconds
 from taskraft._joiner import MESSAGE_ITEMS_MAX, raise_refused
 from taskraft._lease import Lease
 from taskraft._slots import Share, sharing
+from taskraft._status import name_task
 from taskraft._task import Task
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ class Leases:
         items = [(task.message.token, action) for task in tasks]
         outcomes = await self.settle_items(items, timeout)
         for task, outcome in zip(tasks, outcomes, strict=True):
-            if outcome is not None and not isinstance(outcome, errors.TaskraftError):
+            if isinstance(outcome, errors.TaskraftError):
+                name_task(outcome, task.message)
+            elif outcome is not None:
                 task.lease.touched(outcome)
         raise_refused(outcomes)
 
@@ -128,7 +131,7 @@ class Leases:
     ) -> list[Outcome[TouchedLease | None]]:
         """Send the items in as few messages as the limits allow."""
         self._kept.discard(token for token, action in items if not action.HasField("touch"))
-        allowed = self._timeout_seconds if timeout is None else seconds(timeout)
+        allowed = self._timeout_seconds if timeout is None else seconds(timeout, "timeout")
         deadline = time.monotonic() + allowed
         outcomes: list[Outcome[TouchedLease | None]] = []
         for start in range(0, len(items), MESSAGE_ITEMS_MAX):

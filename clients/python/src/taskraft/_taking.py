@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from taskraft import errors
+from taskraft._arguments import Texts, check_known, flag, texts
 from taskraft._calls import new_request_id
 from taskraft._durations import Duration, milliseconds, seconds
+from taskraft._fields import set_field, set_fields
 from taskraft._lease import Lease
-from taskraft._options import Texts, check_known, texts
 from taskraft._sources import Sources, sources_of
 from taskraft._taken import AsyncTakenTask
 from taskraft.v1 import task_pb2, task_service_pb2
@@ -34,7 +35,7 @@ class TouchOptions(TypedDict, total=False):
 
 def touch_seconds_max(options: TouchOptions) -> float:
     """Return how long leases are prolonged at most."""
-    return seconds(options["touch_max"]) if "touch_max" in options else float("inf")
+    return seconds(options["touch_max"], "touch_max") if "touch_max" in options else float("inf")
 
 
 class TakeOptions(TouchOptions, total=False):
@@ -66,15 +67,15 @@ async def take_tasks(
 ) -> list[AsyncTakenTask]:
     """Take up to `tasks_max` tasks from one or several tubes."""
     check_known(options, TakeOptions, "take has no option")
+    longest = touch_seconds_max(options)
     connection.use()
-    wait_end = None if wait is None else time.monotonic() + seconds(wait)
+    wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
     while True:
         left = TAKE_WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
         wait_seconds = min(left, TAKE_WAIT_SECONDS_MAX)
         request = _take_request(sources, tasks_max, wait_seconds, options)
         tasks = await _take_once(connection, request, wait_seconds, timeout, options)
         if tasks or (wait_end is not None and time.monotonic() >= wait_end):
-            longest = touch_seconds_max(options)
             return [
                 AsyncTakenTask(
                     message, connection.leases, Lease(message, touch_seconds_max=longest)
@@ -88,17 +89,13 @@ def _take_request(
 ) -> task_service_pb2.TakeTasksRequest:
     request = task_service_pb2.TakeTasksRequest(
         sources=sources_of(sources),
-        tasks_max=tasks_max,
         wait_ms=round(wait_seconds * 1_000),
-        types=texts(options.get("types", ())),
-        bytes_max=options.get("bytes_max", 0),
+        types=texts("types", options.get("types", ())),
     )
-    if "priority_bound" in options:
-        request.priority_bound = options["priority_bound"]
-    if "task_id" in options:
-        request.task_id = options["task_id"]
+    set_field(request, "tasks_max", tasks_max)
+    set_fields(request, ("priority_bound", "task_id", "bytes_max"), dict(options))
     if "ttr" in options:
-        request.ttr_ms = milliseconds(options["ttr"])
+        request.ttr_ms = milliseconds(options["ttr"], "ttr")
     return request
 
 
@@ -114,7 +111,7 @@ async def _take_once(
     deadline = connection.deadline(timeout, wait_seconds)
     while True:
         request.request_id = new_request_id()
-        if options.get("session", True):
+        if flag("session", options.get("session", True)):
             request.session_id = await connection.take_session.session_id(deadline)
         try:
             response = await connection.caller.call(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias, TypedDict, get_args
+from typing import Final, Literal, TypeAlias, TypedDict
 
 from google.protobuf import field_mask_pb2
 
+from taskraft._arguments import Texts, check_known, choice, flag, text, texts, wrong_type
 from taskraft._calls import new_request_id
-from taskraft._durations import Duration, milliseconds
-from taskraft._options import Texts, check_known, texts
-from taskraft._spec import Retry
+from taskraft._durations import Duration, set_durations
+from taskraft._fields import choices_of, set_choices, set_fields
+from taskraft._spec import Retry, policy_of
 from taskraft.v1 import tube_service_pb2
 
 Kind: TypeAlias = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom"]
@@ -97,13 +98,19 @@ _DURATIONS: Final = (
     ("retain", "retain_ms"),
 )
 
+_KINDS: Final = choices_of(tube_service_pb2.Tube.Kind)
 _CHOICES: Final = (
-    ("priority_order", tube_service_pb2.TubeOptions.PriorityOrder),
-    ("on_ack", tube_service_pb2.TubeOptions.OnAck),
-    ("ttl_scope", tube_service_pb2.TubeOptions.TtlScope),
-    ("ttl_policy", tube_service_pb2.TubeOptions.TtlPolicy),
-    ("durability", tube_service_pb2.TubeOptions.Durability),
+    ("priority_order", choices_of(tube_service_pb2.TubeOptions.PriorityOrder)),
+    ("on_ack", choices_of(tube_service_pb2.TubeOptions.OnAck)),
+    ("ttl_scope", choices_of(tube_service_pb2.TubeOptions.TtlScope)),
+    ("ttl_policy", choices_of(tube_service_pb2.TubeOptions.TtlPolicy)),
+    ("durability", choices_of(tube_service_pb2.TubeOptions.Durability)),
 )
+
+
+def kind_of(argument: str, kind: Kind) -> tube_service_pb2.Tube.Kind.ValueType:
+    """Return a kind of tube as the contract writes it."""
+    return tube_service_pb2.Tube.Kind.ValueType(choice(argument, kind, _KINDS))
 
 
 def create_request(
@@ -118,20 +125,19 @@ def create_request(
     """Return the request that creates a tube.
 
     Raises:
-        ValueError: There is no such kind.
+        TypeError: An option is unknown, or its value of a wrong type.
+        ValueError: There is no such kind, or an option cannot have this value.
     """
-    if kind.upper() not in tube_service_pb2.Tube.Kind.keys():  # noqa: SIM118 - it is no mapping
-        raise ValueError(f"a kind is one of {', '.join(get_args(Kind))}, not {kind!r}")
     return tube_service_pb2.CreateTubeRequest(
         request_id=new_request_id(),
         tube=tube_service_pb2.Tube(
-            name=name,
-            kind=tube_service_pb2.Tube.Kind.Value(kind.upper()),
+            name=text("name", name),
+            kind=kind_of("kind", kind),
             options=_options(settings),
-            driver=driver,
+            driver=text("driver", driver),
         ),
-        if_not_exists=if_not_exists,
-        profile=profile,
+        if_not_exists=flag("if_not_exists", if_not_exists),
+        profile=text("profile", profile),
     )
 
 
@@ -140,12 +146,12 @@ def update_request(
 ) -> tube_service_pb2.UpdateTubeRequest:
     """Return the request that sets some options of a tube, and gives others their default."""
     fields = dict(_DURATIONS)
-    named = texts(reset)
+    named = texts("reset", reset)
     check_known(named, TubeSettings, "a tube has no option")
     paths = [fields.get(option, option) for option in (*settings, *named)]
     return tube_service_pb2.UpdateTubeRequest(
         request_id=new_request_id(),
-        name=name,
+        name=text("name", name),
         options=_options(settings),
         update_mask=field_mask_pb2.FieldMask(paths=paths),
     )
@@ -155,16 +161,14 @@ def _options(settings: TubeSettings) -> tube_service_pb2.TubeOptions:
     given: dict[str, object] = dict(settings)
     check_known(given, TubeSettings, "a tube has no option")
     options = tube_service_pb2.TubeOptions()
-    for option in _PLAIN:
-        if option in given:
-            setattr(options, option, given[option])
-    for option, field in _DURATIONS:
-        if option in given:
-            setattr(options, field, milliseconds(given[option]))  # type: ignore[arg-type]  # checked by the keys' types
-    for option, choices in _CHOICES:
-        if option in given:
-            setattr(options, option, choices.Value(str(given[option]).upper()))
-    options.subqueue_weights.update(settings.get("subqueue_weights", {}))
+    set_fields(options, _PLAIN, given)
+    set_durations(options, _DURATIONS, given)
+    set_choices(options, _CHOICES, given)
+    weights = settings.get("subqueue_weights", {})
+    try:
+        options.subqueue_weights.update(weights)
+    except (TypeError, ValueError):
+        raise wrong_type("subqueue_weights", "whole numbers by name", weights) from None
     if "retry" in settings:
-        options.retry.CopyFrom(settings["retry"].message())
+        options.retry.CopyFrom(policy_of(settings["retry"]))
     return options

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec
 
 import click
 
-from taskraft._durations import milliseconds
+from taskraft._durations import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ class DurationType(click.ParamType[float]):
     ) -> float:
         """Return the duration in seconds."""
         try:
-            return milliseconds(value) / 1_000
+            return seconds(value, "a duration")
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

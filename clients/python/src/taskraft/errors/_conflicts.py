@@ -70,6 +70,12 @@ class LeaseStale(ConflictError):
 
     reason = "LEASE_STALE"
 
+    @property
+    def task(self) -> str:
+        """The task, like "emails/17"; empty if only the number of the lease is known."""
+        tube, task_id = self.metadata.get("tube", ""), self.metadata.get("task_id", "")
+        return f"{tube}/{task_id}" if tube else ""
+
 
 class WrongState(ConflictError):
     """Tell that the task is in a state that does not allow this operation."""
