@@ -167,6 +167,25 @@ def sleeping_tests() -> list[str]:
     return found
 
 
+def asserts(node: ast.AST) -> bool:
+    """Tell whether a test fails here if something is not as it should be."""
+    return isinstance(node, ast.Assert) or (
+        isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises"
+    )
+
+
+def assertionless_tests() -> list[str]:
+    """Find tests that leave it to others to fail, or to nobody."""
+    return [
+        f"{place(path, function.lineno)} {function.name}"
+        for path, tree in modules()
+        if path.name.startswith("test_") and ROOT / "tests" in path.parents
+        for function in functions(tree)
+        if function.name.startswith("test_")
+        and not any(asserts(node) for node in ast.walk(function))
+    ]
+
+
 def misplaced_tests() -> list[str]:
     """Find tests of the server in folders that are no packages of it."""
     tests = ROOT / "tests"
@@ -230,6 +249,7 @@ def addresses_of_registries() -> list[str]:
         shapeless_modules,
         synonyms,
         sleeping_tests,
+        assertionless_tests,
         misplaced_tests,
         imports_beyond_the_stubs,
         rocksdb_outside_storage,
@@ -243,6 +263,12 @@ def test_nothing_breaks_the_house_rule(rule):
 def test_a_function_is_measured_without_its_docstring():
     tree = ast.parse('def put():\n    """Put.\n\n    At length.\n    """\n    return 1\n')
     assert [lines_of_code(function) for function in functions(tree)] == [2]
+
+
+def test_an_assertion_is_found_wherever_it_stands_in_a_test():
+    parts = ("assert a", "with pytest.raises(E):\n  f()", "for a in b:\n  assert a", "check(a)")
+    found = [any(asserts(node) for node in ast.walk(ast.parse(part))) for part in parts]
+    assert found == [True, True, True, False]
 
 
 def test_imports_are_found_by_their_full_names():

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from taskraft._slots import Slots, lending, sharing
 
 
@@ -82,39 +84,52 @@ async def test_a_handler_of_which_two_parts_wait_has_no_slot_until_both_have_the
     await other
 
 
-async def test_a_part_that_waits_again_before_the_slot_is_back_keeps_it_lent():
+async def free(slots):
+    """Return how many slots can be had at once, and leave them."""
+    taking = [asyncio.create_task(slots.take()) for _ in range(3)]
+    await turns()
+    taken = [await one for one in taking if one.done()]
+    for one in taking:
+        one.cancel()
+    for slot in taken:
+        slot.leave()
+    await turns()
+    return len(taken)
+
+
+@pytest.fixture
+async def wanted_back():
+    """Give the only slot of some, lent to another handler, and what waits to have it back."""
     slots = Slots(1)
     slot = await slots.take()
     slot.lend()
     child = await slots.take()
     back = asyncio.create_task(slot.take_back())
     await turns()
+    return slots, slot, child, back
+
+
+async def test_a_part_that_waits_again_before_the_slot_is_back_keeps_it_lent(wanted_back):
+    slots, slot, child, back = wanted_back
     slot.lend()  # another part of the same handler
     child.leave()
     await back
-    await (await turns_to_take(slots))
+    assert await free(slots) == 1
+    await slot.take_back()
+    assert await free(slots) == 0
 
 
-async def turns_to_take(slots):
-    taking = asyncio.create_task(slots.take())
-    await turns()
-    assert taking.done(), "nobody has the slot"
-    return taking
-
-
-async def test_a_handler_that_ends_while_it_waits_for_its_slot_takes_none_along():
-    slots = Slots(1)
-    slot = await slots.take()
-    slot.lend()
-    child = await slots.take()
-    back = asyncio.create_task(slot.take_back())
-    await turns()
+async def test_a_handler_that_ends_while_it_waits_for_its_slot_takes_none_along(wanted_back):
+    slots, slot, child, back = wanted_back
     slot.leave()
     child.leave()
     await back
-    await (await turns_to_take(slots))
+    assert await free(slots) == 1
 
 
 async def test_who_is_no_handler_lends_nothing():
-    async with lending():
+    slots = Slots(1)
+    with sharing(await slots.take()):
         pass
+    async with lending():
+        assert await free(slots) == 0

@@ -188,16 +188,17 @@ async def test_what_breaks_a_limit_is_named(bench, fields, wrong):
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "seqs"),
     [
-        {"from_seq": 2, "to_seq": 2},
-        {"to_seq": 1, "chunk_bytes_max": limits.CHUNK_BYTES_MAX},
-        {"to_seq": 1, "wait_ms": limits.WAIT_MAX_MS},
-        {"to_seq": 1, "tubes": ["t"] * limits.NAMES_MAX},
+        ({"from_seq": 2, "to_seq": 2}, []),
+        ({"to_seq": 1, "chunk_bytes_max": limits.CHUNK_BYTES_MAX}, [0]),
+        ({"to_seq": 1, "wait_ms": limits.WAIT_MAX_MS}, [0]),
+        ({"to_seq": 1, "tubes": ["t"] * limits.NAMES_MAX}, [0]),
     ],
 )
-async def test_what_reaches_a_limit_is_served(bench, fields):
+async def test_what_reaches_a_limit_is_served(bench, fields, seqs):
     await bench.read(**fields)
+    assert bench.seqs == seqs
 
 
 async def test_a_position_of_another_feed_is_refused(bench):

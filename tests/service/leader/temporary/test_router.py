@@ -159,7 +159,9 @@ async def test_calls_noted_by_the_log_are_no_failure_where_the_tubes_have_gone_m
     noting = bench.note()
     bench.temporary.end()
     await bench.log.apply()
-    await noting
+    assert (await noting).index == bench.log.queue.applied_index
+    bench.temporary.begin(2)
+    assert bench.peeks() == [2, 0]
 
 
 async def test_a_take_from_both_sides_begins_in_turns(bench):
