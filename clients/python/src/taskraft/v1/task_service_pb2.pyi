@@ -175,7 +175,7 @@ class TakeTasksRequest(_message.Message):
     wait_ms: _builtins.int
     """How long to wait for a first task. Absent: until shortly before the call's deadline, 60 s at most."""
     priority_bound: _builtins.int
-    """Only tasks at least as urgent as this."""
+    """Only tasks at least as urgent as this. See TakeTasksResponse.cut_short."""
     ttr_ms: _builtins.int
     """Time to run of these leases instead of the tasks' own."""
     task_id: _builtins.int
@@ -239,10 +239,17 @@ class TakeTasksResponse(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    CUT_SHORT_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
     """The cluster's clock at the take: lease_until_ms - now_ms is the time to run that is left."""
     revision: _builtins.int
     """Position in the log."""
+    cut_short: _builtins.bool
+    """The take has passed by 5 000 tasks that are less urgent than priority_bound, and looked no further:
+    behind them may be some that are urgent enough. Of a call that waited: what the last look came to.
+    Only where tasks are passed by one by one: those at the front or the back, sub-queues with weights,
+    drivers. A repeated request_id is answered without it.
+    """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]:
         """The leased tasks in order; empty if there was none in time."""
@@ -253,10 +260,11 @@ class TakeTasksResponse(_message.Message):
         tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
         now_ms: _builtins.int = ...,
         revision: _builtins.int = ...,
+        cut_short: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_ms", b"now_ms", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut_short", b"cut_short", "now_ms", b"now_ms", "revision", b"revision", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
