@@ -29,7 +29,8 @@ EXPRESSION_BYTES_MAX: Final = 256
 HORIZON_MS: Final = 253_370_764_800_000
 """The year 9999: times from here on do not come."""
 CRONS_CACHED_MAX: Final = 1_024
-_SLACK_MS: Final = 7_200_000
+_MINUTE_MS: Final = 60_000
+_SLACK_MS: Final = 10_800_000
 """Within this span of a change of clocks a walk by the clock on the wall may be out of order."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,17 +79,28 @@ class Cron:
 
         Takes time in proportion to how rare the times are, not to how many lie between.
         """
-        try:
-            later = self._local(until_ms + _SLACK_MS)
-            for at in CronSim(self._expression, later, reverse=True):
-                at_ms = (at - _EPOCH) // _MS
-                if at_ms <= after_ms - _SLACK_MS:
-                    return None
-                if after_ms < at_ms <= until_ms:
-                    return at_ms
-        except OverflowError:
-            return None
-        return None
+        until_ms = min(until_ms, HORIZON_MS)
+        begin_ms = self._before(until_ms - self._slack(until_ms))
+        begin_ms -= self._slack(begin_ms)
+        last_ms = None
+        for at_ms in self.times(max(after_ms, begin_ms)):
+            if at_ms > until_ms:
+                break
+            last_ms = at_ms
+        return last_ms
+
+    def _before(self, at_ms: int) -> int:
+        """Return about the last time before an instant, the beginning of all time if none is.
+
+        A walk back treats changes of clocks otherwise: it only tells from where to go on.
+        """
+        at = next(CronSim(self._expression, self._local(at_ms), reverse=True), _EPOCH)
+        return (at - _EPOCH) // _MS
+
+    def _slack(self, at_ms: int) -> int:
+        """Return by how much a walk back may be wrong about an instant."""
+        before, later = self._local(at_ms - _SLACK_MS), self._local(at_ms + _SLACK_MS)
+        return _MINUTE_MS if before.utcoffset() == later.utcoffset() else _SLACK_MS
 
     def _begin(self, at_ms: int) -> datetime:
         """Return where a walk by the clock on the wall begins: before an hour that comes twice."""

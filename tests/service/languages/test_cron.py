@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from itertools import islice, takewhile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service.languages.cron import CronMalformed, cron
@@ -89,6 +89,8 @@ def test_what_cannot_be_reckoned_is_refused_with_its_field(expression, zone, fie
 def test_times_end_where_the_calendar_ends():
     assert cron("* * * * *", "").after(instant("9999-12-31 23:59")) is None
     assert cron("* * * * *", VIENNA).after(1 << 62) is None
+    assert cron("* * * * *", VIENNA).latest(1 << 61, 1 << 62) is None
+    assert cron("0 0 29 2 *", VIENNA).latest(0, instant("1971-01-01")) is None
 
 
 PATTERNS = st.sampled_from(
@@ -120,3 +122,36 @@ def test_the_latest_time_of_a_span_is_the_last_that_going_through_gives(
     until_ms = start_ms + span_ms
     within = list(takewhile(lambda at_ms: at_ms <= until_ms, times.times(start_ms)))
     assert times.latest(start_ms, until_ms) == (within[-1] if within else None)
+
+
+CHANGES = st.sampled_from(
+    [
+        ("Australia/Lord_Howe", "2026-04-04T15:00"),  # by half an hour
+        ("Australia/Lord_Howe", "2026-10-03T15:30"),
+        ("Antarctica/Troll", "2025-03-30T01:00"),  # by two
+        ("Antarctica/Troll", "2025-10-26T01:00"),
+        ("America/Santiago", "2026-09-06T04:00"),  # at midnight
+        (VIENNA, "2026-03-29T01:00"),
+        (VIENNA, "2026-10-25T01:00"),
+    ]
+)
+AROUND = st.integers(-6 * 60, 6 * 60)
+SPREAD = st.sampled_from(
+    ["30 * * * *", "0 */2 * * *", "15 1,2,3 * * *", "* 2 * * *", "30 2 * * *", "0 0 * * *"]
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(SPREAD, CHANGES, AROUND, st.integers(0, 26 * 60))
+@example("30 * * * *", ("Australia/Lord_Howe", "2026-04-04T15:00"), 15, 600)
+@example("15 1,2,3 * * *", ("Antarctica/Troll", "2025-10-26T01:00"), 120, 600)
+def test_going_on_and_the_latest_time_agree_with_going_through_where_clocks_change(
+    expression, change, minutes, span
+):
+    times = cron(expression, change[0])
+    until_ms = instant(change[1]) + minutes * 60_000
+    start_ms = until_ms - span * 60_000
+    through = times.times(start_ms - 3 * 86_400_000)
+    within = [at_ms for at_ms in takewhile(lambda at: at <= until_ms, through) if at_ms > start_ms]
+    assert times.latest(start_ms, until_ms) == (within[-1] if within else None)
+    assert list(takewhile(lambda at: at <= until_ms, times.times(start_ms))) == within
