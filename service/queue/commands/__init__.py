@@ -124,6 +124,7 @@ from service.queue.commands.settings import (
     UpdateTube,
 )
 from service.queue.commands.settle import (
+    SETTLEMENT_BRANCHES,
     Ack,
     BuryTaken,
     Keep,
@@ -222,6 +223,7 @@ __all__ = [
     "NO_RETRY",
     "PRIORITY_MAX",
     "PRIORITY_MIN",
+    "SETTLEMENT_BRANCHES",
     "Ack",
     "AttachSession",
     "Awaited",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from service.queue.commands.options import TtlPolicy
 from service.queue.commands.position import Position
@@ -85,6 +85,14 @@ class Touch:
 
 
 Settlement: TypeAlias = Ack | Release | BuryTaken | Reject | Touch
+SETTLEMENT_BRANCHES: Final[Mapping[type[Settlement], str]] = {
+    Ack: "ack",
+    Release: "release",
+    BuryTaken: "bury",
+    Reject: "reject",
+    Touch: "touch",
+}
+"""What the settlements are called in the contract."""
 
 
 @value

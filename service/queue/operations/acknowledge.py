@@ -20,8 +20,14 @@ from service.queue.commands import (
 from service.queue.feed.event import emit
 from service.queue.instants import after, shown
 from service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
+from service.queue.refusals import invalid, together
 from service.queue.tasks.endings import end
-from service.queue.tasks.updating import growth, unsuitable_update, update_task
+from service.queue.tasks.updating import (
+    growth,
+    unsuitable_content,
+    unsuitable_to_tube,
+    update_task,
+)
 from service.queue.tasks.working_set import by_tube
 from service.queue.tubes.counters import Call
 from service.queue.tubes.option_checks import is_period
@@ -56,18 +62,20 @@ def unsuitable_ack(ledger: Ledger, task: Task, settlement: Ack) -> Refusal | Non
     state = _state_after(tube, settlement)
     if state is GONE:
         wishes = {"retain_ms": settlement.retain_ms, "payload": settlement.update}
-        for field, wish in wishes.items():
-            if wish is not None:
-                text = f"{field} means nothing for a task that is not kept"
-                return Refusal(Reason.INVALID_FIELD, text, {"field": field})
-    elif state is ZOMBIE and not is_period(_retain_ms(tube, settlement)):
+        text = "means nothing for a task that is not kept"
+        return together(
+            [invalid(field, text, {}) for field, wish in wishes.items() if wish is not None]
+        )
+    if state is ZOMBIE and not is_period(_retain_ms(tube, settlement)):
         given = settlement.retain_ms
-        wrong = "missing" if given is None else f"{given} is not from 1 to {FOREVER_MS - 1}"
-        text = f"retain_ms: {wrong}; a ZOMBIE is kept for a period"
-        return Refusal(Reason.INVALID_FIELD, text, {"field": "retain_ms"})
-    if settlement.update is not None:
-        return unsuitable_update(ledger, task, settlement.update)
-    return None
+        if given is None:
+            return invalid("retain_ms", "missing; a ZOMBIE is kept for a period", {})
+        text = f"{given} is not from 1 to {FOREVER_MS - 1}; a ZOMBIE is kept for a period"
+        limits = {"value": str(given), "limit": f"1..{FOREVER_MS - 1}"}
+        return invalid("retain_ms", text, limits)
+    return unsuitable_to_tube(tube, settlement.update) or unsuitable_content(
+        ledger, task, settlement.update
+    )
 
 
 def leaves_on_ack(tube: Tube, settlement: Ack) -> bool:

@@ -28,7 +28,6 @@ from service.queue.commands import (
 from service.queue.dependencies.references import no_item, refusal_of_reference
 from service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
 from service.queue.operations.acknowledge import leaves_on_ack, stale
-from service.queue.operations.circulation import kick_update_refusal
 from service.queue.operations.intake import existing_task
 from service.queue.operations.moves import (
     key_there,
@@ -40,17 +39,21 @@ from service.queue.operations.moves import (
 from service.queue.operations.put import refusal_to_put, task_refusal
 from service.queue.operations.reckoning import reckon
 from service.queue.operations.selection import named
-from service.queue.operations.settle import unsuitable
+from service.queue.operations.settle import leases_of, unsuitable
 from service.queue.operations.update import update_refusal
 from service.queue.refusals import (
     at_item,
-    delay_unsuitable,
     first_of,
     invalid,
     key_taken,
     wrong_state,
 )
-from service.queue.tasks.updating import growth
+from service.queue.tasks.updating import (
+    growth,
+    unsuitable_content,
+    unsuitable_to_tube,
+    unsuitable_transition,
+)
 from service.queue.tubes.room import Room
 
 if TYPE_CHECKING:
@@ -199,15 +202,13 @@ class BatchChecks:
             self._freed[place] = task.id if is_kept else 0
 
     def _settle(self, command: Settle) -> Refusal | None:
-        item = 0
-        for settlement in command.settlements:
-            for place, token in enumerate(settlement.tokens, item):
-                task = self._ledger.leases.get(token)
-                refusal = stale(token) if task is None else self._settle_one(task, settlement)
-                if refusal is not None:
-                    return at_item(place, refusal)
-            item += len(settlement.tokens)
-        return None
+        refusals: list[Refusal] = []
+        for item, (path, settlement, token) in enumerate(leases_of(command)):
+            task = self._ledger.leases.get(token)
+            refusal = stale(token) if task is None else self._settle_one(task, settlement)
+            if refusal is not None:
+                refusals.append(at_item(item, refusal, path))
+        return first_of(refusals) if refusals else None
 
     def _settle_one(self, task: Task, settlement: Settlement) -> Refusal | None:
         """Return why a lease cannot be settled like this, or None."""
@@ -238,11 +239,13 @@ class BatchChecks:
     def _whole(self, command: ChosenOperation, tube: Tube) -> Refusal | None:
         """Return why an operation cannot be done to any task, or None."""
         match command:
-            case Kick(delay_ms=delay_ms):
-                return delay_unsuitable(tube, "delay_ms", delay_ms)
+            case Kick(delay_ms=delay_ms, update=update):
+                return unsuitable_transition(tube, delay_ms, update)
+            case UpdateTasks(update=update):
+                return unsuitable_to_tube(tube, update)
             case Move():
                 return refusal_of_move(self._ledger, tube, command)
-            case Bury() | Delete() | UpdateTasks():
+            case Bury() | Delete():
                 return None
             case _:
                 assert_never(command)
@@ -265,7 +268,7 @@ class BatchChecks:
                 if task.state is not BURIED:
                     return wrong_state(task)
                 self.room.comes(tube, 0, growth(self._ledger, task, command.update))
-                return kick_update_refusal(self._ledger, task, command)
+                return unsuitable_content(self._ledger, task, command.update)
             case Bury():
                 return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
             case Delete():

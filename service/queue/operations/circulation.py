@@ -18,10 +18,15 @@ from service.queue.instants import after, lengthened, postponed
 from service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN, EventKind
 from service.queue.operations.releasing import come_back
 from service.queue.operations.selection import change_each
-from service.queue.refusals import delay_unsuitable, wrong_state
+from service.queue.refusals import wrong_state
 from service.queue.tasks.endings import bury as bury_task
 from service.queue.tasks.endings import end
-from service.queue.tasks.updating import no_room_to_grow, unsuitable_update, update_task
+from service.queue.tasks.updating import (
+    no_room_to_grow,
+    unsuitable_content,
+    unsuitable_transition,
+    update_task,
+)
 from service.queue.tubes.counters import Call
 
 if TYPE_CHECKING:
@@ -38,7 +43,7 @@ def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult
     tube = ledger.tube(command.tube)
     if isinstance(tube, Refusal):
         return tube
-    refusal = delay_unsuitable(tube, "delay_ms", command.delay_ms)
+    refusal = unsuitable_transition(tube, command.delay_ms, command.update)
     if refusal is not None:
         return refusal
     if command.selector is None:
@@ -47,7 +52,7 @@ def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult
     def change(task: Task) -> bool | Refusal:
         if task.state is not BURIED:
             return wrong_state(task)
-        refusal = kick_update_refusal(ledger, task, command)
+        refusal = unsuitable_content(ledger, task, command.update)
         if refusal is None and not is_owed:
             refusal = no_room_to_grow(ledger, task, command.update)
         if refusal is not None:
@@ -68,7 +73,7 @@ def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
         task = ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
         assert task.state is BURIED
-        refusal = kick_update_refusal(ledger, task, command) or no_room_to_grow(
+        refusal = unsuitable_content(ledger, task, command.update) or no_room_to_grow(
             ledger, task, command.update
         )
         if refusal is not None:
@@ -77,13 +82,6 @@ def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
         _kick(ledger, task, command)
         count += 1
     return CountResult(count)
-
-
-def kick_update_refusal(ledger: Ledger, task: Task, command: Kick) -> Refusal | None:
-    """Return why the changes of a kick are not for a task, or None."""
-    if command.update is None:
-        return None
-    return unsuitable_update(ledger, task, command.update)
 
 
 def _kick(ledger: Ledger, task: Task, command: Kick) -> None:

@@ -13,10 +13,15 @@ from service.queue.instants import after, lengthened, postponed
 from service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
 from service.queue.operations.intervention import hide
 from service.queue.operations.selection import change_each
-from service.queue.refusals import delay_unsuitable, invalid, key_taken, wrong_state
+from service.queue.refusals import invalid, key_taken, wrong_state
 from service.queue.tasks.moving import move_to, refusal_of_all, refusal_to_receive
 from service.queue.tasks.uniqueness import holder
-from service.queue.tasks.updating import growth, unsuitable_update, update_task
+from service.queue.tasks.updating import (
+    growth,
+    unsuitable_content,
+    unsuitable_transition,
+    update_task,
+)
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
@@ -93,17 +98,17 @@ def refusal_of_move(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None
     return (
         refusal_of_target(ledger, target.name, "move_to")
         or refusal_of_all(target)
-        or delay_unsuitable(target, "delay_ms", command.delay_ms or 0)
+        or unsuitable_transition(target, command.delay_ms or 0, command.update)
     )
 
 
 def refusal_to_move(ledger: Ledger, task: Task, target: Tube, command: Move) -> Refusal | None:
     """Return why a task cannot go to a tube, its key and the tube's capacity aside, or None."""
-    refusal = refusal_to_receive(ledger, target, task)
-    refusal = refusal or delay_unsuitable(target, "delay_ms", command.delay_ms or 0)
-    if refusal is None and command.update is not None:
-        refusal = unsuitable_update(ledger, task, command.update, target)
-    return refusal
+    return (
+        refusal_to_receive(ledger, target, task)
+        or unsuitable_transition(target, command.delay_ms or 0, command.update)
+        or unsuitable_content(ledger, task, command.update)
+    )
 
 
 def refusal_of_key(ledger: Ledger, target: Tube, key: tuple[str, ...]) -> Refusal | None:

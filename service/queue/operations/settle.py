@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from service.queue.commands import (
     FOREVER_MS,
+    SETTLEMENT_BRANCHES,
     Ack,
     BuryTaken,
     Exhausted,
@@ -35,15 +36,15 @@ from service.queue.operations.acknowledge import (
 from service.queue.operations.reckoning import reckon
 from service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from service.queue.operations.retrying import give_up, try_again
-from service.queue.refusals import at_item, unsuitable_to_kind
+from service.queue.refusals import at_item, first_of, invalid, together, unsuitable_to_kind
 from service.queue.tasks.endings import bury
 from service.queue.tasks.moving import move_to, refusal_to_receive
-from service.queue.tasks.updating import unsuitable_update, update_task
+from service.queue.tasks.updating import unsuitable_content, unsuitable_to_tube, update_task
 from service.queue.tubes.room import Room
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
@@ -129,28 +130,35 @@ def _no_room(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | No
 
 
 def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
-    """Return what an atomic request is refused for, or None.
+    """Return what an atomic request is refused for, or None: the first reason, all bad fields.
 
     A lease that ends is gone for the rest, and what it leaves behind is room for the rest.
     """
     ended: set[int] = set()
     room = Room()
-    item = 0
-    for settlement in command.settlements:
-        for place, token in enumerate(settlement.tokens, item):
-            task = ledger.leases.get(token)
-            if task is None or token in ended:
-                return at_item(place, stale(token))
-            refusal = unsuitable(ledger, task, settlement)
-            if refusal is None:
-                reckon(ledger, room, task, settlement)
-                refusal = room.refusal()
-            if refusal is not None:
-                return at_item(place, refusal)
-            if not isinstance(settlement, Touch):
-                ended.add(token)
-        item += len(settlement.tokens)
-    return None
+    refusals: list[Refusal] = []
+    for item, (path, settlement, token) in enumerate(leases_of(command)):
+        task = ledger.leases.get(token)
+        if task is None or token in ended:
+            refusals.append(at_item(item, stale(token)))
+            continue
+        refusal = unsuitable(ledger, task, settlement)
+        if refusal is None and not refusals:
+            reckon(ledger, room, task, settlement)
+            refusal = room.refusal()
+        if refusal is not None:
+            refusals.append(at_item(item, refusal, path))
+        if not isinstance(settlement, Touch):
+            ended.add(token)
+    return first_of(refusals) if refusals else None
+
+
+def leases_of(command: Settle) -> Iterator[tuple[str, Settlement, int]]:
+    """Yield each lease of a request: where its settlement stands, that itself, and the token."""
+    for place, settlement in enumerate(command.settlements):
+        path = f"settlements[{place}].{SETTLEMENT_BRANCHES[type(settlement)]}."
+        for token in settlement.tokens:
+            yield path, settlement, token
 
 
 def unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
@@ -160,30 +168,34 @@ def unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | 
         case Ack():
             return unsuitable_ack(ledger, task, settlement)
         case Release():
-            refusal = _unsuitable_release(_tube_after(ledger, task, settlement), settlement)
-            if refusal is None and settlement.move_to:
-                refusal = _unsuitable_move(ledger, task, settlement)
+            return _unsuitable_release(ledger, task, settlement)
+        case BuryTaken(update=update):
+            return unsuitable_to_tube(tube, update) or unsuitable_content(ledger, task, update)
         case Touch():
-            refusal = _unsuitable_touch(tube)
-        case BuryTaken() | Reject():
-            refusal = None
+            return _unsuitable_touch(tube)
+        case Reject():
+            return None
         case _:
             assert_never(settlement)
-    if refusal is None and isinstance(settlement, (Release, BuryTaken)) and settlement.update:
-        place = _tube_after(ledger, task, settlement)
-        refusal = unsuitable_update(ledger, task, settlement.update, place)
-    return refusal
 
 
-def _tube_after(ledger: Ledger, task: Task, settlement: Release | BuryTaken) -> Tube:
+def _tube_after(ledger: Ledger, task: Task, settlement: Release) -> Tube:
     """Return the tube where a task will be: that one says what the task may have."""
-    if isinstance(settlement, BuryTaken):
-        return task.tube
     return ledger.tubes.get(settlement.move_to, task.tube)
 
 
-def _unsuitable_release(tube: Tube, settlement: Release) -> Refusal | None:
-    """Return why a release is not for the tube where the task will be, or None."""
+def _unsuitable_release(ledger: Ledger, task: Task, settlement: Release) -> Refusal | None:
+    """Return why a task cannot be released like this, or None."""
+    place, update = _tube_after(ledger, task, settlement), settlement.update
+    refusals = (_unsuitable_times(place, settlement), unsuitable_to_tube(place, update))
+    refusal = together([refusal for refusal in refusals if refusal is not None])
+    if refusal is None and settlement.move_to:
+        refusal = _unsuitable_move(ledger, task, settlement)
+    return refusal or unsuitable_content(ledger, task, update)
+
+
+def _unsuitable_times(tube: Tube, settlement: Release) -> Refusal | None:
+    """Return which times of a release are not for the tube where the task will be, or None."""
     if tube.rules.ignores_unsuitable:
         return None
     return unsuitable_to_kind(
@@ -209,11 +221,7 @@ def _unsuitable_move(ledger: Ledger, task: Task, settlement: Release) -> Refusal
     if isinstance(target, Refusal):
         return target
     if target is task.tube:
-        return Refusal(
-            Reason.INVALID_FIELD,
-            "move_to names the tube where the task is",
-            {"field": "move_to", "tube": name},
-        )
+        return invalid("move_to", "names the tube where the task is", {"tube": name})
     refusal = refusal_of_target(ledger, name, "move_to")
     return refusal or refusal_to_receive(ledger, target, task)
 

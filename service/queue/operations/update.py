@@ -10,7 +10,12 @@ from service.queue.life_cycle import BURIED, DELAYED, HELD, READY, EventKind
 from service.queue.operations.intervention import hide
 from service.queue.operations.selection import change_each
 from service.queue.refusals import wrong_state
-from service.queue.tasks.updating import no_room_to_grow, unsuitable_update, update_task
+from service.queue.tasks.updating import (
+    no_room_to_grow,
+    unsuitable_content,
+    unsuitable_to_tube,
+    update_task,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +41,9 @@ def update_tasks(
     if isinstance(tube, Refusal):
         return tube
     update = command.update
+    unsuitable = unsuitable_to_tube(tube, update)
+    if unsuitable is not None:
+        return unsuitable
     states = _states(update)
 
     def change(task: Task) -> bool | Refusal:
@@ -55,10 +63,10 @@ def _states(update: TaskUpdate) -> Sequence[State]:
 
 
 def update_refusal(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | None:
-    """Return why a task cannot be changed, or None."""
+    """Return why a task cannot be changed as others of its tube can, or None."""
     if task.state not in _states(update):
         return wrong_state(task)
-    return unsuitable_update(ledger, task, update)
+    return unsuitable_content(ledger, task, update)
 
 
 def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:

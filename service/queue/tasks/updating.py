@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from service.queue.commands import Refusal
 from service.queue.instants import after
-from service.queue.refusals import unsuitable_to_kind
+from service.queue.refusals import delay_unsuitable, together, unsuitable_to_kind
 from service.queue.tasks.task import Stored
 
 if TYPE_CHECKING:
@@ -17,11 +17,19 @@ if TYPE_CHECKING:
     from service.queue.tubes.tube import Tube
 
 
-def unsuitable_update(
-    ledger: Ledger, task: Task, update: TaskUpdate, place: Tube | None = None
-) -> Refusal | None:
-    """Return why a change is not for a task, or None; ``place``: the tube that it moves to."""
-    tube = task.tube if place is None else place
+def unsuitable_transition(tube: Tube, delay_ms: int, update: TaskUpdate | None) -> Refusal | None:
+    """Return all that no task of a tube may have of a delay and a change, or None."""
+    refusals = [
+        delay_unsuitable(tube, "delay_ms", delay_ms),
+        unsuitable_to_tube(tube, update),
+    ]
+    return together([refusal for refusal in refusals if refusal is not None])
+
+
+def unsuitable_to_tube(tube: Tube, update: TaskUpdate | None) -> Refusal | None:
+    """Return all of a change that no task of a tube may have, or None."""
+    if update is None:
+        return None
     wishes = {
         "update.priority": update.priority,
         "update.delay_ms": update.delay_ms,
@@ -29,17 +37,17 @@ def unsuitable_update(
         "update.ttr_ms": update.ttr_ms,
     }
     unsuitable = unsuitable_to_kind(tube, wishes)
-    if unsuitable is not None:
-        return unsuitable
-    if update.priority is not None:
-        refusal = tube.priority_refusal("update.priority", update.priority)
-        if refusal is not None:
-            return refusal
-    if update.content:
-        edited = ledger.editor(ledger.body(task), update.content)
-        if isinstance(edited, Refusal):
-            return edited
-    return None
+    if unsuitable is None and update.priority is not None:
+        return tube.priority_refusal("update.priority", update.priority)
+    return unsuitable
+
+
+def unsuitable_content(ledger: Ledger, task: Task, update: TaskUpdate | None) -> Refusal | None:
+    """Return why a task cannot have the content of a change, or None."""
+    if update is None or not update.content:
+        return None
+    edited = ledger.editor(ledger.body(task), update.content)
+    return edited if isinstance(edited, Refusal) else None
 
 
 def growth(ledger: Ledger, task: Task, update: TaskUpdate | None) -> int:
@@ -77,7 +85,7 @@ def update_task(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
 
 def _edit(ledger: Ledger, task: Task, change: bytes) -> None:
     edited = ledger.editor(ledger.body(task), change)
-    assert not isinstance(edited, Refusal), "unsuitable_update was not asked"
+    assert not isinstance(edited, Refusal), "unsuitable_content was not asked"
     replace_body(ledger, task, edited)
 
 

@@ -42,6 +42,19 @@ def listed(**consistency):
     return pb.ListTasksRequest(tube="plain", consistency=task_pb2.Consistency(**consistency))
 
 
+IDS = task_pb2.TaskSelector(ids=[1])
+UNSUITABLE = [
+    Settlement(tokens=[1], release={"delay_ms": 5, "update": {"priority": 1, "ttl_ms": 3}}),
+    Settlement(tokens=[2], ack={"retain_ms": 4, "payload": b"x"}),
+]
+"""Wishes that tubes of the kind FIFO, and those that keep nothing, do not know."""
+UNSUITABLE_TOLD = {
+    "[0].release.delay_ms": "5 means nothing in a tube of kind FIFO",
+    "[0].release.update.priority": "1 means nothing in a tube of kind FIFO",
+    "[0].release.update.ttl_ms": "3 means nothing in a tube of kind FIFO",
+    "[1].ack.retain_ms": "means nothing for a task that is not kept",
+    "[1].ack.payload": "means nothing for a task that is not kept",
+}
 CASES = {
     "an unknown choice hides nothing else": (
         "CreateTube",
@@ -120,6 +133,71 @@ CASES = {
             "operations[0].put.tasks[2].ttr_ms": "3 means nothing",
             "operations[2]": "task 2 of 'plain' is named twice",
             "operations[3].put.tasks[0].delay_ms": "4 means nothing",
+        },
+    ),
+    "a delay and changes of a kick that the kind does not know": (
+        "KickTasks",
+        pb.KickTasksRequest(
+            tube="plain", selector=IDS, delay_ms=5, update=task_pb2.TaskUpdate(priority=1, ttr_ms=3)
+        ),
+        {
+            "delay_ms": "5 means nothing in a tube of kind FIFO",
+            "update.priority": "1 means nothing in a tube of kind FIFO",
+            "update.ttr_ms": "3 means nothing in a tube of kind FIFO",
+        },
+    ),
+    "changes that the kind does not know, of tasks that are not all there": (
+        "UpdateTasks",
+        pb.UpdateTasksRequest(
+            tube="plain",
+            selector=task_pb2.TaskSelector(ids=[99, 3]),
+            update=task_pb2.TaskUpdate(payload=b"new", priority=1, delay_ms=2, ttl_ms=3),
+        ),
+        {
+            "update.priority": "1 means nothing in a tube of kind FIFO",
+            "update.delay_ms": "2 means nothing in a tube of kind FIFO",
+            "update.ttl_ms": "3 means nothing in a tube of kind FIFO",
+        },
+    ),
+    "a move to a tube that knows neither the delay nor the changes": (
+        "MoveTasks",
+        pb.MoveTasksRequest(
+            tube="emails",
+            selector=IDS,
+            move_to="plain",
+            delay_ms=7,
+            update=task_pb2.TaskUpdate(priority=1),
+        ),
+        {
+            "delay_ms": "7 means nothing in a tube of kind FIFO",
+            "update.priority": "1 means nothing in a tube of kind FIFO",
+        },
+    ),
+    "leases that are settled together in a tube that does not know the wishes": (
+        "SettleTasks",
+        pb.SettleTasksRequest(settlements=UNSUITABLE, atomic=True),
+        {f"settlements{name}": words for name, words in UNSUITABLE_TOLD.items()},
+    ),
+    "leases and changes of a batch": (
+        "ExecuteBatch",
+        pb.ExecuteBatchRequest(
+            operations=[
+                {"settle": pb.SettleTasksRequest(settlements=UNSUITABLE)},
+                {
+                    "update": pb.UpdateTasksRequest(
+                        tube="plain",
+                        selector=task_pb2.TaskSelector(ids=[3]),
+                        update=task_pb2.TaskUpdate(priority=1),
+                    )
+                },
+            ]
+        ),
+        {
+            **{
+                f"operations[0].settle.settlements{name}": words
+                for name, words in UNSUITABLE_TOLD.items()
+            },
+            "operations[1].update.update.priority": "1 means nothing in a tube of kind FIFO",
         },
     ),
     "what is too large is told beside what is wrong": (
@@ -310,8 +388,8 @@ async def test_all_that_is_wrong_is_told_at_once_and_nothing_has_changed(node):
     await create(node, "plain", Tube.FIFO)
     await create(node)
     await put(node, b"1")
-    await put(node, b"1", b"2", tube="plain")
-    await take(node, "plain", tasks_max=1)
+    await put(node, b"1", b"2", b"3", tube="plain")
+    await take(node, "plain", tasks_max=2)
     for name, (method, request, expected) in CASES.items():
         before = parts(node)
         error = await refusal(node, method, request.SerializeToString())

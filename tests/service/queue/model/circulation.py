@@ -31,7 +31,7 @@ from tests.service.queue.model.subqueues import PLAIN_KINDS
 class NaiveCirculation:
     """Kicks, burials and deletions."""
 
-    def chosen(self, command, states, act, ignored=(), unfit=None):
+    def chosen(self, command, states, act, ignored=()):
         tube = self.tube(command.tube)
         if not tube:
             return Reason.TUBE_NOT_FOUND
@@ -46,8 +46,6 @@ class NaiveCirculation:
         for item, task in enumerate(tasks):
             if not task or task["state"] is State.GONE:  # or named twice
                 refused.append((item, Reason.TASK_NOT_FOUND))
-            elif task["state"] in states and unfit:
-                refused.append((item, unfit))
             elif task["state"] in states:
                 if (wrong := act(task)) is None:
                     count += 1
@@ -91,7 +89,8 @@ class NaiveCirculation:
         tube = self.tube(command.tube)
         if tube and command.delay_ms > 0 and tube["view"].kind in PLAIN_KINDS:
             return Reason.INVALID_FIELD
-        unfit = self.unfit_update(tube, command.update) if tube else None
+        if tube and (unfit := self.unfit_update(tube, command.update)):
+            return unfit
 
         def kick(task):
             delayed = command.delay_ms > 0
@@ -108,8 +107,6 @@ class NaiveCirculation:
         if tube and command.selector is None:
             buried = self.of(tube, State.BURIED)
             buried.sort(key=lambda task: (task["rank"], task["id"]))
-            if unfit and buried[: command.count]:
-                return CountResult(0, [(0, unfit)])
             for count, task in enumerate(buried[: command.count]):
                 if full := kick(task):
                     return CountResult(count, [(count, full)])
@@ -121,7 +118,7 @@ class NaiveCirculation:
                 self.note(task, Call.DIG)
             return full
 
-        return self.chosen(command, (State.BURIED,), dig, unfit=unfit)
+        return self.chosen(command, (State.BURIED,), dig)
 
     def do_bury(self, command: Bury):
         def bury(task):

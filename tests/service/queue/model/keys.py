@@ -104,4 +104,4 @@ class NaiveKeys:
         states = (State.READY, State.DELAYED)
         if update.delay_ms is None:
             states += (State.BURIED, State.HELD)
-        return self.chosen(command, states, act, unfit=self.unfit_update(tube, update))
+        return self.unfit_update(tube, update) or self.chosen(command, states, act)

@@ -97,11 +97,11 @@ class NaiveMoving:
             return Reason.TUBE_PAUSED
         if target["view"].kind in PLAIN_KINDS and (command.delay_ms or 0) > 0:
             return Reason.INVALID_FIELD
-        return None
+        return self.unfit_update(target, command.update)
 
     def unfit_move(self, task, target, command, key):
         wrong = self.unfit_target(task["tube"], target, command)
-        wrong = wrong or self.barred(target, task) or self.unfit_update(target, command.update)
+        wrong = wrong or self.barred(target, task)
         if wrong:
             return wrong
         other = self.keyed(target, key)

@@ -100,7 +100,7 @@ class NaiveSettling:
             wishes = (settlement.delay_ms or 0) > 0 or settlement.ttl_ms is not None
             place = self.tube(settlement.move_to) or task["tube"]
             plain = place["view"].kind in PLAIN_KINDS and not self.is_lenient(place)
-            if plain and wishes:
+            if (plain and wishes) or self.unfit_update(place, settlement.update):
                 return Reason.INVALID_FIELD
             if settlement.move_to:
                 target = self.tube(settlement.move_to)
