@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from service import forms
-from service.access.rights import Verb
+from service.access.caller import Caller
+from service.access.rights import EVERYWHERE, Verb
 from service.api.answers import statistics_message, total_message
 from service.api.method import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
@@ -22,24 +22,33 @@ from service.api.tube_checks import (
     check_update_tube,
 )
 from service.entries.codec import record_own
-from service.languages.patterns import matcher
+from service.languages.patterns import is_pattern, matcher
 from service.leader.call_notes import CallNotes
 from service.leader.proposal import Outcome
 from service.leader.waiters import Waiters
 from service.limits import PAGE_SIZE_MAX
 from service.queue.commands import CountResult, TubeResult
+from service.queue.queue import Queue
 from taskraft.v1 import error_pb2
 from taskraft.v1 import tube_service_pb2 as pb
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TubeService"]
 
 
-def _chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """Return the names that match one of the patterns; all of them if there is no pattern."""
-    if not patterns:
-        return list(names)
-    matchers: list[re.Pattern[str]] = [matcher(pattern) for pattern in patterns]
-    return [name for name in names if any(one.fullmatch(name) for one in matchers)]
+def _chosen(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str]:
+    """Return the tubes that a caller wants, by name or pattern, and may read; in order.
+
+    Looks at no others where names are wanted, nor asks for rights one by one where one is for all.
+    """
+    if not wanted and caller.may(Verb.READ, EVERYWHERE):
+        return queue.tube_names()
+    if wanted and not any(map(is_pattern, wanted)):
+        names = [name for name in sorted(set(wanted)) if queue.tube_number(name) is not None]
+    else:
+        matchers = [matcher(pattern) for pattern in wanted or (EVERYWHERE,)]
+        known = queue.tube_names()
+        names = [name for name in known if any(one.fullmatch(name) for one in matchers)]
+    return [name for name in names if caller.may(Verb.READ, name)]
 
 
 class TubeApi:
@@ -169,16 +178,16 @@ class TubeApi:
         request = call.request
         check_page(request, "names", request.names)
         queue = await self._reading.queue(request.consistency)
-        tubes = {tube.name: tube for tube in queue.tubes() if call.caller.may(Verb.READ, tube.name)}
         page, next_token = page_of(
-            _chosen(list(tubes), request.names),
+            _chosen(queue, request.names, call.caller),
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
             mark_of("tubes", *request.names),
         )
+        views = [view for name in page if (view := queue.tube(name)) is not None]
         return pb.ListTubesResponse(
-            tubes=[tube_message(tubes[name]) for name in page], next_page_token=next_token
+            tubes=[tube_message(view) for view in views], next_page_token=next_token
         )
 
     async def get_statistics(self, call: Call[pb.GetStatisticsRequest]) -> pb.GetStatisticsResponse:
@@ -186,9 +195,7 @@ class TubeApi:
         request = call.request
         check_page(request, "tubes", request.tubes)
         queue = await self._reading.queue(request.consistency)
-        known = queue.tube_names()
-        named = _chosen(known, request.tubes)
-        names = [name for name in named if call.caller.may(Verb.READ, name)]
+        names = _chosen(queue, request.tubes, call.caller)
         page, next_token = page_of(
             names,
             lambda name: name,
@@ -203,16 +210,22 @@ class TubeApi:
         ]
         for one in shown:
             self._notes.add_to(one, (one.tube,))
-        total = total_message(
-            contents.total_statistics(None if len(names) == len(known) else names),
-            sum(waiting(name) for name in names),
-            transitions=request.transitions,
-        )
-        self._notes.add_to(total, names)
+        is_whole = not request.tubes and call.caller.may(Verb.READ, EVERYWHERE)
         return pb.GetStatisticsResponse(
             tubes=shown,
-            total=total,
+            total=self._total(None if is_whole else names, transitions=request.transitions),
             now_ms=self._reading.now_ms(),
             revision=queue.applied_index,
             next_page_token=next_token,
         )
+
+    def _total(self, names: Sequence[str] | None, *, transitions: bool) -> pb.TubeStatistics:
+        """Return the sum over some tubes; None: over all, without asking each of them."""
+        known = self._reading.applied.tube_number
+        waited_on = self._waiters.waited_on() if names is None else names
+        noted = self._notes.noted() if names is None else names
+        waiting = sum(self._waiters.waiting(name) for name in waited_on if known(name) is not None)
+        counts = self._reading.contents.total_statistics(names)
+        total = total_message(counts, waiting, transitions=transitions)
+        self._notes.add_to(total, [name for name in noted if known(name) is not None])
+        return total

@@ -8,7 +8,7 @@ leader that crashes takes it along.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,6 +84,11 @@ class CallNotes:
         if not known:
             for one in telling.tubes:
                 self._of(one.tube).add(one.take_timeouts, one.peeks, one.metas)
+
+    def noted(self) -> Collection[str]:
+        """Return the tubes of which something was not told yet, also those that do not exist."""
+        telling = self._telling.tubes if self._telling is not None else ()
+        return self._tubes.keys() | {told.tube for told in telling}
 
     def add_to(self, message: tube_service_pb2.TubeStatistics, tubes: Iterable[str]) -> None:
         """Add what was not told yet of some tubes to their counts."""

@@ -81,6 +81,10 @@ class Waiters:
         known = self._tubes.get(tube)
         return len(known.line) if known else 0
 
+    def waited_on(self) -> Sequence[str]:
+        """Return the tubes on which consumers wait, also those that do not exist."""
+        return [name for name, known in self._tubes.items() if known.line]
+
     def __iter__(self) -> Iterator[Consumer]:
         return iter(list(self._consumers))
 

@@ -90,16 +90,18 @@ class Contents:
     def total_statistics(self, names: Sequence[str] | None) -> TubeStatistics:
         """Return the counts of some tubes together; unknown ones are left out. None: of all.
 
-        Of all at once, whatever their number, unless some are temporary.
+        Of all at once, whatever their number: the definitions of temporary tubes count nothing.
         """
-        replicated = self._replicated()
-        if self._temporary is None or (names is None and not replicated.temporary_tubes()):
+        replicated, temporary = self._replicated(), self._temporary
+        if temporary is None:
             return replicated.total_statistics(names)
+        if names is None:
+            return replicated.total_statistics().plus(temporary.total_statistics())
         parts: dict[bool, list[str]] = {True: [], False: []}
-        for name in replicated.tube_names() if names is None else names:
+        for name in names:
             parts[self.is_logged(name)].append(name)
         logged = replicated.total_statistics(parts[True])
-        return logged.plus(self._temporary.total_statistics(parts[False]))
+        return logged.plus(temporary.total_statistics(parts[False]))
 
     def task_counts(self) -> dict[str, Sequence[int]]:
         """Return the numbers of tasks by state, for each tube; cheap for very many tubes."""

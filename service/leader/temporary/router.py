@@ -13,7 +13,7 @@ from typing import TypeAlias
 from service.entries.codec import Recorded
 from service.leader.proposal import Outcome, Submitter
 from service.leader.temporary.sides import Side, refusal_across, side_of
-from service.leader.temporary.splitting import SplitSettle, split_take
+from service.leader.temporary.splitting import SplitSettle, split_notes, split_take
 from service.leader.temporary.tubes import TemporaryTubes
 from service.queue.commands import (
     CloseSession,
@@ -60,7 +60,7 @@ class Router:
         if isinstance(command, DropTube | CloseSession):
             return self._submit_end(recorded, command, deadline)
         if isinstance(command, NoteCalls):
-            return self._note_on_both(recorded, deadline)
+            return self._note_on_both(command, deadline)
         side = side_of(command, temporary.side_of)
         refusal = refusal_across(command, side, temporary.side_of)
         if refusal is not None:
@@ -116,18 +116,23 @@ class Router:
 
         return _after(proposed, join)
 
-    def _note_on_both(self, recorded: Recorded, deadline: float | None) -> Submitted:
+    def _note_on_both(self, command: NoteCalls, deadline: float | None) -> Submitted:
         """Count calls on both sides, each those of its tubes; what the log does not take, neither.
 
         For it is told again then, and would count twice here.
         """
+        logged, temporary = split_notes(command, self._temporary.side_of)
 
         def note_here(there: Outcome) -> Outcome:
-            if len(self._temporary):
-                self._temporary.submit(recorded)
-            return there
+            if not len(self._temporary):
+                return there
+            here = self._temporary.submit(temporary).result
+            assert isinstance(there.result, CountResult)
+            assert isinstance(here, CountResult)
+            known = CountResult(there.result.count + here.count)
+            return Outcome(there.index, there.now_ms, known)
 
-        return _after(self._log.submit(recorded, deadline), note_here)
+        return _after(self._log.submit(logged, deadline), note_here)
 
     # ------------------------------------------------------------------------------ ends
 

@@ -1,4 +1,4 @@
-"""Part a take or a settle that is about both sides, and join what the sides answer."""
+"""Part what is about both sides (a take, a settle, counted calls), and join what these answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from service import forms
 from service.entries.codec import Recorded, record_own
 from service.leader.temporary.sides import Side, Where
 from service.machine.contents import TEMPORARY_TASKS
-from service.queue.commands import ItemRefusal, SettleResult, TouchedLease
+from service.queue.commands import ItemRefusal, NoteCalls, SettleResult, TouchedLease
+from taskraft.log.v1 import log_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
 
@@ -21,6 +22,17 @@ def split_take(recorded: Recorded, where: Where) -> tuple[Recorded, Recorded]:
         request.sources.extend(one for one in sources if where(one.tube) is side)
     hash_ = getattr(recorded.command, "request_hash", 0)
     return record_own(forms.TAKE, logged, hash_), record_own(forms.TAKE, temporary, hash_)
+
+
+def split_notes(command: NoteCalls, where: Where) -> tuple[Recorded, Recorded]:
+    """Return the counted calls of the log's tubes, and those of the temporary ones."""
+    logged, temporary = log_pb2.NoteCalls(), log_pb2.NoteCalls()
+    for one in command.tubes:
+        message = temporary if where(one.tube) is Side.MEMORY else logged
+        message.tubes.add(
+            tube=one.tube, take_timeouts=one.take_timeouts, peeks=one.peeks, metas=one.metas
+        )
+    return record_own(forms.NOTE_CALLS, logged), record_own(forms.NOTE_CALLS, temporary)
 
 
 class SplitSettle:

@@ -1,8 +1,14 @@
 """What the service tells about itself: counts, transitions, ages, lists, its version."""
 
+import asyncio
+import sys
+
+import pytest
 from prometheus_client import generate_latest
 
+from service.access.caller import AnonymousCaller
 from service.api.cluster import server_version
+from service.process.catalogue import servicers
 from service.queue.tubes.counters import Call
 from taskraft.v1 import (
     cluster_service_pb2,
@@ -206,3 +212,68 @@ async def test_the_sum_has_what_is_in_temporary_tubes_as_well(node):
     }
     oldest = {one.tube: one.oldest_ready_ms for one in answer.tubes}
     assert answer.total.oldest_ready_ms == min(oldest.values()) > 0
+
+
+async def test_looks_into_temporary_tubes_are_in_the_sum_once_also_when_they_are_told(node):
+    options = tube_service_pb2.TubeOptions(durability=tube_service_pb2.TubeOptions.TEMPORARY)
+    quick = tube_service_pb2.Tube(name="quick", kind=tube_service_pb2.Tube.FIFO, options=options)
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=quick))
+    await create(node, "mail")
+    for tube in ("quick", "mail"):
+        await take(node, tube, wait_ms=1)
+    parts = node.server.parts
+    for _ in ("not told yet", "told"):
+        answer = await statistics(node)
+        counts = {one.tube: one.calls.take_timeout for one in (*answer.tubes, answer.total)}
+        assert counts == {"quick": 1, "mail": 1, "": 2}
+        await parts.housekeeping.tell_calls()
+    assert parts.notes.noted() == set()
+
+
+async def test_one_tube_and_the_sum_of_all_are_read_alike_however_many_tubes_there_are(node):
+    """Counted, not timed: the instructions of the interpreter."""
+    requests = [
+        tube_service_pb2.GetStatisticsRequest(tubes=["t0"], transitions=True),
+        tube_service_pb2.GetStatisticsRequest(page_size=1, transitions=True),
+    ]
+    steps = []
+    for tubes in (range(3), range(3, 150)):
+        await asyncio.gather(*(create(node, f"t{number}") for number in tubes))
+        await asyncio.gather(*(put(node, b"1", tube=f"t{number}") for number in tubes))
+        for request in requests:
+            request.consistency.level = task_pb2.Consistency.LOCAL
+            steps_of(read(node, request))  # what is remembered from now on
+        steps.append([steps_of(read(node, request)) for request in requests])
+    assert (await statistics(node)).total.tasks.ready == 150
+    assert steps[0] == steps[1]
+
+
+def read(node, request):
+    """Return the call of GetStatistics, not begun; it does not wait for anything."""
+    (method,) = (
+        method
+        for servicer in servicers(node.server.parts)
+        for method in servicer.unary
+        if method.name == "GetStatistics"
+    )
+    return method.serve(request.SerializeToString(), None, AnonymousCaller(), 0)
+
+
+def steps_of(call):
+    """Return how many instructions a call takes."""
+    steps = 0
+
+    def trace(frame, event, _):
+        nonlocal steps
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        steps += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(StopIteration):
+            call.send(None)
+    finally:
+        sys.settrace(before)
+    return steps

@@ -37,6 +37,7 @@ class NaiveIntervention:
     def revive(self, task, delay):
         task["expire_at"] = later(self.now, longer(task["ttl"], delay))
         task.update(outcome=Outcome.NONE, result=None, result_type="", retain_until=NEVER)
+        task["progress"] = None
         task["cancelled"] = False
         return later(self.now, delay)
 
