@@ -16,8 +16,10 @@ A call that fails as a whole answers with a gRPC status that carries a `google.r
 the domain `taskraft.v1` and one of these reasons; where waiting helps there is a
 `google.rpc.RetryInfo` too, and with `INVALID_FIELD` a `google.rpc.BadRequest` with all violations,
 or the first 4 KiB of them: then the metadata `violations` tells how many were found.
-One item of a list that is refused is told in place, with the same reasons. The command line shows a
-row with `taskraft explain REASON`.
+One item of a list that is refused is told in place, with the same reasons and all that is wrong
+with it; what no item may have (an option of the request that the kind of the tube does not know)
+refuses the request, and nothing is done. The command line shows a row with
+`taskraft explain REASON`.
 
 "Retried" means that the Python client repeats the call by itself, with the same `request_id`, until
 the caller's time is over.

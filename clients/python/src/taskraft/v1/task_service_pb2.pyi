@@ -608,7 +608,9 @@ class SettleTasksRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe."""
     atomic: _builtins.bool
-    """All leases or none: one stale token refuses the request."""
+    """All leases or none: one stale token refuses the request. Otherwise each lease is refused alone, also
+    for what its tube does not know: the request does not say which tubes its leases are of.
+    """
     @_builtins.property
     def settlements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Settlement]:
         """In order."""
@@ -1434,7 +1436,9 @@ class UpdateTasksRequest(_message.Message):
 
     @_builtins.property
     def update(self) -> _task_pb2.TaskUpdate:
-        """The changes. A delay is for ready and delayed tasks only."""
+        """The changes. A delay is for ready and delayed tasks only. What no task of the tube may have refuses
+        the request, here as in KickTasks and MoveTasks; what one task may not, refuses that one.
+        """
 
     def __init__(
         self,
