@@ -1,10 +1,10 @@
-"""Give tests a fake cluster of one node or of three, or a real node with a client and a tube."""
+"""Give tests a fake cluster of one node or of three, or a real node; clients, and a tube."""
 
 import uuid
 
 import pytest
 
-from taskraft import Client
+from taskraft import AsyncClient, Client
 from tests.clients.fake_cluster import FakeCluster
 from tools.local_cluster import LocalCluster
 
@@ -29,16 +29,28 @@ def real_node(tmp_path_factory):
 
 
 @pytest.fixture
-def client(node):
+async def client(cluster):
+    async with AsyncClient(cluster.target) as one:
+        yield one
+
+
+@pytest.fixture
+def blocking_client(cluster):
+    with Client(cluster.target) as one:
+        yield one
+
+
+@pytest.fixture
+def real_client(node):
     with Client(node.target, name="test") as one:
         yield one
 
 
 @pytest.fixture
-def tube(client):
+def tube(real_client):
     name = f"tube-{uuid.uuid4()}"
-    client.create_tube(name)
-    return client.tube(name)
+    real_client.create_tube(name)
+    return real_client.tube(name)
 
 
 @pytest.fixture(autouse=True)

@@ -203,7 +203,7 @@ class Node(
             names = [name for name in sorted(self.state.tasks) if name in (request.tubes or [name])]
             start = int(request.page_token or 0)
             for name in names:
-                states = [task.state for task in self.state.tasks[name].values()]
+                states = self.state.states(name)
                 response.total.tasks.total += len(states)
                 if name == names[start]:  # one tube a page
                     tasks = tube_service_pb2.TubeStatistics.Tasks(
@@ -374,6 +374,10 @@ class FakeCluster:
 
     def next_fault(self, method):
         return self.faults[method].popleft() if self.faults[method] else None
+
+    def states(self, tube="emails"):
+        """Return the states of all tasks of a tube."""
+        return self.state.states(tube)
 
     def kill(self, number):
         """Stop a node without a word; its connections break."""

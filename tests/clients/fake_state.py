@@ -152,6 +152,10 @@ class Tasks:
             task.state = State.BURIED
             task.failure.CopyFrom(getattr(settlement, action).failure)
 
+    def states(self, tube):
+        """Return the states of all tasks of a tube."""
+        return [task.state for task in self.tasks[tube].values()]
+
     def expire(self, task_id, tube="emails"):
         """End the lease of a task, as if its time to run were over."""
         task = self.tasks[tube][task_id]

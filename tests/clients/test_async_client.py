@@ -1,7 +1,5 @@
 """Put, take and settle with asyncio, against a fake cluster."""
 
-# ruff: noqa: ASYNC110 - the loop turns until the other side has acted; no time is slept.
-
 import asyncio
 
 import grpc
@@ -10,12 +8,7 @@ import pytest
 from taskraft import AsyncClient, Retry, errors
 from taskraft._tubes import update_request
 from taskraft.v1 import task_pb2
-
-
-@pytest.fixture
-async def client(cluster):
-    async with AsyncClient(cluster.target) as one:
-        yield one
+from tests.turns import turns_until
 
 
 async def put_three(client):
@@ -120,8 +113,7 @@ async def test_puts_of_one_moment_are_one_message_and_later_ones_join_the_next(c
     tube = client.tube("emails")
     cluster.hold_puts()
     first = [asyncio.create_task(tube.put(str(n))) for n in range(10)]
-    while not cluster.asked("PutTasks"):
-        await asyncio.sleep(0)
+    await turns_until(lambda: cluster.asked("PutTasks"))
     second = [asyncio.create_task(client.tube("emails").put(str(n))) for n in range(20)]
     await asyncio.sleep(0)
     cluster.let_puts_go()

@@ -1,45 +1,20 @@
 """The block of a task: its lease is prolonged by itself, and who has lost it hears of that."""
 
-# ruff: noqa: ASYNC110, PT012 - the loop turns until the other side has acted; what raises is the block.
+# ruff: noqa: PT012 - the loop turns until the other side has acted; what raises is the block.
 
 import asyncio
 import contextlib
 import threading
-import time
 
 import pytest
 
-from taskraft import AsyncClient, Client, errors
+from taskraft import AsyncClient, errors
 from taskraft.v1 import task_pb2
+from tests.turns import blocked_until, turns_until
 
 DONE = task_pb2.Task.DONE
 READY = task_pb2.Task.READY
 TTR = "150ms"
-
-
-@pytest.fixture
-async def client(cluster):
-    async with AsyncClient(cluster.target) as one:
-        yield one
-
-
-@pytest.fixture
-def blocking_client(cluster):
-    with Client(cluster.target) as one:
-        yield one
-
-
-async def until(condition):
-    """Let the loop turn until something is so."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
-
-
-def blocked_until(condition):
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
 
 
 def touched(cluster):
@@ -52,10 +27,6 @@ def touched(cluster):
     ]
 
 
-def states(cluster):
-    return [task.state for task in cluster.state.tasks["emails"].values()]
-
-
 def test_a_handler_that_takes_longer_than_the_time_to_run_keeps_its_task(cluster, blocking_client):
     emails = blocking_client.tube("emails")
     emails.put("a", ttr=TTR)
@@ -63,7 +34,7 @@ def test_a_handler_that_takes_longer_than_the_time_to_run_keeps_its_task(cluster
         blocked_until(lambda: len(touched(cluster)) >= 3)
     seen = touched(cluster)
     assert all(tokens == [1] for tokens in seen)
-    assert states(cluster) == [DONE]
+    assert cluster.states() == [DONE]
     assert not task.is_lost
 
 
@@ -71,7 +42,7 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_task_too(cluster, 
     await client.tube("emails").put("a", ttr=TTR)
     async with await client.tube("emails").take(wait=0):
         blocked_until(lambda: len(touched(cluster)) >= 3)
-    assert states(cluster) == [DONE]
+    assert cluster.states() == [DONE]
 
 
 async def test_a_task_without_a_block_is_not_touched_by_itself(cluster, client):
@@ -79,7 +50,7 @@ async def test_a_task_without_a_block_is_not_touched_by_itself(cluster, client):
     await emails.put_many(["a", "b"], ttr=TTR)
     alone = await emails.take(wait=0)
     async with await emails.take(wait=0):
-        await until(lambda: len(touched(cluster)) >= 2)
+        await turns_until(lambda: len(touched(cluster)) >= 2)
     assert all(alone.token not in tokens for tokens in touched(cluster))
 
 
@@ -87,7 +58,7 @@ async def test_a_task_that_is_held_by_its_time_to_run_alone_is_not_touched(clust
     emails = client.tube("emails")
     await emails.put_many(["a", "b"], ttr=TTR)
     async with await emails.take(wait=0, session=False) as alone, await emails.take(wait=0):
-        await until(lambda: len(touched(cluster)) >= 2)
+        await turns_until(lambda: len(touched(cluster)) >= 2)
     assert all(alone.token not in tokens for tokens in touched(cluster))
 
 
@@ -96,7 +67,7 @@ async def test_touches_can_be_turned_off(cluster, client):
     await emails.put_many(["a", "b"], ttr=TTR)
     first, second = emails.take(wait=0, touch_max=0), emails.take(wait=0, touch_max="1h")
     async with await first as off, await second:
-        await until(lambda: len(touched(cluster)) >= 2)
+        await turns_until(lambda: len(touched(cluster)) >= 2)
     assert all(off.token not in tokens for tokens in touched(cluster))
 
 
@@ -106,25 +77,25 @@ async def test_tasks_of_a_subscription_are_kept_from_their_arrival_to_the_end_of
     await client.tube("emails").put_many(["a", "b", "c", "d"], ttr=TTR)
     async with client.subscribe("emails", credit=4) as tasks:
         async with await anext(tasks):
-            await until(lambda: len(touched(cluster)) >= 2)
+            await turns_until(lambda: len(touched(cluster)) >= 2)
             assert touched(cluster)[-1] == [1, 2, 3, 4], "the others wait, and are kept as well"
         forgotten = await anext(tasks)
         async with await anext(tasks) as third:
             seen = len(touched(cluster))
-            await until(lambda: len(touched(cluster)) >= seen + 2)
+            await turns_until(lambda: len(touched(cluster)) >= seen + 2)
             assert touched(cluster)[-1] == [third.token, 4]
         assert not forgotten.is_settled
-    assert states(cluster) == [DONE, READY, DONE, READY]
+    assert cluster.states() == [DONE, READY, DONE, READY]
 
 
 async def test_a_batch_is_kept_until_the_next_is_asked_for(cluster, client):
     await client.tube("emails").put_many(["a", "b"], ttr=TTR)
     async with client.subscribe("emails", credit=2) as tasks:
         (first,) = await tasks.next_batch(1)
-        await until(lambda: touched(cluster) and first.token in touched(cluster)[-1])
+        await turns_until(lambda: touched(cluster) and first.token in touched(cluster)[-1])
         (second,) = await tasks.next_batch(1)
         seen = len(touched(cluster))
-        await until(lambda: len(touched(cluster)) >= seen + 2)
+        await turns_until(lambda: len(touched(cluster)) >= seen + 2)
         assert touched(cluster)[-1] == [second.token]
         await tasks.ack([second])
 
@@ -159,7 +130,7 @@ async def test_a_handler_that_is_cancelled_from_outside_ends_as_cancelled(cluste
     handling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await handling
-    assert states(cluster) == [READY]
+    assert cluster.states() == [READY]
 
 
 async def test_a_handler_that_does_not_heed_its_cancellation_is_told_at_its_end(cluster, client):
@@ -200,7 +171,7 @@ async def test_a_settlement_that_failed_may_be_tried_again_and_the_lease_is_kept
         with pytest.raises(errors.InternalError):
             await task.ack()
         assert kept.due() < float("inf")
-    assert states(cluster) == [DONE]
+    assert cluster.states() == [DONE]
     assert kept.due() == float("inf")
 
 

@@ -1,7 +1,5 @@
 """Failed calls are repeated with the same request_id, on another node, until their time is over."""
 
-# ruff: noqa: ASYNC110 - the loop turns until the other side has acted; no time is slept.
-
 import asyncio
 import time
 
@@ -10,6 +8,7 @@ import pytest
 
 from taskraft import AsyncClient, _calls, errors
 from taskraft._calls import pause_seconds
+from tests.turns import turns_until
 
 
 def ids(requests):
@@ -84,8 +83,7 @@ async def test_a_node_that_does_not_answer_is_left_for_another(three, monkeypatc
     three.hold_puts()
     async with AsyncClient(three.target) as client:
         put = asyncio.create_task(client.tube("emails").put("a"))
-        while len(three.asked("PutTasks")) < 2:
-            await asyncio.sleep(0)
+        await turns_until(lambda: len(three.asked("PutTasks")) >= 2)
         three.let_puts_go()
         assert await put == 1
     assert len(set(ids(three.requests("PutTasks")))) == 1

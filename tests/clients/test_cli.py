@@ -13,7 +13,7 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from taskraft import Client, cli
+from taskraft import cli
 from taskraft.cli import COMMANDS, main
 from taskraft.cli.output import show_duration, show_payload
 from taskraft.v1 import task_pb2
@@ -27,12 +27,6 @@ def run(cluster, monkeypatch):
         return CliRunner().invoke(main, shlex.split(line), **options)
 
     return invoke
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster.target) as one:
-        yield one
 
 
 def commands(group=main, path=()):
@@ -194,8 +188,7 @@ def test_a_kept_task_is_settled_by_its_token(cluster, run):
     assert run("ack 1 --result done").stdout == "token 1  acked\n"
     assert run("release 2 --delay 30s --reason 'not now'").stdout == "token 2  released\n"
     assert run("bury 3 --reason broken").stdout == "token 3  buried\n"
-    states = [task.state for task in cluster.state.tasks["emails"].values()]
-    assert states == [task_pb2.Task.DONE, task_pb2.Task.READY, task_pb2.Task.BURIED]
+    assert cluster.states() == [task_pb2.Task.DONE, task_pb2.Task.READY, task_pb2.Task.BURIED]
 
 
 def test_no_task_in_time_exits_with_6(run):
@@ -220,8 +213,8 @@ def test_without_a_terminal_it_must_be_said_what_becomes_of_the_task(cluster, ru
         ("n", "taskraft ack 1", task_pb2.Task.TAKEN),
     ],
 )
-def test_on_a_terminal_it_asks(cluster, client, answer, told, state):
-    client.tube("emails").put("hello")
+def test_on_a_terminal_it_asks(cluster, blocking_client, answer, told, state):
+    blocking_client.tube("emails").put("hello")
     controller, terminal = pty.openpty()
     command = [sys.executable, "-m", "taskraft", "take", "emails", "-t", cluster.target]
     child = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal)
@@ -241,9 +234,9 @@ def test_on_a_terminal_it_asks(cluster, client, answer, told, state):
 # ---------------------------------------------------------------------------------- other commands
 
 
-def test_tasks_are_shown_kicked_and_deleted(client, run):
-    client.tube("emails").put_many(["a", "b", "c"])
-    client.tube("emails").take(wait=0).bury("broken")
+def test_tasks_are_shown_kicked_and_deleted(blocking_client, run):
+    blocking_client.tube("emails").put_many(["a", "b", "c"])
+    blocking_client.tube("emails").take(wait=0).bury("broken")
     peeked = run("peek emails 1")
     assert peeked.stdout.splitlines()[0].split() == [
         "ID",
@@ -263,8 +256,8 @@ def test_tasks_are_shown_kicked_and_deleted(client, run):
     assert "item 0: TASK_NOT_FOUND" in missing.stderr
 
 
-def test_tubes_are_created_listed_counted_and_dropped(cluster, client, run):
-    client.tube("emails").put("a")
+def test_tubes_are_created_listed_counted_and_dropped(cluster, blocking_client, run):
+    blocking_client.tube("emails").put("a")
     assert (
         run("tube create emails --kind fifo --ttr 1m --on-ack keep --if-not-exists").exit_code == 0
     )

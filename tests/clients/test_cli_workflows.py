@@ -37,7 +37,7 @@ def test_a_tube_is_changed_paused_and_emptied(run, tube):
     assert "1 tasks removed" in run(f"tube truncate {tube.name} --yes")
 
 
-def test_tasks_are_waited_for_restarted_and_cancelled(run, client, tube):
+def test_tasks_are_waited_for_restarted_and_cancelled(run, real_client, tube):
     first, second = tube.put_many(["a", "b"])
     assert "TIMEOUT" in run(f"task wait {tube.name} {first} --wait 0s", exit_code=6)
     task = tube.take(wait=0)
@@ -52,7 +52,7 @@ def test_tasks_are_waited_for_restarted_and_cancelled(run, client, tube):
     assert "Name ids, or a filter" in run(f"task cancel {tube.name}", exit_code=2)
 
 
-def test_tasks_are_moved_and_dead_letters_go_back(run, client, tube):
+def test_tasks_are_moved_and_dead_letters_go_back(run, real_client, tube):
     dead = f"dead-{uuid.uuid4()}"
     run(f"tube create {dead}")
     run(f"tube update {tube.name} --dead-letter-tube {dead}")
@@ -67,7 +67,7 @@ def test_tasks_are_moved_and_dead_letters_go_back(run, client, tube):
     )
     (answer,) = json.loads(run(f"{line} --renew-times -o json"))
     assert answer["count"] == 1
-    assert client.tube(dead).take(wait=0).text() == "a"
+    assert real_client.tube(dead).take(wait=0).text() == "a"
     assert "Name ids, or a filter" in run(f"task move {tube.name} --to {dead}", exit_code=2)
 
 
@@ -90,10 +90,10 @@ def test_a_schedule_is_made_paused_resumed_and_removed(run, tube):
     assert "schedule.cron: hour '61' is not a pattern of 0 to 23" in output
 
 
-def test_a_group_is_shown_started_and_cancelled(run, client, tube):
+def test_a_group_is_shown_started_and_cancelled(run, real_client, tube):
     name = f"group-{uuid.uuid4()}"
     run(f"group create {name} --end {tube.name} bind --abort {tube.name} stop --only-if-processed")
-    assert client.groups.get(name).end_task.spec.payload == b"bind"
+    assert real_client.groups.get(name).end_task.spec.payload == b"bind"
     run(f"put {tube.name} x --group {name}")
     assert "HELD" in run(f"group show {name}")
     assert "1" in run(f"stats {tube.name}")

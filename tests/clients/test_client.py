@@ -19,13 +19,8 @@ DONE = task_pb2.Task.DONE
 
 
 @pytest.fixture
-def client(cluster):
-    with Client(cluster.target) as one:
-        yield one
-
-
-def states(cluster):
-    return [task.state for task in cluster.state.tasks["emails"].values()]
+def client(blocking_client):
+    return blocking_client
 
 
 @pytest.mark.parametrize(
@@ -47,7 +42,7 @@ def test_a_task_goes_round(cluster, client):
     task.touch("5s")
     task.ack("sent")
     assert task.is_settled
-    assert states(cluster) == [DONE]
+    assert cluster.states() == [DONE]
     assert tube.take(wait=0) is None
 
 
@@ -107,7 +102,7 @@ def test_a_subscription_is_a_plain_iterator(cluster, client):
             if len(seen) == 20:
                 break
     assert seen == list(range(20))
-    assert states(cluster) == [DONE] * 20
+    assert cluster.states() == [DONE] * 20
 
 
 def test_a_signal_stops_a_subscription_and_the_task_in_hand_is_finished(cluster, client):
@@ -123,7 +118,7 @@ def test_a_signal_stops_a_subscription_and_the_task_in_hand_is_finished(cluster,
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert seen == ["0"]
-    assert states(cluster) == [DONE] + [READY] * 4
+    assert cluster.states() == [DONE] + [READY] * 4
 
 
 def test_a_signal_stops_a_subscription_that_waits(cluster, client):
@@ -146,7 +141,7 @@ def test_batches_are_acknowledged_together(cluster, client):
             done += len(batch)
             if done == 20:
                 break
-    assert states(cluster) == [DONE] * 20
+    assert cluster.states() == [DONE] * 20
 
 
 def test_threads_share_one_client_and_their_puts_are_joined(cluster, client):
@@ -199,7 +194,7 @@ def test_a_closed_client_refuses_calls(cluster):
     client.tube("emails").take(wait=0)
     client.close()
     client.close()
-    assert states(cluster) == [READY]
+    assert cluster.states() == [READY]
     with pytest.raises(errors.ClientClosed):
         client.tube("emails").put("b")
     assert not [each for each in threading.enumerate() if each.name.startswith("taskraft")]
@@ -221,7 +216,7 @@ def test_a_client_that_nobody_closed_hands_its_tasks_back_at_the_end_of_the_proc
     command = [sys.executable, "-c", textwrap.dedent(code), cluster.target]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     assert (done.stdout, done.stderr) == ("a\n", "")
-    assert states(cluster) == [READY]
+    assert cluster.states() == [READY]
 
 
 # -------------------------------------------------------------------------------------------- fork
@@ -278,7 +273,7 @@ def test_a_process_that_was_spawned_has_a_client_of_its_own(cluster, client):
     child.start()
     child.join(60)
     assert child.exitcode == 0
-    assert len(states(cluster)) == 2
+    assert len(cluster.states()) == 2
 
 
 def test_common_mistakes_are_told_in_the_words_of_the_client(client):

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def other(client):
+def other(real_client):
     name = f"tube-{uuid.uuid4()}"
-    client.create_tube(name, "fifottl")
-    return client.tube(name)
+    real_client.create_tube(name, "fifottl")
+    return real_client.tube(name)
 
 
 def test_a_task_is_named_by_itself_its_place_or_its_id(tube, other):
@@ -40,11 +40,11 @@ def test_what_is_gone_cannot_be_depended_on(tube):
     assert refused.value.metadata["field"] == "depends_on[0]"
 
 
-def test_a_graph_and_a_chain_are_put_in_one_batch(client, tube, other):
+def test_a_graph_and_a_chain_are_put_in_one_batch(real_client, tube, other):
     parts = [tube.task(f"part {n}") for n in range(3)]
     whole = other.task("whole", depends_on=parts)
     batch = Batch().put(*parts).chain(whole, other.task("checked"), tube.task("sent"))
-    results = client.execute(batch)
+    results = real_client.execute(batch)
     assert [len(result.put.task_ids) for result in results] == [3, 2, 1]
     done = []
     while taken := (tube.take(wait=0) or other.take(wait=0)):
@@ -53,9 +53,9 @@ def test_a_graph_and_a_chain_are_put_in_one_batch(client, tube, other):
     assert done == ["part 0", "part 1", "part 2", "whole", "checked", "sent"]
 
 
-def test_a_failure_goes_down_the_chain_and_is_told_to_who_waits(client, tube):
+def test_a_failure_goes_down_the_chain_and_is_told_to_who_waits(real_client, tube):
     chain = Batch().chain(*(tube.task(name) for name in "abc"))
-    (put,) = client.execute(chain)
+    (put,) = real_client.execute(chain)
     first, second, third = put.put.task_ids
     runs = tube.put("d", depends_on=[first], on_dependency_failure="run")
     tube.delete(first)
@@ -66,13 +66,13 @@ def test_a_failure_goes_down_the_chain_and_is_told_to_who_waits(client, tube):
     assert ended[1].message.failure.message == f"{tube.name}/{second}: DEPENDENCY_FAILED"
 
 
-def test_what_is_not_put_yet_is_named_in_a_batch_that_puts_it_before(client, tube):
+def test_what_is_not_put_yet_is_named_in_a_batch_that_puts_it_before(real_client, tube):
     before = tube.task("a")
     after = tube.task("b", depends_on=[before])
     with pytest.raises(ValueError, match="does not put before it"):
         Batch().put(after, before)
     with pytest.raises(ValueError, match="into one Batch"):
-        client.groups.create(f"group-{uuid.uuid4()}", end_task=after)
+        real_client.groups.create(f"group-{uuid.uuid4()}", end_task=after)
     with pytest.raises(TypeError, match="into one Batch"):
         tube.put("c", depends_on=[before])
     with pytest.raises(ValueError, match=r"depends_on is tasks .*, not 'emails'"):

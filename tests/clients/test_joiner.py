@@ -1,7 +1,5 @@
 """Concurrent calls become one message."""
 
-# ruff: noqa: ASYNC110 - the loop turns until the other side has acted; no time is slept.
-
 import asyncio
 import time
 
@@ -9,6 +7,7 @@ import pytest
 
 from taskraft import _joiner, errors
 from taskraft._joiner import Joiner
+from tests.turns import turns_until
 
 
 class Wire:
@@ -45,8 +44,7 @@ async def test_calls_that_come_while_a_message_is_on_its_way_become_the_next_tog
     wire.gate.clear()
     joiner = Joiner(wire.send)
     first = asyncio.create_task(joiner.submit([1], 1, later()))
-    while not wire.messages:
-        await asyncio.sleep(0)
+    await turns_until(lambda: wire.messages)
     others = [asyncio.create_task(joiner.submit([n, n], 1, later())) for n in (2, 3)]
     await asyncio.sleep(0)
     wire.gate.set()
@@ -72,8 +70,7 @@ async def test_a_caller_that_gave_up_before_its_message_left_is_not_sent():
     first = asyncio.create_task(joiner.submit([1], 1, later()))
     second = asyncio.create_task(joiner.submit([2], 1, later()))
     third = asyncio.create_task(joiner.submit([3], 1, later()))
-    while not wire.messages:
-        await asyncio.sleep(0)
+    await turns_until(lambda: wire.messages)
     fourth = asyncio.create_task(joiner.submit([4], 1, later()))
     await asyncio.sleep(0)
     fourth.cancel()
@@ -129,8 +126,7 @@ async def test_closing_cancels_those_who_wait():
     wire.gate.clear()
     joiner = Joiner(wire.send)
     call = asyncio.create_task(joiner.submit([1], 1, later()))
-    while not wire.messages:
-        await asyncio.sleep(0)
+    await turns_until(lambda: wire.messages)
     await joiner.close()
     with pytest.raises(asyncio.CancelledError):
         await call

@@ -19,7 +19,7 @@ TASKS_BEFORE_THE_KILL = 300
 PRODUCERS = 20
 
 
-def test_a_task_goes_through_its_whole_life(client, tube):
+def test_a_task_goes_through_its_whole_life(real_client, tube):
     first = tube.put({"n": 1}, priority=5, ttl="1h", ttr="1m", headers={"a": "b"})
     second = tube.put("two", priority=1)
     task = tube.take(wait=0)
@@ -40,17 +40,17 @@ def test_a_task_goes_through_its_whole_life(client, tube):
         tube.peek(first)
 
 
-def test_leases_are_touched_settled_together_and_fenced(client, tube):
+def test_leases_are_touched_settled_together_and_fenced(real_client, tube):
     tube.put_many([str(n) for n in range(5)], ttr="30s")
     tasks = tube.take_many(5, wait=0)
     before = tasks[0].lease_until_ms
     tasks[0].touch("60s")
     assert tasks[0].lease_until_ms == before + 60_000
-    client.settle([task.token for task in tasks])
+    real_client.settle([task.token for task in tasks])
     with pytest.raises(errors.LeaseStale):
         tasks[0].ack()
     with pytest.raises(errors.ItemsRefused) as told:
-        client.settle([task.token for task in tasks])
+        real_client.settle([task.token for task in tasks])
     assert len(told.value.refused) == 5
 
 
@@ -80,10 +80,10 @@ def test_what_a_client_held_is_handed_out_again_at_once_when_it_closes(node, tub
     assert tube.take(wait=0).attempt == 1
 
 
-def test_a_subscription_takes_and_settles_on_one_stream(client, tube):
+def test_a_subscription_takes_and_settles_on_one_stream(real_client, tube):
     tube.put_many([str(n) for n in range(300)])
     seen = []
-    with client.subscribe(tube.name, credit=50) as tasks:
+    with real_client.subscribe(tube.name, credit=50) as tasks:
         for batch in tasks.batches():
             seen += [int(task.text()) for task in batch]
             tasks.ack(batch)
@@ -93,18 +93,18 @@ def test_a_subscription_takes_and_settles_on_one_stream(client, tube):
     assert tube.stats().tasks.total == 0
 
 
-def test_a_subscription_asks_for_other_tasks_while_it_waits(client, tube):
+def test_a_subscription_asks_for_other_tasks_while_it_waits(real_client, tube):
     tube.put_many(["urgent", "later"], type="x")
     tube.put("other", type="y")
-    with client.subscribe(tube.name, types=["y"]) as tasks:
+    with real_client.subscribe(tube.name, types=["y"]) as tasks:
         assert next(tasks).text() == "other"
         tasks.narrow(types=["x"])
         assert [next(tasks).text(), next(tasks).text()] == ["urgent", "later"]
 
 
-def test_a_subscription_limited_in_bytes_goes_on_as_tasks_are_settled(client, tube):
+def test_a_subscription_limited_in_bytes_goes_on_as_tasks_are_settled(real_client, tube):
     tube.put_many([b"x" * 1_000] * 20)
-    with client.subscribe(tube.name, credit=100, credit_bytes=3_000) as tasks:
+    with real_client.subscribe(tube.name, credit=100, credit_bytes=3_000) as tasks:
         for done, task in enumerate(tasks, start=1):
             task.ack()
             if done == 20:
@@ -113,31 +113,31 @@ def test_a_subscription_limited_in_bytes_goes_on_as_tasks_are_settled(client, tu
     assert tube.stats().tasks.total == 0
 
 
-def test_unsettled_tasks_of_a_subscription_come_back_uncounted(client, tube):
+def test_unsettled_tasks_of_a_subscription_come_back_uncounted(real_client, tube):
     tube.put("a")
-    with client.subscribe(tube.name) as tasks:
+    with real_client.subscribe(tube.name) as tasks:
         next(tasks)
     assert tube.take(wait="1s").attempt == 1
 
 
-def test_a_session_is_resumed_with_the_tasks_it_holds(client, tube):
+def test_a_session_is_resumed_with_the_tasks_it_holds(real_client, tube):
     tube.put("a")
-    first = client.subscribe(tube.name)
+    first = real_client.subscribe(tube.name)
     token = next(first).token
     first._inner._is_own_session = False  # as if the process had died
     first.close()
-    with client.subscribe(tube.name, session=first.session_id) as tasks:
+    with real_client.subscribe(tube.name, session=first.session_id) as tasks:
         task = next(tasks)
         assert (task.text(), task.token) == ("a", token)
         task.ack()
 
 
-def test_every_transition_is_in_the_feed(client, tube):
+def test_every_transition_is_in_the_feed(real_client, tube):
     tube.put("a")
     tube.take(wait=0).ack()
-    events = list(client.changes([tube.name], from_start=True, follow=False))
+    events = list(real_client.changes([tube.name], from_start=True, follow=False))
     assert [(event.kind, event.task_id) for event in events] == [(1, 1), (2, 1), (3, 1)]
-    ends = client.changes([tube.name], kinds=["ACK", "DELETE"], from_start=True, follow=False)
+    ends = real_client.changes([tube.name], kinds=["ACK", "DELETE"], from_start=True, follow=False)
     assert [event.kind for event in ends] == [3]
 
 
@@ -154,9 +154,9 @@ def test_every_transition_is_in_the_feed(client, tube):
         (lambda client, _: next(client.subscribe("missing")), errors.TubeNotFound),
     ],
 )
-def test_a_mistake_is_a_typed_error(client, tube, call, error):
+def test_a_mistake_is_a_typed_error(real_client, tube, call, error):
     with pytest.raises(error) as told:
-        call(client, tube)
+        call(real_client, tube)
     if error is errors.InvalidField:
         assert told.value.violations[0].field == "tube"
 
@@ -184,15 +184,15 @@ def test_the_commands_do_what_they_say(node, tube):
 # ---------------------------------------------------------------------------------- a killed leader
 
 
-async def produce(client, numbers, put, is_busy):
+async def produce(real_client, numbers, put, is_busy):
     for number in numbers:
-        put.append(await client.tube("work").put(str(number)))
+        put.append(await real_client.tube("work").put(str(number)))
         if len(put) >= TASKS_BEFORE_THE_KILL:
             is_busy.set()
 
 
-async def consume(client, seen, is_done):
-    async with client.subscribe("work", credit=50) as tasks:
+async def consume(real_client, seen, is_done):
+    async with real_client.subscribe("work", credit=50) as tasks:
         async for batch in tasks.batches():
             accepted = await settle(tasks, batch)
             seen += [task.id for task in accepted]
@@ -233,46 +233,46 @@ async def test_a_killed_leader_loses_no_put_and_no_acknowledgement(tmp_path):
         assert (statistics.tasks.total, statistics.calls.put) == (0, TASKS)
 
 
-def test_a_tube_has_a_profile_and_changes_in_use(client):
+def test_a_tube_has_a_profile_and_changes_in_use(real_client):
     name = f"tube-{uuid.uuid4()}"
-    tube = client.create_tube(name, profile="t15", ttr="5s")
+    tube = real_client.create_tube(name, profile="t15", ttr="5s")
     assert (tube.profile, tube.options.priority, tube.options.ttr_ms) == ("t15", 127, 5_000)
-    tube = client.update_tube(name, ttr="7s", take_paused=True, on_ack="keep")
+    tube = real_client.update_tube(name, ttr="7s", take_paused=True, on_ack="keep")
     assert (tube.options.ttr_ms, tube.options.take_paused) == (7_000, True)
-    client.tube(name).put("x")
-    assert client.tube(name).take(wait=0) is None
-    tube = client.update_tube(name, reset=["ttr", "take_paused"])
+    real_client.tube(name).put("x")
+    assert real_client.tube(name).take(wait=0) is None
+    tube = real_client.update_tube(name, reset=["ttr", "take_paused"])
     assert (tube.options.ttr_ms, tube.options.take_paused) == (60_000, False)
-    assert client.tube(name).take(wait=0) is not None
+    assert real_client.tube(name).take(wait=0) is not None
     with pytest.raises(errors.InvalidField):
-        client.update_tube(name, priority_order="lower_first")
+        real_client.update_tube(name, priority_order="lower_first")
     with pytest.raises(TypeError, match="no option colour"):
-        client.update_tube(name, reset=["colour"])
+        real_client.update_tube(name, reset=["colour"])
 
 
-def test_settings_of_the_cluster_are_shown_and_changed(node, client):
-    before = client.configure()
+def test_settings_of_the_cluster_are_shown_and_changed(node, real_client):
+    before = real_client.configure()
     try:
-        changed = client.configure(failover_grace="20s", auto_create_kind="utube")
+        changed = real_client.configure(failover_grace="20s", auto_create_kind="utube")
         assert (changed.failover_grace_ms, changed.auto_create_kind) == (20_000, 4)
         assert changed.feed_bytes_max == before.feed_bytes_max
         with pytest.raises(errors.InvalidField):
-            client.configure(session_ttr="1s", feed_retention=0)
-        assert client.configure() == changed
+            real_client.configure(session_ttr="1s", feed_retention=0)
+        assert real_client.configure() == changed
         with pytest.raises(TypeError, match="no setting colour"):
-            client.configure(colour="red")
+            real_client.configure(colour="red")
         shown = CliRunner().invoke(main, ["cluster", "settings", "--target", node.target])
         assert "failover_grace       20s" in shown.output
         assert shown.exit_code == 0
     finally:
-        client.configure(failover_grace="15s", auto_create_kind="fifottl")
+        real_client.configure(failover_grace="15s", auto_create_kind="fifottl")
 
 
-def test_sessions_are_listed_with_what_they_hold(node, client, tube):
+def test_sessions_are_listed_with_what_they_hold(node, real_client, tube):
     tube.put_many(["1", "2"])
     with Client(node.target, name="holder") as holder:
         holder.tube(tube.name).take_many(2, wait=0)
-        (session,) = [one for one in client.list_sessions() if one.name == "holder"]
+        (session,) = [one for one in real_client.list_sessions() if one.name == "holder"]
         assert (session.taken, len(session.session_id)) == (2, 8)
         shown = CliRunner().invoke(main, ["cluster", "sessions", "--target", node.target])
         assert "holder" in shown.output

@@ -34,15 +34,15 @@ def linked(span):
     return [link.context.span_id for link in span.links]
 
 
-def created(client, tube, suffix, **settings):
+def created(real_client, tube, suffix, **settings):
     name = f"{tube.name}.{suffix}"
-    client.create_tube(name, **settings)
-    return client.tube(name)
+    real_client.create_tube(name, **settings)
+    return real_client.tube(name)
 
 
-def test_each_attempt_is_linked_to_the_put_wherever_the_task_goes(client, traced, tube, spans):
-    dead = created(client, tube, "dead")
-    client.update_tube(tube.name, dead_letter_tube=dead.name)
+def test_each_attempt_is_linked_to_the_put_wherever_the_task_goes(real_client, traced, tube, spans):
+    dead = created(real_client, tube, "dead")
+    real_client.update_tube(tube.name, dead_letter_tube=dead.name)
     work = traced.tube(tube.name)
     work.put("x")
     (send,) = of_kind(spans, tube, "send")
@@ -61,8 +61,10 @@ def test_each_attempt_is_linked_to_the_put_wherever_the_task_goes(client, traced
     assert len({span.context.span_id for span in (*runs, last)}) == 3
 
 
-def test_what_follows_in_a_batch_goes_on_with_the_trace_of_the_work(client, traced, tube, spans):
-    following = created(client, tube, "next")
+def test_what_follows_in_a_batch_goes_on_with_the_trace_of_the_work(
+    real_client, traced, tube, spans
+):
+    following = created(real_client, tube, "next")
     work = traced.tube(tube.name)
     work.put("x")
     with work.take(wait=0) as task:

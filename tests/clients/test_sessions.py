@@ -8,12 +8,7 @@ import pytest
 from taskraft import AsyncClient, Client
 from taskraft._sessions import KeepAlive
 from taskraft.v1 import session_service_pb2
-
-
-def until(condition):
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
+from tests.turns import blocked_until
 
 
 @pytest.fixture
@@ -31,7 +26,7 @@ async def test_a_blocked_event_loop_does_not_lose_the_session(cluster):
     async with AsyncClient(cluster.target, session_ttr="150ms") as client:
         await client.tube("emails").put("a")
         await client.tube("emails").take(wait=0)
-        until(lambda: len(cluster.asked("KeepSessions")) >= 3)  # this blocks the loop
+        blocked_until(lambda: len(cluster.asked("KeepSessions")) >= 3)  # this blocks the loop
         kept = [set(request.session_ids) for request in cluster.requests("KeepSessions")]
         assert kept[0]
         assert all(each == kept[0] for each in kept)
@@ -41,7 +36,7 @@ def test_heartbeats_come_no_oftener_than_every_third_of_the_time_to_run(three, k
     open_session(three, "s1")
     started = time.monotonic()
     keep_alive.add("s1", 300, lambda: None)
-    until(lambda: len(three.asked("KeepSessions")) >= 3)
+    blocked_until(lambda: len(three.asked("KeepSessions")) >= 3)
     # Not more often; how late they come is the machine's business.
     assert time.monotonic() - started >= 0.25
 
@@ -51,7 +46,7 @@ def test_a_shorter_session_shortens_the_wait(three, keep_alive):
     open_session(three, "s2")
     keep_alive.add("s1", 60_000, lambda: None)
     keep_alive.add("s2", 60, lambda: None)
-    until(lambda: three.asked("KeepSessions"))
+    blocked_until(lambda: three.asked("KeepSessions"))
     assert sorted(three.requests("KeepSessions")[0].session_ids) == ["s1", "s2"]
 
 
@@ -60,18 +55,18 @@ def test_a_session_that_the_server_does_not_know_is_reported_once(three, keep_al
     keep_alive.add("gone", 60, lost.set)
     assert lost.wait(10)
     keep_alive.add("s1", 60, lambda: None)
-    until(lambda: "s1" in three.requests("KeepSessions")[-1].session_ids)
+    blocked_until(lambda: "s1" in three.requests("KeepSessions")[-1].session_ids)
     assert "gone" not in three.requests("KeepSessions")[-1].session_ids
 
 
 def test_heartbeats_go_on_when_the_leader_is_killed(three, keep_alive):
     open_session(three, "s1")
     keep_alive.add("s1", 90, lambda: None)
-    until(lambda: three.asked("KeepSessions"))
+    blocked_until(lambda: three.asked("KeepSessions"))
     three.elect(1)
     three.kill(0)
     seen = len(three.asked("KeepSessions"))
-    until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
+    blocked_until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
     assert list(three.requests("KeepSessions")[-1].session_ids) == ["s1"]
 
 
@@ -82,7 +77,7 @@ def test_a_removed_session_is_kept_no_longer(three, keep_alive):
     keep_alive.add("s2", 60, lambda: None)
     keep_alive.remove("s1")
     seen = len(three.asked("KeepSessions"))
-    until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
+    blocked_until(lambda: len(three.asked("KeepSessions")) >= seen + 2)
     assert list(three.requests("KeepSessions")[-1].session_ids) == ["s2"]
 
 

@@ -1,7 +1,5 @@
 """Tasks come by a stream that breaks, moves and resumes."""
 
-# ruff: noqa: ASYNC110 - the loop turns until the other side has acted; no time is slept.
-
 import asyncio
 import contextlib
 
@@ -9,6 +7,7 @@ import pytest
 
 from taskraft import AsyncClient, _stream, errors
 from taskraft.v1 import task_pb2
+from tests.turns import turns_until
 
 DONE = task_pb2.Task.DONE
 READY = task_pb2.Task.READY
@@ -16,26 +15,9 @@ TAKEN = task_pb2.Task.TAKEN
 
 
 @pytest.fixture
-async def client(cluster):
-    async with AsyncClient(cluster.target) as one:
-        yield one
-
-
-@pytest.fixture
 async def client_of_three(three):
     async with AsyncClient(three.target) as one:
         yield one
-
-
-async def until(condition):
-    """Let the loop turn until something is so."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
-
-
-def states(cluster):
-    return [task.state for task in cluster.state.tasks["emails"].values()]
 
 
 def released(cluster):
@@ -54,7 +36,7 @@ async def test_tasks_come_in_order_and_are_acknowledged_on_the_same_stream(clust
             if len(seen) == 10:
                 break
     assert seen == [str(n) for n in range(10)]
-    assert states(cluster) == [DONE] * 10
+    assert cluster.states() == [DONE] * 10
     assert not cluster.asked("SettleTasks")
 
 
@@ -81,14 +63,14 @@ async def test_batches_are_settled_in_one_message_and_refusals_are_told(cluster,
         with pytest.raises(errors.ItemsRefused) as told:
             await tasks.ack(batch)
         assert list(told.value.refused) == [1]
-    assert states(cluster) == [DONE] * 3
+    assert cluster.states() == [DONE] * 3
 
 
 async def test_what_is_not_settled_is_handed_back_at_once_at_the_end(cluster, client):
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails") as tasks:
         await anext(tasks)
-    assert states(cluster) == [READY, READY]
+    assert cluster.states() == [READY, READY]
     assert cluster.requests("CloseSession")[0].uncounted
     with pytest.raises(errors.ClientClosed):
         await anext(tasks)
@@ -101,7 +83,7 @@ async def test_settlements_that_nobody_waits_for_are_sent_before_the_end(cluster
         acknowledging = asyncio.create_task(task.ack())
         await asyncio.sleep(0)
     await acknowledging
-    assert states(cluster) == [DONE]
+    assert cluster.states() == [DONE]
 
 
 async def test_iteration_ends_when_the_subscription_is_closed(client):
@@ -119,25 +101,25 @@ async def test_a_stopped_subscription_hands_back_what_nobody_has_begun(cluster, 
         while len(others) < 2:
             others += await tasks.next_batch()
         await tasks.stop(others)
-        assert states(cluster) == [TAKEN] + [READY] * 4
+        assert cluster.states() == [TAKEN] + [READY] * 4
         assert all(each.uncounted and not each.delay_ms for each in released(cluster))
         assert [task async for task in tasks] == []
         with pytest.raises(errors.ClientClosed):
             await tasks.narrow()
         assert not cluster.requests("CloseSession")
         await begun.ack()
-    assert states(cluster) == [DONE] + [READY] * 4
+    assert cluster.states() == [DONE] + [READY] * 4
 
 
 async def test_tasks_that_were_on_their_way_to_a_stopped_subscription_go_back(cluster, client):
     cluster.state.is_deaf_to_filters = True
     async with client.subscribe("emails", credit=1) as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
-        await until(lambda: cluster.state.sessions)
+        await turns_until(lambda: cluster.state.sessions)
         await tasks.stop()
         assert await waiting == []
         await client.tube("emails").put("a")
-        await until(lambda: released(cluster))
+        await turns_until(lambda: released(cluster))
         assert released(cluster)[0].uncounted
 
 
@@ -150,7 +132,7 @@ async def test_who_is_asked_to_stop_hears_of_it_with_the_next_heartbeat(
         first, second = await anext(tasks), await anext(tasks)
         assert not first.is_cancel_requested
         cluster.state.cancel_tokens = [second.token, 999]
-        await until(lambda: second.is_cancel_requested)
+        await turns_until(lambda: second.is_cancel_requested)
         assert not first.is_cancel_requested
 
 
@@ -159,7 +141,7 @@ async def test_closing_the_client_closes_its_subscriptions(cluster):
         tasks = client.subscribe("emails")
         await client.tube("emails").put("a")
         await anext(tasks)
-    assert states(cluster) == [READY]
+    assert cluster.states() == [READY]
 
 
 async def test_options_are_told_when_the_stream_is_opened(cluster, client):
@@ -173,7 +155,7 @@ async def test_options_are_told_when_the_stream_is_opened(cluster, client):
         ttr="9s",
     )
     waiting = asyncio.create_task(anext(tasks))
-    await until(lambda: cluster.requests("StreamMessage"))
+    await turns_until(lambda: cluster.requests("StreamMessage"))
     opening = tasks._arrivals.stream._opening
     assert [source.tube for source in opening.sources] == ["a", "b*"]
     assert (opening.session_ttr_ms, opening.ttr_ms, opening.priority_bound) == (7_000, 9_000, 3)
@@ -186,9 +168,11 @@ async def test_options_are_told_when_the_stream_is_opened(cluster, client):
 async def test_what_is_asked_for_now_is_told_at_once_and_to_the_next_stream(cluster, client):
     tasks = client.subscribe("emails", types=["x"])
     waiting = asyncio.create_task(tasks.next_batch())
-    await until(lambda: cluster.requests("StreamMessage"))
+    await turns_until(lambda: cluster.requests("StreamMessage"))
     await tasks.narrow(types=["y"], priority_bound=2)
-    await until(lambda: any(one.HasField("filter") for one in cluster.requests("StreamMessage")))
+    await turns_until(
+        lambda: any(one.HasField("filter") for one in cluster.requests("StreamMessage"))
+    )
     told = next(one for one in cluster.requests("StreamMessage") if one.HasField("filter"))
     assert (list(told.filter.types), told.filter.priority_bound) == (["y"], 2)
     assert tasks._arrivals.stream._filter == told.filter
@@ -208,7 +192,7 @@ async def test_a_change_of_leader_keeps_the_session_and_the_leases(three, client
         session_id = tasks.session_id
         three.elect(1)
         await asyncio.to_thread(three.go_away, "NOT_LEADER", three.leader_address)
-        await until(lambda: three.nodes[1].streams)
+        await turns_until(lambda: three.nodes[1].streams)
         await task.ack()
         assert (await anext(tasks)).text() == "b"
         assert tasks.session_id == session_id
@@ -225,7 +209,7 @@ async def test_a_killed_leader_is_left_for_the_new_one(three, client_of_three):
         three.elect(2)
         await task.ack()
         assert (await anext(tasks)).text() == "b"
-    assert states(three)[0] == DONE
+    assert three.states()[0] == DONE
 
 
 async def test_a_settlement_without_answer_is_sent_again_with_its_request_id(cluster, client):
@@ -256,7 +240,7 @@ async def test_tasks_that_were_lost_on_the_way_are_fetched_by_the_next_stream(cl
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
-        await until(lambda: cluster.state.leases)
+        await turns_until(lambda: cluster.state.leases)
         cluster.loses_tasks = False
         await asyncio.to_thread(cluster.go_away, "DRAINING")
         batch = await waiting
@@ -312,7 +296,7 @@ async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_t
     three.is_silent = True
     async with client_of_three.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
-        await until(lambda: len(three.asked("Subscribe")) > 1)
+        await turns_until(lambda: len(three.asked("Subscribe")) > 1)
         three.is_silent = False
         await client_of_three.tube("emails").put("a")
         assert (await waiting)[0].text() == "a"
@@ -322,7 +306,7 @@ async def test_heartbeats_are_sent_while_there_is_nothing_to_say(cluster, client
     monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.01)
     async with client.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
-        await until(
+        await turns_until(
             lambda: sum(message.heartbeat for message in cluster.requests("StreamMessage")) >= 5
         )
         await client.tube("emails").put("a")

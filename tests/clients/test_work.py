@@ -1,7 +1,5 @@
 """A worker: a handler for each task, so many at once, that may wait for other tasks."""
 
-# ruff: noqa: ASYNC110 - the loop turns until the other side has acted; no time is slept.
-
 import asyncio
 import json
 import logging
@@ -10,35 +8,13 @@ import threading
 
 import pytest
 
-from taskraft import AsyncClient, Client, errors
+from taskraft import AsyncClient, errors
 from taskraft.v1 import task_pb2
+from tests.turns import turns_until
 
 DONE = task_pb2.Task.DONE
 READY = task_pb2.Task.READY
 DEPTH = 4
-
-
-@pytest.fixture(name="fake_client")
-async def client_of_fake(cluster):
-    async with AsyncClient(cluster.target) as one:
-        yield one
-
-
-@pytest.fixture
-def blocking_client(cluster):
-    with Client(cluster.target) as one:
-        yield one
-
-
-async def until(condition):
-    """Let the loop turn until something is so."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
-
-
-def states(cluster):
-    return [task.state for task in cluster.state.tasks["emails"].values()]
 
 
 def results(cluster):
@@ -48,8 +24,8 @@ def results(cluster):
 # --------------------------------------------------------------------------------- coroutines
 
 
-async def test_as_many_handlers_run_at_once_as_there_is_credit(cluster, fake_client):
-    await fake_client.tube("emails").put_many(["a", "b", "c", "d", "e"])
+async def test_as_many_handlers_run_at_once_as_there_is_credit(cluster, client):
+    await client.tube("emails").put_many(["a", "b", "c", "d", "e"])
     running, most, go_on = set(), 0, asyncio.Event()
 
     async def handle(task):
@@ -59,42 +35,42 @@ async def test_as_many_handlers_run_at_once_as_there_is_credit(cluster, fake_cli
         await go_on.wait()
         running.discard(task.id)
 
-    async with fake_client.subscribe("emails", credit=2) as tasks:
+    async with client.subscribe("emails", credit=2) as tasks:
         working = asyncio.create_task(tasks.work(handle))
-        await until(lambda: len(running) == 2)
+        await turns_until(lambda: len(running) == 2)
         go_on.set()
-        await until(lambda: states(cluster) == [DONE] * 5)
+        await turns_until(lambda: cluster.states() == [DONE] * 5)
         await tasks.stop()
         await working
     assert most == 2
 
 
-async def test_what_a_handler_returns_is_the_result(cluster, fake_client):
-    await fake_client.tube("emails").put_many(["1", "2", "3"])
+async def test_what_a_handler_returns_is_the_result(cluster, client):
+    await client.tube("emails").put_many(["1", "2", "3"])
 
     async def handle(task):
         if task.text() == "3":
             await task.ack("by hand")
         return None if task.text() == "1" else {"n": task.json()}
 
-    async with fake_client.subscribe("emails") as tasks:
+    async with client.subscribe("emails") as tasks:
         working = asyncio.create_task(tasks.work(handle))
-        await until(lambda: states(cluster) == [DONE] * 3)
+        await turns_until(lambda: cluster.states() == [DONE] * 3)
         await tasks.stop()
         await working
     assert results(cluster) == [b"", b'{"n":2}', b"by hand"]
 
 
-async def test_what_a_handler_raises_is_logged_and_the_worker_goes_on(cluster, fake_client, caplog):
-    await fake_client.tube("emails").put_many(["fail", "fine"])
+async def test_what_a_handler_raises_is_logged_and_the_worker_goes_on(cluster, client, caplog):
+    await client.tube("emails").put_many(["fail", "fine"])
 
     async def handle(task):
         if task.text() == "fail" and task.attempt == 1:
             raise ValueError("no such address")
 
-    async with fake_client.subscribe("emails", credit=1) as tasks:
+    async with client.subscribe("emails", credit=1) as tasks:
         working = asyncio.create_task(tasks.work(handle))
-        await until(lambda: states(cluster) == [DONE, DONE])
+        await turns_until(lambda: cluster.states() == [DONE, DONE])
         await tasks.stop()
         await working
     (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
@@ -102,33 +78,33 @@ async def test_what_a_handler_raises_is_logged_and_the_worker_goes_on(cluster, f
     assert "no such address" in str(record.exc_info)
 
 
-async def test_a_stopped_worker_finishes_what_it_has_begun(cluster, fake_client):
-    await fake_client.tube("emails").put_many(["a", "b", "c"])
+async def test_a_stopped_worker_finishes_what_it_has_begun(cluster, client):
+    await client.tube("emails").put_many(["a", "b", "c"])
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def handle(_):
         begun.set()
         await go_on.wait()
 
-    async with fake_client.subscribe("emails", credit=1) as tasks:
+    async with client.subscribe("emails", credit=1) as tasks:
         working = asyncio.create_task(tasks.work(handle))
         await begun.wait()
         await tasks.stop()
         assert not working.done()
         go_on.set()
         await working
-    assert states(cluster) == [DONE, READY, READY]
+    assert cluster.states() == [DONE, READY, READY]
 
 
-async def test_a_cancelled_worker_hands_back_what_it_has_begun(cluster, fake_client):
-    await fake_client.tube("emails").put("a")
+async def test_a_cancelled_worker_hands_back_what_it_has_begun(cluster, client):
+    await client.tube("emails").put("a")
     begun = asyncio.Event()
 
     async def handle(_):
         begun.set()
         await asyncio.Event().wait()
 
-    async with fake_client.subscribe("emails") as tasks:
+    async with client.subscribe("emails") as tasks:
         working = asyncio.create_task(tasks.work(handle))
         await begun.wait()
         working.cancel()
@@ -142,9 +118,9 @@ async def test_a_cancelled_worker_hands_back_what_it_has_begun(cluster, fake_cli
     assert [each.uncounted for each in handed_back] == [True]
 
 
-async def test_a_subscription_that_is_over_ends_the_worker_with_its_reason(cluster, fake_client):
+async def test_a_subscription_that_is_over_ends_the_worker_with_its_reason(cluster, client):
     begun, ended = asyncio.Event(), asyncio.Event()
-    await fake_client.tube("emails").put("a")
+    await client.tube("emails").put("a")
 
     async def handle(_):
         begun.set()
@@ -153,7 +129,7 @@ async def test_a_subscription_that_is_over_ends_the_worker_with_its_reason(clust
         finally:
             ended.set()
 
-    async with fake_client.subscribe("emails") as tasks:
+    async with client.subscribe("emails") as tasks:
         working = asyncio.create_task(tasks.work(handle))
         await begun.wait()
         await asyncio.to_thread(cluster.go_away, "NOT_ALLOWED")
@@ -162,13 +138,13 @@ async def test_a_subscription_that_is_over_ends_the_worker_with_its_reason(clust
     assert ended.is_set()
 
 
-async def test_a_plain_function_is_no_handler_for_coroutines(fake_client, caplog):
-    await fake_client.tube("emails").put("a")
+async def test_a_plain_function_is_no_handler_for_coroutines(client, caplog):
+    await client.tube("emails").put("a")
 
-    async with fake_client.subscribe("emails") as tasks:
+    async with client.subscribe("emails") as tasks:
         seen = []
         working = asyncio.create_task(tasks.work(seen.append))
-        await until(lambda: seen)
+        await turns_until(lambda: seen)
         await tasks.stop()
         await working
     assert "async def" in str(caplog.records[0].exc_info)
@@ -189,7 +165,7 @@ def test_threads_work_as_many_at_once_as_there_is_credit(cluster, blocking_clien
             return task.json()
 
         tasks.work(handle)
-    assert states(cluster) == [DONE] * 4
+    assert cluster.states() == [DONE] * 4
     assert results(cluster) == [b"1", b"2", b"3", b"4"]
 
 
@@ -208,7 +184,7 @@ def test_a_thread_that_fails_or_ends_its_process_gives_its_task_back(
                 tasks.stop()
 
         tasks.work(handle)
-    assert states(cluster) == [DONE] * 3
+    assert cluster.states() == [DONE] * 3
     messages = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert messages == ["emails/1 failed at attempt 1", "emails/2 failed at attempt 1"]
 
@@ -225,7 +201,7 @@ def test_ctrl_c_lets_a_worker_finish_what_it_has_begun(cluster, blocking_client)
         blocking_client.subscribe("emails", credit=1) as tasks,
     ):
         tasks.work(handle)
-    assert states(cluster)[0] == DONE
+    assert cluster.states()[0] == DONE
 
 
 def test_a_coroutine_is_no_handler_for_threads(blocking_client):
@@ -263,7 +239,7 @@ async def test_a_handler_may_wait_for_tasks_of_its_own_kind(node, tube):
 
 
 @pytest.mark.cluster
-def test_a_thread_may_wait_for_tasks_of_its_own_kind(client, tube):
+def test_a_thread_may_wait_for_tasks_of_its_own_kind(real_client, tube):
     def depth(task):
         rest = task.json()
         if not rest:
@@ -272,7 +248,7 @@ def test_a_thread_may_wait_for_tasks_of_its_own_kind(client, tube):
         (child,) = tube.wait(child_id, wait="20s")
         return 1 + json.loads(child.result)
 
-    with client.subscribe(tube.name, credit=1) as tasks:
+    with real_client.subscribe(tube.name, credit=1) as tasks:
         working = threading.Thread(target=tasks.work, args=(depth,))
         working.start()
         root = tube.put_and_wait(DEPTH, wait="30s")

@@ -25,10 +25,10 @@ from taskraft.v1 import group_service_pb2, schedule_service_pb2
 pytestmark = pytest.mark.cluster
 
 
-def created(client, **settings):
+def created(real_client, **settings):
     name = f"tube-{uuid.uuid4()}"
-    client.create_tube(name, "fifottl", **settings)
-    return client.tube(name)
+    real_client.create_tube(name, "fifottl", **settings)
+    return real_client.tube(name)
 
 
 def in_thread(work):
@@ -57,8 +57,8 @@ def test_a_refused_put_does_not_wait(tube):
         tube.put_and_wait("x", key="k", wait="10s")
 
 
-def test_a_wait_ends_with_all_tasks_or_with_the_first(client):
-    tube = created(client, on_ack="keep")
+def test_a_wait_ends_with_all_tasks_or_with_the_first(real_client):
+    tube = created(real_client, on_ack="keep")
     first, second = tube.put_many(["a", "b"])
     (task,) = tube.take_many(1, wait=0)
     worker = in_thread(task.ack)
@@ -160,10 +160,10 @@ def test_an_administrator_moves_tasks_from_state_to_state(tube):
     assert tube.cancel(second) == (0, 1)
 
 
-def test_tasks_are_moved_and_dead_letters_go_back(client):
-    dead = created(client)
-    source = created(client, dead_letter_tube=dead.name)
-    other = created(client)
+def test_tasks_are_moved_and_dead_letters_go_back(real_client):
+    dead = created(real_client)
+    source = created(real_client, dead_letter_tube=dead.name)
+    other = created(real_client)
     source.put_many([str(n) for n in range(3)])
     for task in source.take_many(2, wait=0):
         task.reject(reason="broken")
@@ -184,8 +184,8 @@ def test_tasks_are_moved_and_dead_letters_go_back(client):
 # ----------------------------------------------------------------------------------------- batches
 
 
-def test_a_task_is_given_back_with_changes_a_place_and_a_time_to_live(client, tube):
-    other = created(client)
+def test_a_task_is_given_back_with_changes_a_place_and_a_time_to_live(real_client, tube):
+    other = created(real_client)
     first = tube.put("a", priority=1)
     tube.put("b", priority=9)
     task = tube.take(wait=0)
@@ -210,8 +210,8 @@ def test_a_task_is_changed_with_its_burial_and_at_its_end(tube):
     assert (seen.text(), seen.result, seen.outcome) == ("small", b"result", "PROCESSED")
 
 
-def test_a_batch_does_all_or_nothing(client, tube):
-    orders, invoices = tube, created(client)
+def test_a_batch_does_all_or_nothing(real_client, tube):
+    orders, invoices = tube, created(real_client)
     orders.put("order 7")
     waiting = orders.put("order 8")
     with orders.take(wait=0) as order:
@@ -222,25 +222,25 @@ def test_a_batch_does_all_or_nothing(client, tube):
             .update(orders.name, waiting, priority=3)
         )
         assert len(batch) == 3
-        results = client.execute(batch)
+        results = real_client.execute(batch)
     assert order.is_settled
     assert len(results[1].put.task_ids) == 2
     assert [task.text() for task in invoices.take_many(9, wait=0)] == ["b", "a"]
     with pytest.raises(errors.LeaseStale) as told:
-        client.execute(Batch().delete(orders.name, waiting).ack(order))
+        real_client.execute(Batch().delete(orders.name, waiting).ack(order))
     assert told.value.metadata["operation"] == "1"
     assert orders.peek(waiting).priority == 3
 
 
-def test_every_operation_has_its_place_in_a_batch(client, tube):
-    elsewhere = created(client)
+def test_every_operation_has_its_place_in_a_batch(real_client, tube):
+    elsewhere = created(real_client)
     released, rejected, buried, gone, kicked, moved = tube.put_many([*"abcdef"])
     first, second = tube.take_many(2, wait=0)
     tube.bury(kicked)
     batch = Batch().release(first, "1h", reason="later").reject(second, "never")
     batch.bury(tube.name, buried, reason="why").delete(tube.name, gone).kick(tube.name, kicked)
     batch.move(tube.name, moved, elsewhere.name, delay="1h")
-    client.execute(batch)
+    real_client.execute(batch)
     assert [(task.text(), task.state) for task in elsewhere.list()] == [("f", "DELAYED")]
     states = {task.id: task.state for task in tube.list()}
     assert states == {
@@ -254,35 +254,35 @@ def test_every_operation_has_its_place_in_a_batch(client, tube):
 # ------------------------------------------------------------------------------- groups, schedules
 
 
-def test_a_group_holds_its_tasks_and_ends_with_one_more(client, tube):
-    books, name = created(client), f"book-{uuid.uuid4()}"
-    group = client.groups.create(name, end_task=books.task("bind"), only_if_processed=True)
+def test_a_group_holds_its_tasks_and_ends_with_one_more(real_client, tube):
+    books, name = created(real_client), f"book-{uuid.uuid4()}"
+    group = real_client.groups.create(name, end_task=books.task("bind"), only_if_processed=True)
     assert group.state == group_service_pb2.Group.HELD
     tube.put_many(["page 1", "page 2"], group=name)
     assert tube.take(wait=0) is None
-    client.groups.start(name)
+    real_client.groups.start(name)
     for page in tube.take_many(2, wait="5s"):
         page.ack()
     assert books.take(wait="5s").text() == "bind"
-    group = client.groups.get(name)
+    group = real_client.groups.get(name)
     assert (group.state, group.processed) == (group_service_pb2.Group.ENDED, 2)
     with pytest.raises(errors.GroupExists):
-        client.groups.create(name)
+        real_client.groups.create(name)
 
 
-def test_a_cancelled_group_puts_its_abort_task(client, tube):
+def test_a_cancelled_group_puts_its_abort_task(real_client, tube):
     name = f"group-{uuid.uuid4()}"
-    client.groups.create(name, abort_task=tube.task("clean up"))
+    real_client.groups.create(name, abort_task=tube.task("clean up"))
     tube.put("never", group=name)
-    assert client.groups.cancel(name, revoke=True).state == group_service_pb2.Group.CANCELLED
+    assert real_client.groups.cancel(name, revoke=True).state == group_service_pb2.Group.CANCELLED
     assert tube.take(wait="5s").text() == "clean up"
     with pytest.raises(errors.GroupNotFound):
-        client.groups.start("nobody")
+        real_client.groups.start("nobody")
 
 
-def test_a_schedule_is_made_paused_listed_and_removed(client, tube):
+def test_a_schedule_is_made_paused_listed_and_removed(real_client, tube):
     name = f"nightly-{uuid.uuid4()}"
-    made = client.schedules.create(
+    made = real_client.schedules.create(
         name,
         "30 2 * * *",
         tube.task({"report": 1}, priority=5),
@@ -296,17 +296,17 @@ def test_a_schedule_is_made_paused_listed_and_removed(client, tube):
     assert made.overlap == schedule_service_pb2.Schedule.SKIP_OVERLAP
     assert (made.tube, made.spec.priority) == (tube.name, 5)
     made.paused = True
-    assert client.schedules.update(made).next_ms == 0
-    assert [each.name for each in client.schedules.list() if each.paused] == [name]
-    client.schedules.delete(name)
+    assert real_client.schedules.update(made).next_ms == 0
+    assert [each.name for each in real_client.schedules.list() if each.paused] == [name]
+    real_client.schedules.delete(name)
     with pytest.raises(errors.ScheduleNotFound):
-        client.schedules.delete(name)
+        real_client.schedules.delete(name)
     with pytest.raises(errors.InvalidField) as told:
-        client.schedules.create(name, "0 61 * * *", tube.task("x"))
+        real_client.schedules.create(name, "0 61 * * *", tube.task("x"))
     (violation,) = told.value.violations
     assert violation.field == "schedule.cron"
     with pytest.raises(TypeError, match="zone"):
-        client.schedules.create(name, "* * * * *", tube.task("x"), zone="UTC")
+        real_client.schedules.create(name, "* * * * *", tube.task("x"), zone="UTC")
 
 
 # ----------------------------------------------------------------------------------------- asyncio

@@ -21,6 +21,7 @@ from taskraft.v1 import (
     tube_service_pb2_grpc,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from tests.turns import turns_until
 
 
 class Node:
@@ -46,13 +47,6 @@ class Node:
     async def waiting_anywhere(self, consumers):
         """Return once so many consumers wait."""
         await turns_until(lambda: len(self.server.parts.waiters) == consumers)
-
-
-async def turns_until(is_so):
-    """Let the event loop turn until something is so."""
-    async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - there is no one event for all that is awaited
-            await asyncio.sleep(0)
 
 
 async def until_phase(server: Server, phase: Phase) -> None:

@@ -35,7 +35,8 @@ from tests.service.access.secured import (
     write_principals,
 )
 from tests.service.access.test_rules import methods_of_the_contract
-from tests.service.conftest import ack, config_in, create, put, reason_of, take, turns_until
+from tests.service.conftest import ack, config_in, create, put, reason_of, take
+from tests.turns import turns_until
 
 
 def path_of(method):

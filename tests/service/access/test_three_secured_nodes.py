@@ -24,7 +24,8 @@ from tests.service.access.secured import (
     tasks_of,
     write_principals,
 )
-from tests.service.conftest import ack, config_in, create, put, take, turns_until, until_phase
+from tests.service.conftest import ack, config_in, create, put, take, until_phase
+from tests.turns import turns_until
 from tools.local_cluster import free_addresses
 
 

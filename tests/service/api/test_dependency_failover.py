@@ -3,7 +3,8 @@
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
-from tests.service.conftest import ack, create, take, turns_until
+from tests.service.conftest import ack, create, take
+from tests.turns import turns_until
 
 LINKS = 12
 AFTER_LINKS = 5

@@ -17,7 +17,7 @@ from service.queue.queue import Queue
 from service.storage.memory import MemoryStore
 from taskraft.v1 import error_pb2
 from taskraft.v1 import feed_service_pb2 as pb
-from tests.service.conftest import turns_until
+from tests.turns import turns_until
 
 COLUMNS = pb.ReadChangesRequest.COLUMNS
 

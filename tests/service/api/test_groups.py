@@ -9,7 +9,8 @@ from taskraft.v1 import error_pb2, group_service_pb2_grpc, task_pb2, tube_servic
 from taskraft.v1 import group_service_pb2 as groups
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
-from tests.service.conftest import ack, create, put, reason_of, take, turns_until
+from tests.service.conftest import ack, create, put, reason_of, take
+from tests.turns import turns_until
 
 Group = groups.Group
 

@@ -14,8 +14,8 @@ from service.leader.proposal import NotProposed
 from service.queue.commands import Bury, ByIds, Extras, Outcome, State, TaskView
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import turns_until
 from tests.service.leader.test_outcomes import Stage
+from tests.turns import turns_until
 
 Task = task_pb2.Task
 

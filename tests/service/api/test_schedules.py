@@ -15,7 +15,8 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
-from tests.service.conftest import config_in, create, reason_of, running, turns_until
+from tests.service.conftest import config_in, create, reason_of, running
+from tests.turns import turns_until
 
 MINUTE = 60_000
 

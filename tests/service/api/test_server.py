@@ -22,8 +22,8 @@ from tests.service.conftest import (
     reason_of,
     running,
     take,
-    turns_until,
 )
+from tests.turns import turns_until
 
 GRPC_BYTES_MAX = 4 * 1024 * 1024
 

@@ -17,8 +17,8 @@ from service.leader.waiters import Waiters
 from service.queue.commands import KeepResult, SettleResult
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import turns_until
 from tests.service.leader.test_waiters import Board
+from tests.turns import turns_until
 
 OPENING = pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="a")]))
 

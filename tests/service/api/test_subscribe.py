@@ -9,7 +9,8 @@ from service.api import stream_link
 from service.leader.roles import PhaseEvent
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import create, put, reason_of, take, turns_until
+from tests.service.conftest import create, put, reason_of, take
+from tests.turns import turns_until
 
 
 class Stream:

@@ -19,8 +19,8 @@ from tests.service.conftest import (
     put,
     reason_of,
     take,
-    turns_until,
 )
+from tests.turns import turns_until
 from tools.local_cluster import free_addresses
 
 

@@ -13,8 +13,9 @@ from service.leader.waiters import Waiters
 from service.queue import commands as core
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import create, put, reason_of, take, turns_until
+from tests.service.conftest import create, put, reason_of, take
 from tests.service.leader.test_waiters import Board
+from tests.turns import turns_until
 
 Options = tube_service_pb2.TubeOptions
 

@@ -8,7 +8,8 @@ import pytest
 from taskraft.v1 import cluster_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
-from tests.service.conftest import ack, create, put, reason_of, take, turns_until
+from tests.service.conftest import ack, create, put, reason_of, take
+from tests.turns import turns_until
 
 Task = task_pb2.Task
 

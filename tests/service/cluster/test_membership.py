@@ -8,7 +8,8 @@ from service.leader.roles import Phase
 from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
 from tests.service.api.test_three_nodes import cluster_in, three
-from tests.service.conftest import Node, config_in, create, put, reason_of, take, turns_until
+from tests.service.conftest import Node, config_in, create, put, reason_of, take
+from tests.turns import turns_until
 from tools.local_cluster import free_addresses
 
 __all__ = ["three"]

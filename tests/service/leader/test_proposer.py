@@ -18,8 +18,8 @@ from service.queue import commands as core
 from taskraft.log.v1 import log_pb2
 from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from tests.service.conftest import turns_until
 from tests.service.leader.test_waiters import Board, Consumer
+from tests.turns import turns_until
 
 LIMITS = ProposerLimits(
     entry_bytes=1_000,

@@ -9,7 +9,8 @@ from service.api.forward import WAITED_KEY
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
-from tests.service.conftest import ack, put, reason_of, take, turns_until
+from tests.service.conftest import ack, put, reason_of, take
+from tests.turns import turns_until
 
 
 async def create(node, **capacity):

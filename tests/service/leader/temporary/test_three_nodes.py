@@ -7,7 +7,7 @@ from service.machine.contents import TEMPORARY_TASKS
 from taskraft.v1 import error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in
-from tests.service.conftest import ack, put, reason_of, turns_until
+from tests.service.conftest import ack, put, reason_of
 from tests.service.leader.temporary.calls import (
     Options,
     acked,
@@ -19,6 +19,7 @@ from tests.service.leader.temporary.calls import (
     take_from,
     temporary,
 )
+from tests.turns import turns_until
 
 LOCAL = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
 
