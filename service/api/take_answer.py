@@ -16,6 +16,7 @@ from taskraft.v1 import task_service_pb2 as pb
 _TAKEN: Final = pb.TakeTasksResponse.TASKS_FIELD_NUMBER
 _NOW: Final = wire.tag(pb.TakeTasksResponse.NOW_MS_FIELD_NUMBER, wire.VARINT)
 _REVISION: Final = wire.tag(pb.TakeTasksResponse.REVISION_FIELD_NUMBER, wire.VARINT)
+_CUT_SHORT: Final = wire.tag(pb.TakeTasksResponse.CUT_SHORT_FIELD_NUMBER, wire.VARINT)
 
 
 class TakeAnswer:
@@ -30,7 +31,8 @@ class TakeAnswer:
     """
 
     def __init__(self, outcome: Outcome, bytes_max: int, *, payload_omit: bool) -> None:
-        tasks = result_of(outcome, TakeResult).tasks
+        result = result_of(outcome, TakeResult)
+        tasks = result.tasks
         parts = encode_tasks(tasks, _TAKEN, payload_omit=payload_omit)
         self.left_out: Sequence[TaskView] = ()
         if sum(map(len, parts)) > bytes_max:
@@ -39,4 +41,6 @@ class TakeAnswer:
             self.left_out = tasks[kept:]
             del parts[kept:]
         parts += (_NOW, wire.varint(outcome.now_ms), _REVISION, wire.varint(outcome.index))
+        if result.cut_short:
+            parts += (_CUT_SHORT, wire.varint(1))
         self.raw = b"".join(parts)

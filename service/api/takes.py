@@ -130,4 +130,4 @@ class TakeApi:
             return taker.outcome.result()
         taker.outcome.cancel()
         queue = self._reading.applied
-        return Outcome(queue.applied_index, self._reading.now_ms(), TakeResult(()))
+        return Outcome(queue.applied_index, self._reading.now_ms(), TakeResult((), taker.cut_short))

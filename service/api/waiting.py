@@ -63,6 +63,8 @@ class WaitingTake:
         self.sources = self._sources.names
         self._left = set(self.sources)
         """Names of the tubes that have not been dropped meanwhile."""
+        self.cut_short = False
+        """Whether the last claim had to leave tasks unlooked at, see ``TakeResult``."""
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.idle = asyncio.Event()
         """Set while no claim is without answer."""
@@ -109,11 +111,17 @@ class WaitingTake:
             is_gone = outcome.result.reason is Reason.TUBE_NOT_FOUND
             if not (is_gone and self._sources.has_patterns):
                 self._fail(refused(outcome.result))
-        elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
-            if not self.outcome.done():
-                self.outcome.set_result(outcome)
-            elif self._abandoned:
-                self._give_back(outcome.result.tasks)
+        elif isinstance(outcome.result, TakeResult):
+            self.cut_short = outcome.result.cut_short
+            if outcome.result.tasks:
+                self._leave(outcome, outcome.result.tasks)
+
+    def _leave(self, outcome: Outcome, tasks: Sequence[TaskView]) -> None:
+        """End the call with its first tasks; nobody may be there any more to have them."""
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+        elif self._abandoned:
+            self._give_back(tasks)
 
     def dropped(self, tube: str) -> None:
         """End the call if no tube is left that it could take from."""

@@ -46,7 +46,10 @@ class Limits:
     selector_scan_max: int = 5_000
     """Tasks that one command with a filter looks at; its answer says where to go on."""
     passed_max: int = 5_000
-    """Tasks that a take with a bound of priorities passes by one by one; then it finds nothing."""
+    """Tasks that a take with a bound of priorities passes by one by one; its answer says if it did.
+
+    Tubes that are taken from together have equal shares.
+    """
     requests_max: int = 10_000_000
     """Remembered request ids. At the bound the older half goes, whatever its age."""
     request_window_ms: int = 600_000

@@ -93,11 +93,13 @@ class Router:
             outcome = self._temporary.submit(temporary)
             if not _is_empty(outcome):
                 return _done(outcome)
-            return self._log.submit(logged, deadline)
+            return _after(self._log.submit(logged, deadline), partial(_behind, outcome))
         proposed = self._log.submit(logged, deadline)
         return _after(
             proposed,
-            lambda found: self._temporary.submit(temporary) if _is_empty(found) else found,
+            lambda found: (
+                _behind(found, self._temporary.submit(temporary)) if _is_empty(found) else found
+            ),
         )
 
     def _settle_both(self, recorded: Recorded, deadline: float | None) -> Submitted:
@@ -170,6 +172,14 @@ class Router:
 def _is_empty(outcome: Outcome) -> bool:
     """Tell whether a take found nothing."""
     return isinstance(outcome.result, TakeResult) and not outcome.result.tasks
+
+
+def _behind(nothing: Outcome, outcome: Outcome) -> Outcome:
+    """Return what came of a take on the second side, after it found nothing on the first."""
+    first, second = nothing.result, outcome.result
+    if isinstance(first, TakeResult) and isinstance(second, TakeResult) and first.cut_short:
+        return Outcome(outcome.index, outcome.now_ms, TakeResult(second.tasks, cut_short=True))
+    return outcome
 
 
 def _done(outcome: Outcome) -> Submitted:

@@ -30,6 +30,11 @@ class Take:
 
 @value
 class TakeResult:
-    """The leased tasks in order."""
+    """The leased tasks in order.
+
+    ``cut_short``: the take passed by as many tasks as it may that are not urgent enough; behind
+    them may be others that are. Is not kept with the answer to a ``request_id``.
+    """
 
     tasks: Sequence[TaskView]
+    cut_short: bool = False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from service.queue.commands import Take
     from service.queue.ledger import Ledger
-    from service.queue.orders.offers import Offers
+    from service.queue.orders.offers import Offers, Passing
     from service.queue.orders.ordered_index import Entry
     from service.queue.orders.ready_order import ReadyOrder
     from service.queue.tasks.task import Task
@@ -31,6 +31,7 @@ ANY_BYTES: Final = 1 << 62
 def choose(
     ledger: Ledger,
     command: Take,
+    passing: Passing,
     tubes: Sequence[Tube],
     room: int,
     bytes_max: int,
@@ -39,12 +40,13 @@ def choose(
     """Choose up to ``room`` tasks of together ``bytes_max``.
 
     The first may have more bytes, unless ``has_some`` says that it is not the first of its take.
+    ``passing`` bounds what is passed by, and tells whether that has cut the choice short.
     """
     is_filtered = bool(command.types) or command.priority_bound is not None
     if len(tubes) == 1 and not is_filtered:
         return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
     tasks: list[Task] = []
-    candidates = _candidates(ledger, command, tubes)
+    candidates = _candidates(ledger, command, passing, tubes)
     while len(tasks) < room and (task := candidates.first()) is not None:
         bytes_max -= task.payload_bytes
         if bytes_max < 0 and (tasks or has_some):
@@ -110,9 +112,11 @@ def _restore(ready: ReadyOrder, entries: Sequence[Entry]) -> None:
         ready.restore(entry)
 
 
-def _candidates(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> Candidates:
+def _candidates(
+    ledger: Ledger, command: Take, passing: Passing, tubes: Sequence[Tube]
+) -> Candidates:
     """Return what tubes offer: by urgency over all of them, or by the weights that they have."""
-    offers = [_offers(ledger, command, tube) for tube in tubes]
+    offers = [_offers(ledger, command, passing, tube) for tube in tubes]
     if len(tubes) < 2 or not command.weights:
         return Candidates(ledger, tubes, offers)
     weights: dict[str, int] = {}
@@ -121,7 +125,7 @@ def _candidates(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> Candida
     return WeightedCandidates(ledger, tubes, offers, [weights[tube.name] or 1 for tube in tubes])
 
 
-def _offers(ledger: Ledger, command: Take, tube: Tube) -> Offers:
+def _offers(ledger: Ledger, command: Take, passing: Passing, tube: Tube) -> Offers:
     """Return what a tube offers to a take."""
     offers: Offers = tube.ready
     if command.types:
@@ -139,7 +143,7 @@ def _offers(ledger: Ledger, command: Take, tube: Tube) -> Offers:
         suits,
         goes_by_rank=goes_by_rank,
         has_back=tube.lane_max > 0,
-        passed_max=ledger.limits.passed_max,
+        may_pass=partial(passing.allows, tube.number),
     )
 
 

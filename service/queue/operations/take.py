@@ -21,6 +21,7 @@ from service.queue.feed.event import emit
 from service.queue.instants import NEVER_MS, after
 from service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
 from service.queue.operations.choosing import choose, choose_living
+from service.queue.orders.offers import Passing
 from service.queue.refusals import no_task, wrong_state
 from service.queue.tasks.endings import end
 from service.queue.tasks.working_set import by_tube
@@ -55,21 +56,22 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
         session = found
         room = min(room, ledger.limits.session_taken_max - len(session.held))
     tubes, allowed = open_tubes(named, ledger.now_ms)
+    passing = Passing(ledger.limits.passed_max, len(tubes))
     if command.task_id is not None:
         chosen = _chosen(ledger, command, tubes if room > 0 else [])
     elif allowed:
-        choice = partial(choose, ledger, command)
+        choice = partial(choose, ledger, command, passing)
         chosen = choose_within(tubes, allowed, room, command.bytes_max, choice)
     else:
-        chosen = choose(ledger, command, tubes, room, command.bytes_max)
+        chosen = choose(ledger, command, passing, tubes, room, command.bytes_max)
     if isinstance(chosen, Refusal):
         return chosen
     views: list[TaskView] = []
     if not chosen:
-        return TakeResult(views)
+        return TakeResult(views, passing.cut_short)
     for tube, run in ((tubes[0], chosen),) if len(tubes) == 1 else by_tube(chosen):
         views += _lease(ledger, tube, run, repeat(session), command.ttr_ms)
-    return TakeResult(views)
+    return TakeResult(views, passing.cut_short)
 
 
 def take_each(ledger: Ledger, commands: Sequence[Take]) -> Sequence[TakeResult]:

@@ -57,23 +57,48 @@ class OfTypes:
         return [entry for order in self._orders for entry in order.coming(share)]
 
 
+class Passing:
+    """How many tasks one take may still pass by one by one: it holds up the entry that it is in.
+
+    Each of its tubes may use up an equal share, whatever it is asked for how often: what stands in
+    the way in one does not cut the others short.
+    """
+
+    __slots__ = ("_left", "_share", "cut_short")
+
+    def __init__(self, passed_max: int, tubes: int) -> None:
+        """Begin a take from so many tubes; in each it may pass at least one task by."""
+        self._share = max(passed_max // max(tubes, 1), 1)
+        self._left: dict[int, int] = {}
+        self.cut_short = False
+        """Whether the take has looked no further in one of its tubes."""
+
+    def allows(self, tube: int) -> bool:
+        """Tell whether one more task of a numbered tube may be passed by, and count it."""
+        left = self._left.get(tube, self._share)
+        if left == 0:
+            self.cut_short = True
+            return False
+        self._left[tube] = left - 1
+        return True
+
+
 class Urgent:
     """What others offer, as far as it is urgent enough; for the time of one take.
 
     Where the entries go by lane and rank, those in order end at the first that is not, and the
     others behind it are passed over at once. Passed one by one are only those at the front or the
-    back, and everything where a driver or the turns of sub-queues make the order. That is bounded:
-    it holds up the entry that the take is in.
+    back, and everything where a driver or the turns of sub-queues make the order.
 
     Args:
         offers: what is looked at.
         suits: tells whether the task of an entry is urgent enough.
         goes_by_rank: whether the entries go by lane and rank, and ``suits`` by rank.
         has_back: whether there may be entries at the back.
-        passed_max: after so many that are not urgent enough there is nothing more.
+        may_pass: asked before one that is not urgent enough is passed; if not, nothing more comes.
     """
 
-    __slots__ = ("_goes_by_rank", "_has_back", "_offers", "_passed", "_room", "_suits")
+    __slots__ = ("_goes_by_rank", "_has_back", "_may_pass", "_offers", "_passed", "_suits")
 
     def __init__(
         self,
@@ -82,13 +107,13 @@ class Urgent:
         *,
         goes_by_rank: bool,
         has_back: bool,
-        passed_max: int,
+        may_pass: Callable[[], bool],
     ) -> None:
         self._offers = offers
         self._suits = suits
         self._goes_by_rank = goes_by_rank
         self._has_back = has_back
-        self._room = passed_max
+        self._may_pass = may_pass
         self._passed: Entry = NOTHING
         """What comes up while the take goes on stands behind what is claimed, and so behind it."""
 
@@ -98,6 +123,8 @@ class Urgent:
             least = self._offers.least()
             if least is None or self._suits(least):
                 return least
+            if not self._may_pass():
+                return None
             self._passed = self._end_of_lane(least)
         return next(self.ordered(self._passed), None)
 
@@ -110,10 +137,9 @@ class Urgent:
             if self._suits(entry):
                 yield entry
                 continue
-            self._passed = max(self._passed, self._end_of_lane(entry))
-            self._room -= 1
-            if self._room <= 0:
+            if not self._may_pass():
                 return
+            self._passed = max(self._passed, self._end_of_lane(entry))
             if self._passed == LANE_END:
                 yield from self.ordered(LANE_END)
                 return

@@ -11,6 +11,7 @@ from service.leader.call_notes import CallNotes
 from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
 from service.leader.waiters import Waiters
 from service.queue import commands as core
+from service.queue.limits import Limits
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.conftest import create, put, reason_of, take
@@ -101,6 +102,18 @@ async def test_when_the_time_is_over_nothing_is_claimed_any_more():
     assert (outcome.index, outcome.result) == (5, core.TakeResult(()))
 
 
+async def test_a_call_that_waited_in_vain_says_whether_its_last_look_went_to_the_end():
+    for looks in ([False], [True], [False, True], [True, False]):
+        bench = Bench(priority_bound=1)
+        waiting = bench.wait(0.01)
+        claim = await bench.claim()
+        await turns_until(lambda bench=bench: len(bench.waiters) == 0)
+        for cut_short in looks:
+            outcome = Outcome(9, 9, core.TakeResult((), cut_short))
+            claim.consumer.answered(claim, outcome)
+        assert (await waiting).result == core.TakeResult((), looks[-1])
+
+
 @pytest.mark.parametrize("request_id", ["", "r"])
 async def test_tasks_for_a_caller_that_has_gone_are_given_back(request_id):
     bench = Bench(request_id=request_id)
@@ -177,6 +190,30 @@ async def test_a_change_of_a_waiting_task_serves_who_waits_for_such_a_task(node,
     await node.waiting(1)
     await update(node, later, priority=3)
     assert [task.id for task in (await taking).tasks] == [later]
+
+
+@pytest.mark.parametrize("first", ["kept", "fleeting"])
+async def test_a_take_that_looked_no_further_says_so(node, first):
+    """Also where tubes are in the log and in memory: one side is cut short, the other is empty."""
+    await create(node, "kept")
+    options = Options(durability=Options.TEMPORARY)
+    tube = tube_service_pb2.Tube(
+        name="fleeting", kind=tube_service_pb2.Tube.FIFOTTL, options=options
+    )
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    await put(
+        node,
+        *[b""] * (Limits().passed_max + 1),
+        tube=first,
+        priority=9,
+        position=task_pb2.TaskSpec.FRONT,
+    )
+    sources = [pb.TakeSource(tube=name) for name in ("kept", "fleeting")]
+    for of in (sources[:1], sources[1:], sources, sources):
+        request = pb.TakeTasksRequest(sources=of, wait_ms=0, priority_bound=3)
+        answer = await node.tasks.TakeTasks(request, timeout=10)
+        assert not answer.tasks
+        assert answer.cut_short == (pb.TakeSource(tube=first) in of)
 
 
 async def update(node, task_id, **changes):

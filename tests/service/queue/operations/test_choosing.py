@@ -17,6 +17,7 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
+from service.queue.driver import Placement
 from service.queue.keys import TASK, TYPED_ORDER, WAITING_ORDER
 from service.queue.limits import Limits
 from service.queue.queue import Queue
@@ -56,16 +57,34 @@ class ReadingStore(MemoryStore):
             yield key, value
 
 
+class Arrivals:
+    """A driver that takes tasks as they come, whatever their priority is."""
+
+    name = "arrivals"
+    version = 1
+
+    def refuse(self, arrival):
+        return ""
+
+    def place(self, arrival, memory):
+        return Placement(0, b"")
+
+
 class Desk:
     """A queue that is written behind and opened again on demand."""
 
     def __init__(self, kind=TubeKind.FIFOTTL, limits=LIMITS, **options):
         self.store = ReadingStore()
         self.limits = limits
-        self.queue = Queue(self.store, limits)
+        self.queue = self.opened()
         self.index = 0
-        tubes = [CreateTube(name, kind, TubeOptions(**options)) for name in ("mail", "news")]
+        driver = {"driver": "arrivals", "driver_version": 1} if kind is TubeKind.CUSTOM else {}
+        options = TubeOptions(**options)
+        tubes = [CreateTube(name, kind, options, **driver) for name in ("mail", "news")]
         self.do(Startup(1, 0, "feed", 1), *tubes)
+
+    def opened(self):
+        return Queue(self.store, self.limits, drivers={"arrivals": Arrivals()})
 
     def do(self, *commands):
         self.index += 1
@@ -86,12 +105,17 @@ class Desk:
 
     def reopen(self):
         self.store.write(self.queue.collect_writes())
-        self.queue = Queue(self.store, self.limits)
+        self.queue = self.opened()
         self.store.read.clear()
 
-    def take(self, tubes=("mail",), tasks_max=9, **wishes):
+    def taken(self, tubes=("mail",), tasks_max=9, **wishes):
         (answer,) = self.do(Take(tubes, tasks_max=tasks_max, **wishes))
-        return [(task.tube, task.id) for task in answer.tasks]
+        return [(task.tube, task.id) for task in answer.tasks], answer.cut_short
+
+    def take(self, *tubes, **wishes):
+        tasks, cut_short = self.taken(*tubes, **wishes)
+        assert not cut_short
+        return tasks
 
     def reads(self):
         return sum(self.store.read.values())
@@ -178,23 +202,52 @@ def test_nothing_urgent_is_found_out_at_once():
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "passed"),
+    ("kind", "options", "passed", "others"),
     [
-        (TubeKind.FIFOTTL, {}, {"position": Position.FRONT}),
-        (TubeKind.UTUBETTL, {"subqueue_weights": OFTEN_SERVED}, {}),
+        (TubeKind.FIFOTTL, {}, {"position": Position.FRONT}, {}),
+        (TubeKind.FIFOTTL, {}, {"position": Position.BACK}, {"position": Position.BACK}),
+        (TubeKind.UTUBETTL, {"subqueue_weights": OFTEN_SERVED}, {}, {}),
+        (TubeKind.CUSTOM, {}, {}, {}),
     ],
-    ids=["front", "weights"],
+    ids=["front", "back", "weights", "driver"],
 )
+@pytest.mark.parametrize("types", [(), ("a",)], ids=["any", "of a type"])
 @pytest.mark.parametrize("is_stored", [False, True], ids=["fresh", "stored"])
-def test_what_is_passed_one_by_one_is_bounded(kind, options, passed, is_stored):
+def test_what_is_passed_one_by_one_is_bounded_and_the_taker_is_told(
+    kind, options, passed, others, types, is_stored
+):
     desk = Desk(kind, replace(LIMITS, passed_max=50), **options)
-    desk.put(51, priority=9, **passed)
-    (urgent,) = desk.put(1, priority=1)
+    desk.put(51, priority=9, type="a", **passed)
+    (urgent,) = desk.put(1, priority=1, type="a", **others)
     if is_stored:
         desk.reopen()
-    assert desk.take(priority_bound=4) == []
-    desk.take(tasks_max=2)
-    assert desk.take(priority_bound=4) == [("mail", urgent)]
+    assert desk.taken(priority_bound=4, types=types) == ([], True)
+    desk.take(tasks_max=1)
+    assert desk.taken(priority_bound=4, types=types) == ([("mail", urgent)], False)
+    assert desk.taken(priority_bound=4, types=types) == ([], False)
+    assert len(desk.take(tasks_max=99)) == 50
+
+
+def test_each_tube_of_a_take_has_its_share_of_what_is_passed():
+    desk = Desk(limits=replace(LIMITS, passed_max=50))
+    desk.put(26, priority=9, position=Position.FRONT)
+    desk.put(25, "news", priority=9, position=Position.FRONT)
+    desk.put(1, priority=1)
+    (found,) = desk.put(1, "news", priority=2)
+    wish = {"tubes": ("mail", "news"), "priority_bound": 4}
+    assert desk.taken(**wish) == ([("news", found)], True)
+    desk.take(tasks_max=1)
+    assert desk.taken(**wish, tasks_max=1) == ([("mail", 27)], False)
+
+
+def test_a_take_that_needs_not_pass_what_stands_behind_is_not_cut_short():
+    desk = Desk(limits=replace(LIMITS, passed_max=5))
+    ids = desk.put(3, priority=1)
+    desk.put(BEFORE, priority=9)
+    desk.reopen()
+    assert desk.taken(priority_bound=4) == ([("mail", number) for number in ids], False)
+    desk.put(6, priority=9, position=Position.FRONT)
+    assert desk.taken(priority_bound=4) == ([], True)
 
 
 @KINDS
