@@ -18,6 +18,7 @@ from service.queue.operations.retrying import LEASE_LOST, hand_back
 from service.queue.orders.read_ahead import read_due
 from service.queue.sessions.operations import end_session
 from service.queue.tasks.endings import end
+from service.queue.tasks.transitions import leave_order, move
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -60,14 +61,14 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
     """Do what a timer stands for; return how much work that was."""
     _, kind, tube_number, number = timer
     if kind == SESSION_TIMER:
-        session = ledger.sessions_by_number[number]
+        session = ledger.sessions.by_number[number]
         assert session.timer == timer
         session.timer = None
         return 1 + end_session(ledger, session)
-    tube = ledger.tubes_by_number.get(tube_number)
+    tube = ledger.tubes.by_number.get(tube_number)
     if tube is None:
         return 0  # its content is being cleared away, with an event for each task
-    ledger.wake(tube)
+    ledger.news.wake(tube)
     if kind == RATE_TIMER:
         assert tube.timer == timer
         tube.timer = None
@@ -78,16 +79,16 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
     assert task is not None
     assert task.timer == timer
     if kind == DELAY_TIMER:
-        ledger.move(task, EventKind.DELAY_DUE, READY)
+        move(ledger, task, EventKind.DELAY_DUE, READY)
     elif kind == LEASE_TIMER:
         assert task.state is TAKEN
         hand_back(ledger, task, EventKind.TTR_EXPIRED, LEASE_LOST)
     elif kind == TTL_TIMER:
-        ledger.leave_order(task)
+        leave_order(task)
         end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
     else:
         assert kind == RETENTION_TIMER
-        ledger.move(task, EventKind.RETENTION_EXPIRED, GONE)
+        move(ledger, task, EventKind.RETENTION_EXPIRED, GONE)
     return 1
 
 

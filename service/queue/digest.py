@@ -31,8 +31,8 @@ def digest_of(ledger: Ledger) -> bytes:
 
 
 def _parts(ledger: Ledger) -> Iterator[bytes]:
-    numbers = (ledger.index, ledger.now_ms, ledger.token, ledger.tube_number)
-    yield repr((numbers, ledger.session_number, ledger.feed.feed_id)).encode()
+    numbers = (ledger.index, ledger.now_ms, ledger.token, ledger.tubes.number)
+    yield repr((numbers, ledger.sessions.number, ledger.feed.feed_id)).encode()
     yield repr(low_and_high(ledger.feed)).encode()
     for number, (tube, next_id) in ledger.removals.items():
         yield repr((number, tube.name, next_id)).encode()

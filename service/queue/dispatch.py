@@ -226,10 +226,10 @@ def _repeat(ledger: Ledger, record: bytes) -> Result:
             tasks = [ledger.leases[token] for token in tokens if token in ledger.leases]
             return TakeResult([task.view(ledger.body(task)) for task in tasks])
         case TubeBefore(name, existed):
-            tube = ledger.tube(name)
+            tube = ledger.tubes.find(name)
             return tube if isinstance(tube, Refusal) else TubeResult(tube.view(), existed)
         case SessionBefore(session_id):
-            session = ledger.session(session_id)
+            session = ledger.sessions.find(session_id)
             return session if isinstance(session, Refusal) else SessionResult(session.view())
         case SettingsBefore():
             return SettingsResult(ledger.settings)

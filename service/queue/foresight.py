@@ -101,7 +101,7 @@ def _tubes_scheduled(ledger: Ledger, name: str) -> Iterator[str]:
     schedule = ledger.schedules.get(name)
     if schedule is not None:
         yield schedule.options.tube
-        before = ledger.tubes_by_number.get(schedule.last[0])
+        before = ledger.tubes.by_number.get(schedule.last[0])
         if before is not None:
             yield before.name
 
@@ -114,9 +114,9 @@ def _tubes_due(ledger: Ledger, now_ms: int) -> Iterator[str]:
     due = ledger.timers.in_memory_until((now_ms + 1,))
     for _, kind, tube_number, number in islice(due, ledger.limits.deadlines_per_entry_max):
         if kind == SESSION_TIMER:
-            yield from _tubes_held(ledger, ledger.sessions_by_number[number].id)
-        elif tube_number in ledger.tubes_by_number:
-            yield from _and_dead_letters(ledger.tubes_by_number[tube_number])
+            yield from _tubes_held(ledger, ledger.sessions.by_number[number].id)
+        elif tube_number in ledger.tubes.by_number:
+            yield from _and_dead_letters(ledger.tubes.by_number[tube_number])
 
 
 def _tubes_settled(ledger: Ledger, settlements: Sequence[Settlement]) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _tubes_of_dependents(ledger: Ledger, task: Task) -> Iterator[str]:
     """Yield the tubes of those that wait for a task, as far as they are few."""
     dependents = ledger.dependents
     for number, _ in dependents.first_of(task.extras.dependents, DEPENDENTS_MAX):
-        tube = ledger.tubes_by_number.get(number)
+        tube = ledger.tubes.by_number.get(number)
         if tube is not None:
             yield tube.name
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.queue.collect import FORMAT, META_HEAD, REMOVAL
-from service.queue.commands import NewTask, TubeKind, TubeOptions, TubeView
+from service.queue.collect import FORMAT, META_HEAD
+from service.queue.commands import NewTask
 from service.queue.driver import NO_DRIVERS
 from service.queue.editor import unchanged
-from service.queue.keys import LEASE, META, SESSION, TUBE, prefix_stop, timer_key
+from service.queue.keys import LEASE, META, TUBE, prefix_stop
 from service.queue.ledger import Ledger
 from service.queue.life_cycle import TAKEN
 from service.queue.origin import BEGINNING, Origin
-from service.queue.sessions.session import read_session
 from service.queue.settings import read_settings
 from service.queue.tasks.endings import note_surplus
 from service.queue.tasks.task_writes import HOLDER
 from service.queue.timers import Timers
-from service.queue.tubes.tube import Tube
 from service.queue.tubes.tube_codec import read_tube
 
 if TYPE_CHECKING:
@@ -67,14 +65,10 @@ def open_ledger(
     _open_meta(ledger, meta)
     for _, record in store.scan(TUBE, prefix_stop(TUBE)):
         tube = read_tube(record, store, limits)
-        ledger.admit(tube)
+        ledger.tubes.admit(tube)
         note_surplus(ledger, tube)
-    ledger.totals.restore()
-    for _, record in store.scan(SESSION, prefix_stop(SESSION)):
-        session = read_session(record)
-        session.written = timer_key(session.timer) if session.timer is not None else b""
-        ledger.sessions[session.id] = session
-        ledger.sessions_by_number[session.number] = session
+    ledger.tubes.totals.restore()
+    ledger.sessions.restore(store)
     ledger.consumers.restore(store)
     ledger.schedules.restore(store)
     ledger.groups.restore(store)
@@ -90,13 +84,11 @@ def _open_meta(ledger: Ledger, meta: bytes) -> None:
         ledger.index,
         ledger.now_ms,
         ledger.token,
-        ledger.tube_number,
-        ledger.session_number,
-        removals,
+        ledger.tubes.number,
+        ledger.sessions.number,
     ) = META_HEAD.unpack_from(meta)
     at = META_HEAD.size
-    for _ in range(removals):
-        at = _open_removal(ledger, meta, at)
+    at = ledger.removals.restore_meta(meta, at, ledger.store, ledger.limits)
     ledger.settings, at = read_settings(meta, at)
     at = ledger.requests.restore(meta, at)
     at = ledger.feed.restore(meta, at)
@@ -106,23 +98,11 @@ def _open_meta(ledger: Ledger, meta: bytes) -> None:
     assert at == len(meta)
 
 
-def _open_removal(ledger: Ledger, meta: bytes, at: int) -> int:
-    number: int
-    next_id: int
-    name_bytes: int
-    number, next_id, name_bytes = REMOVAL.unpack_from(meta, at)
-    at += REMOVAL.size
-    name = meta[at : at + name_bytes].decode()
-    view = TubeView(name, TubeKind.FIFO, TubeOptions(), 0)
-    ledger.removals[number] = (Tube(number, view, ledger.store, ledger.limits), next_id)
-    return at + name_bytes
-
-
 def _open_leases(ledger: Ledger) -> None:
     """Bring all taken tasks into memory, in order of their tokens."""
     for _, holder in ledger.store.scan(LEASE, prefix_stop(LEASE)):
         number, task_id = HOLDER.unpack(holder)
-        tube = ledger.tubes_by_number.get(number)
+        tube = ledger.tubes.by_number.get(number)
         if tube is None:
             continue  # of a tube that is being cleared away: the lease is stale
         task = ledger.find(tube, task_id)

@@ -175,7 +175,7 @@ class Readers(ShellReaders):
         Of all, whatever their number, at once.
         """
         if names is None:
-            return self._ledger.totals.statistics()
+            return self._ledger.tubes.totals.statistics()
         known = self._ledger.tubes
         return total_statistics([known[name] for name in names if name in known])
 

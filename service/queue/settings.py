@@ -53,7 +53,7 @@ def _renew_session_ttr(ledger: Ledger) -> None:
     for session in ledger.sessions.values():
         if session.default_ttr_ms is not None:
             session.ttr_ms = session_ttr_ms(ledger, session.default_ttr_ms)
-            ledger.touch_session(session)
+            ledger.sessions.touch(session)
 
 
 def write_settings(settings: ClusterSettings) -> bytes:

@@ -50,7 +50,7 @@ class ShellReaders:
     @property
     def drivers(self) -> Mapping[str, Driver]:
         """Return the kinds of tubes that others have written, by name."""
-        return self._ledger.drivers
+        return self._ledger.tubes.drivers
 
     # ---------------------------------------------------------------------------------- consumers
 
@@ -95,23 +95,17 @@ class ShellReaders:
 
     def woken_tubes(self) -> Iterable[str]:
         """Return the tubes that got ready tasks which no command told of, since the last call."""
-        woken = self._ledger.woken
-        if woken:
-            self._ledger.woken = {}
-        return woken
+        return self._ledger.news.fetch_woken()
 
     # ----------------------------------------------------------------------------- temporary tubes
 
     def temporary_tubes(self) -> Sequence[str]:
         """Return the names of the tubes whose contents are kept elsewhere."""
-        return tuple(self._ledger.temporary)
+        return tuple(self._ledger.tubes.temporary)
 
     def redefined_tubes(self) -> Iterable[str]:
         """Return the temporary tubes that were made, changed or dropped since the last call."""
-        redefined = self._ledger.redefined
-        if redefined:
-            self._ledger.redefined = {}
-        return redefined
+        return self._ledger.news.fetch_redefined()
 
     def refusal_to_drop(self, name: str) -> Refusal | None:
         """Return why a tube may not be dropped unless that is forced, or None."""
@@ -147,7 +141,7 @@ class ShellReaders:
 
     def tube_name(self, number: int) -> str | None:
         """Return the name of the tube that has a number, or None."""
-        tube = self._ledger.tubes_by_number.get(number)
+        tube = self._ledger.tubes.by_number.get(number)
         return tube.name if tube is not None else None
 
     def next_place(self, name: str) -> tuple[int, int] | None:

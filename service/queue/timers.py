@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from service.queue.keys import timer_scan
+from service.queue.keys import timer_key, timer_scan
 from service.queue.orders.ordered_index import OrderedIndex
 
 if TYPE_CHECKING:
     from service.queue.limits import Limits
     from service.queue.orders.ordered_index import Entry
-    from service.queue.store import Store
+    from service.queue.sessions.session import Session
+    from service.queue.store import Store, Write
+    from service.queue.tubes.tube import Tube
 
 
 class Timed(Protocol):
@@ -47,3 +49,14 @@ class Timers(OrderedIndex):
         if holder.timer is not None:
             self.discard(holder.timer)
             holder.timer = None
+
+
+def write_timer(holder: Tube | Session, writes: list[Write]) -> None:
+    """Append to ``writes`` what brings the timer of a record in the store up to date."""
+    timer = timer_key(holder.timer) if holder.timer is not None else b""
+    if timer != holder.written:
+        if holder.written:
+            writes.append((holder.written, None))
+        if timer:
+            writes.append((timer, b""))
+        holder.written = timer

@@ -41,7 +41,7 @@ def settle_dependents(ledger: Ledger, tasks_max: int) -> int:
         else:
             dependents.tell(ending, members)
         for member in members:
-            tube = ledger.tubes_by_number.get(member[0])
+            tube = ledger.tubes.by_number.get(member[0])
             task = ledger.find(tube, member[1]) if tube is not None else None
             if task is not None:  # else its tube is being cleared away
                 _hear(ledger, task, ending)

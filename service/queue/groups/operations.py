@@ -30,6 +30,7 @@ from service.queue.refusals import together
 from service.queue.tasks.endings import end
 from service.queue.tasks.holding import let_go_if_free
 from service.queue.tasks.members import FIRST
+from service.queue.tasks.transitions import leave_order
 from service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _step(ledger: Ledger, group: Group, tasks_max: int) -> None:
     members = list(islice(groups.members.after(group.number, group.cursor), tasks_max + 1))
     for member in members[:tasks_max]:
         group.cursor = member
-        tube = ledger.tubes_by_number.get(member[0])
+        tube = ledger.tubes.by_number.get(member[0])
         task = ledger.find(tube, member[1]) if tube is not None else None
         if task is None:
             continue  # its tube is being cleared away
@@ -157,9 +158,9 @@ def _remove(ledger: Ledger, group: Group, task: Task) -> None:
     if task.state is TAKEN and not group.revoke:
         ask_to_stop(ledger, task)
         return
-    ledger.leave_order(task)
+    leave_order(task)
     end(ledger, task, EventKind.DELETE, Outcome.DELETED)
-    ledger.wake(task.tube)  # it may have stood in the way of others
+    ledger.news.wake(task.tube)  # it may have stood in the way of others
 
 
 # ------------------------------------------------------------------------------------------- ends
@@ -194,7 +195,7 @@ def _end(ledger: Ledger, group: Group) -> None:
         group.refusal = result
     else:
         group.last_task_id = result.ids[0]
-        ledger.wake(ledger.tubes[following.tube])
+        ledger.news.wake(ledger.tubes[following.tube])
 
 
 def forget_groups(ledger: Ledger) -> None:

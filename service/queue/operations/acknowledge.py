@@ -221,7 +221,7 @@ def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
 
 
 def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
-    """Do what ``Ledger.move`` does, at once for tasks of one tube: the hot path of consumers."""
+    """Do what ``transitions.move`` does, at once for tasks of one tube: consumers' hot path."""
     emit(ledger, run, ACK, TAKEN, GONE, outcome=PROCESSED)
     tasks, ready = tube.tasks, tube.ready
     payload_bytes = resident_bytes = 0
@@ -246,5 +246,5 @@ def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:
         ready.free(run)
     ledger.resident_bytes -= resident_bytes
     if not tube.dirty:
-        ledger.touch_tube(tube)
+        ledger.tubes.touch(tube)
     tube.counters.count(ACK, TAKEN, GONE, len(run), -payload_bytes)

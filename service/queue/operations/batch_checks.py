@@ -129,7 +129,7 @@ class BatchChecks:
         return _named_and_awaited(task) if place in self._awaited else None
 
     def _put(self, command: Put) -> Refusal | None:
-        tube = self._ledger.tube(command.tube)
+        tube = self._ledger.tubes.find(command.tube)
         if isinstance(tube, Refusal):
             return tube
         refusal = refusal_to_put(tube)
@@ -220,7 +220,7 @@ class BatchChecks:
         return refusal
 
     def _chosen(self, command: ChosenOperation) -> Refusal | None:
-        tube = self._ledger.tube(command.tube)
+        tube = self._ledger.tubes.find(command.tube)
         if isinstance(tube, Refusal):
             return tube
         selector = command.selector

@@ -130,7 +130,7 @@ def _offers(ledger: Ledger, command: Take, passing: Passing, tube: Tube) -> Offe
     offers: Offers = tube.ready
     if command.types:
         offers = OfTypes(tube.ready.types.ask(command.types))
-        ledger.touch_tube(tube)  # what was opened for it is looked after with the next writes
+        ledger.tubes.touch(tube)  # what was opened for it is looked after with the next writes
     if command.priority_bound is None:
         return offers
     rank_max = tube.rank(command.priority_bound)

@@ -21,6 +21,7 @@ from service.queue.operations.selection import change_each
 from service.queue.refusals import wrong_state
 from service.queue.tasks.endings import bury as bury_task
 from service.queue.tasks.endings import end
+from service.queue.tasks.transitions import leave_order, move
 from service.queue.tasks.updating import (
     no_room_to_grow,
     unsuitable_content,
@@ -40,7 +41,7 @@ def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult
 
     What is owed (a batch has reckoned its room) is not held back by the capacity.
     """
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     refusal = unsuitable_transition(tube, command.delay_ms, command.update)
@@ -57,7 +58,7 @@ def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult
             refusal = no_room_to_grow(ledger, task, command.update)
         if refusal is not None:
             return refusal
-        ledger.leave_order(task)
+        leave_order(task)
         _kick(ledger, task, command)
         tube.counters.note(Call.DIG)
         return True
@@ -92,12 +93,12 @@ def _kick(ledger: Ledger, task: Task, command: Kick) -> None:
         task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
         task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
         task.visible_at_ms = after(ledger.now_ms, delay_ms)
-    ledger.move(task, EventKind.KICK, DELAYED if delay_ms > 0 else READY)
+    move(ledger, task, EventKind.KICK, DELAYED if delay_ms > 0 else READY)
 
 
 def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
     """Bury ready and delayed tasks. Buried ones stay as they are and are not counted."""
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     failure = command.failure
@@ -108,7 +109,7 @@ def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
             return False
         if task.state not in (READY, DELAYED):
             return wrong_state(task)
-        ledger.leave_order(task)
+        leave_order(task)
         bury_task(ledger, task, EventKind.BURY, failure, reason)
         return True
 
@@ -117,12 +118,12 @@ def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
 
 def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
     """Remove tasks in any state; the lease of a taken one becomes stale."""
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
     def change(task: Task) -> bool:
-        ledger.leave_order(task)
+        leave_order(task)
         end(ledger, task, EventKind.DELETE, Outcome.DELETED)
         return True
 
@@ -131,7 +132,7 @@ def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
 
 def release_all(ledger: Ledger, command: ReleaseAll) -> CountResult | Refusal:
     """Release all taken tasks of a tube, in order of their takes."""
-    tube = ledger.tube(command.name)
+    tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
     taken = [task for task in ledger.leases.values() if task.tube is tube]

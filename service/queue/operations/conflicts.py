@@ -11,6 +11,7 @@ from service.queue.editor import Edited
 from service.queue.life_cycle import BURIED, FINISHED, HELD, EventKind
 from service.queue.operations.intervention import restart_one
 from service.queue.tasks.terms import terms_of
+from service.queue.tasks.transitions import leave_order, move
 from service.queue.tasks.updating import replace_body
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
     What it depends on stays too. A buried one comes back into circulation, with its attempts
     counted from the beginning.
     """
-    ledger.leave_order(task)
+    leave_order(task)
     terms = terms_of(task.tube, new, ledger.now_ms)
     replace_body(ledger, task, Edited(new.body, new.payload_bytes))
     task.type, task.subqueue = new.type, new.subqueue
@@ -53,4 +54,4 @@ def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
         task.extras = replace(task.extras, waiting=waiting)
     if task.state is BURIED:
         task.attempt = 0
-    ledger.move(task, EventKind.UPDATE, HELD if task.state is HELD else terms.state)
+    move(ledger, task, EventKind.UPDATE, HELD if task.state is HELD else terms.state)

@@ -30,10 +30,11 @@ from service.queue.life_cycle import (
     ZOMBIE,
     EventKind,
 )
-from service.queue.operations.releasing import come_back
+from service.queue.operations.releasing import come_back, give_back
 from service.queue.operations.selection import change_each
 from service.queue.refusals import delay_unsuitable, wrong_state
 from service.queue.tasks.endings import bury, end
+from service.queue.tasks.transitions import leave_order, move
 from service.queue.tasks.uniqueness import reclaim
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ CANCELLABLE: Final = (HELD, READY, DELAYED, TAKEN, BURIED)
 
 def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
     """Take leases from their holders: the tasks become ready or delayed, the tokens stale."""
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
@@ -56,7 +57,7 @@ def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
             return wrong_state(task)
         if command.delay_ms > 0:
             hide(ledger, task, command.delay_ms)
-            ledger.move(task, EventKind.SNATCH, DELAYED)
+            give_back(ledger, task, EventKind.SNATCH, DELAYED)
         else:
             come_back(ledger, task, EventKind.SNATCH)
         return True
@@ -68,7 +69,7 @@ def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
 
 def restart(ledger: Ledger, command: Restart) -> CountResult | Refusal:
     """Begin tasks anew, from their first attempt; ready and taken ones stay as they are."""
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
@@ -89,10 +90,10 @@ def restart(ledger: Ledger, command: Restart) -> CountResult | Refusal:
 
 def restart_one(ledger: Ledger, task: Task, delay_ms: int) -> None:
     """Begin a delayed, buried or kept task anew; its key must be free, or its own."""
-    ledger.leave_order(task)
+    leave_order(task)
     task.attempt = 0
     _live_again(ledger, task, delay_ms)
-    ledger.move(task, EventKind.RESTART, _ready_or_delayed(delay_ms))
+    move(ledger, task, EventKind.RESTART, _ready_or_delayed(delay_ms))
 
 
 def switch(ledger: Ledger, command: Switch) -> CountResult | Refusal:
@@ -100,7 +101,7 @@ def switch(ledger: Ledger, command: Switch) -> CountResult | Refusal:
 
     A task that is in it already stays as it is; one that is delayed or kept gets the new time.
     """
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
 
@@ -124,7 +125,7 @@ def switch(ledger: Ledger, command: Switch) -> CountResult | Refusal:
 
 def _switch_one(ledger: Ledger, task: Task, state: State, duration_ms: int) -> None:
     """Move a task out of its state into another; it lives anew if it had ended."""
-    ledger.leave_order(task)
+    leave_order(task)
     delay_ms = duration_ms if state is DELAYED else 0
     if task.state in FINISHED and state not in FINISHED:
         _live_again(ledger, task, delay_ms)
@@ -137,12 +138,12 @@ def _switch_one(ledger: Ledger, task: Task, state: State, duration_ms: int) -> N
     elif state is BURIED:
         bury(ledger, task, EventKind.SWITCH, None, "")
     else:
-        ledger.move(task, EventKind.SWITCH, state)
+        move(ledger, task, EventKind.SWITCH, state)
 
 
 def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
     """Ask the holders of tasks to stop, once each, and remove what nobody holds."""
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     removed = 0
@@ -153,7 +154,7 @@ def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
             return wrong_state(task)
         if task.state is TAKEN:
             return ask_to_stop(ledger, task)
-        ledger.leave_order(task)
+        leave_order(task)
         end(ledger, task, EventKind.DELETE, Outcome.DELETED)
         removed += 1
         return True
@@ -171,7 +172,7 @@ def ask_to_stop(ledger: Ledger, task: Task) -> bool:
         return False
     task.extras = replace(task.extras, cancel_requested=True)
     ledger.touch_task(task)
-    ledger.touch_tube(task.tube)
+    ledger.tubes.touch(task.tube)
     emit(ledger, (task,), EventKind.CANCEL, TAKEN, TAKEN)
     task.tube.counters.count(EventKind.CANCEL, TAKEN, TAKEN, 1)
     return True

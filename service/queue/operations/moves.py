@@ -15,6 +15,7 @@ from service.queue.operations.intervention import hide
 from service.queue.operations.selection import change_each
 from service.queue.refusals import invalid, key_taken, wrong_state
 from service.queue.tasks.moving import move_to, refusal_of_all, refusal_to_receive
+from service.queue.tasks.transitions import leave_order
 from service.queue.tasks.uniqueness import holder
 from service.queue.tasks.updating import (
     growth,
@@ -40,7 +41,7 @@ def move_tasks(ledger: Ledger, command: Move, *, is_owed: bool = False) -> Count
     On the way back, those that are no dead letters stay as they are and are not counted. What is
     owed (a batch has reckoned its room) is not held back by the capacity.
     """
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     refusal = refusal_of_move(ledger, tube, command)
@@ -69,7 +70,7 @@ def target_of(ledger: Ledger, task: Task, command: Move) -> Tube | Refusal | Non
     if task.state not in MOVABLE:
         return wrong_state(task)
     name = command.move_to or _origin_of(task)
-    return ledger.tube(name) if name else None
+    return ledger.tubes.find(name) if name else None
 
 
 def _origin_of(task: Task) -> str:
@@ -90,7 +91,7 @@ def refusal_of_move(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None
     """Return why no task can be moved to the tube that is named, if one is; or None."""
     if not command.move_to:
         return None
-    target = ledger.tube(command.move_to)
+    target = ledger.tubes.find(command.move_to)
     if isinstance(target, Refusal):
         return target
     if target is tube:
@@ -119,7 +120,7 @@ def refusal_of_key(ledger: Ledger, target: Tube, key: tuple[str, ...]) -> Refusa
 
 def _move(ledger: Ledger, task: Task, target: Tube, command: Move) -> None:
     """Move a task for which there is room; its times are right when it arrives."""
-    ledger.leave_order(task)
+    leave_order(task)
     now_ms, update = ledger.now_ms, command.update
     key = key_there(task, target)
     delay_ms = command.delay_ms
@@ -138,5 +139,5 @@ def _move(ledger: Ledger, task: Task, target: Tube, command: Move) -> None:
     elif command.delay_ms is not None:
         hide(ledger, task, delay_ms)
     if not command.move_to:
-        ledger.wake(target)  # the command does not tell where it goes
+        ledger.news.wake(target)  # the command does not tell where it goes
     move_to(ledger, task, target, delay_ms, command.position, key)

@@ -27,6 +27,7 @@ from service.queue.operations.suitability import unsuitable
 from service.queue.refusals import at_item, first_of
 from service.queue.tasks.task import Task
 from service.queue.tasks.terms import terms_of
+from service.queue.tasks.transitions import line_up
 from service.queue.tasks.uniqueness import claim
 from service.queue.tubes.counters import Call
 from service.queue.tubes.profiles import suitable_task
@@ -56,7 +57,7 @@ def put(
     What is owed (the end of a group) is held back neither by a pause nor by the capacity.
     ``before``: the items of earlier puts of the same batch.
     """
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     refusal = refusal_to_put(tube, is_owed=is_owed)
@@ -189,7 +190,7 @@ def _store(
         made.append(task)
         state = task.state
         if state is READY and custom is not None:
-            ledger.line_up(task)
+            line_up(ledger, task)
         if state is DELAYED or task.expire_at_ms < NEVER_MS:
             ledger.timers.renew(task)
         payload_bytes += size
@@ -215,7 +216,7 @@ def _welcome(ledger: Ledger, tube: Tube, runs: Sequence[tuple[State, Sequence[Ta
         tube.counters.count(PUT, GONE, state, len(run))
         if state is READY:
             ready += run
-    ledger.touch_tube(tube)
+    ledger.tubes.touch(tube)
     tube.ready.add_all(ready)
     tube.ages.came(ledger.now_ms, len(ready))
-    ledger.totals.note_ready(tube)
+    ledger.tubes.totals.note_ready(tube)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from service.queue.commands import Position, Release, TtlPolicy
+from service.queue.commands import Outcome, Position, Release, TtlPolicy
 from service.queue.instants import after, lengthened, postponed
 from service.queue.life_cycle import DELAYED, READY
+from service.queue.tasks.endings import end
+from service.queue.tasks.transitions import move
 from service.queue.tubes.counters import Call
 
 if TYPE_CHECKING:
+    from service.queue.commands import State
     from service.queue.ledger import Ledger
     from service.queue.life_cycle import EventKind
     from service.queue.tasks.task import Task
@@ -38,7 +41,15 @@ def put_back(
         task.order = (task.tube.lane(position), *task.order[1:])
     if delay_ms > 0:
         task.visible_at_ms = after(ledger.now_ms, delay_ms)
-    ledger.move(task, kind, DELAYED if delay_ms > 0 else READY, reason)
+    give_back(ledger, task, kind, DELAYED if delay_ms > 0 else READY, reason)
+
+
+def give_back(ledger: Ledger, task: Task, kind: EventKind, state: State, reason: str = "") -> None:
+    """Make a taken task ready or delayed; one whose holder was asked to stop ends instead."""
+    if task.extras.cancel_requested:
+        end(ledger, task, kind, Outcome.DELETED, reason=reason)
+    else:
+        move(ledger, task, kind, state, reason)
 
 
 def renew_ttl(ledger: Ledger, task: Task, wish: Release, delay_ms: int) -> int:

@@ -23,7 +23,7 @@ from service.queue.commands import (
     TtlScope,
 )
 from service.queue.life_cycle import READY, EventKind
-from service.queue.operations.releasing import UNSAID, come_back, put_back
+from service.queue.operations.releasing import UNSAID, come_back, give_back, put_back
 from service.queue.tasks.endings import bury, end
 from service.queue.tasks.moving import bring_to_dead_letters, dead_letters_of
 
@@ -66,7 +66,7 @@ def hand_back(ledger: Ledger, task: Task, kind: EventKind, failure: Failure) -> 
     """Hand a taken task back whose lease was lost; ``failure`` says how."""
     task.extras = replace(task.extras, failure=failure)
     if _has_outlived(ledger, task):
-        ledger.move(task, kind, READY)  # its time to live ends it before anybody takes it
+        give_back(ledger, task, kind, READY)  # its time to live ends it before anybody takes it
     elif task.extras.cancel_requested:  # it ends, even if its attempts are used up
         come_back(ledger, task, kind)
     elif task.tube.has_retry or task.extras.retry is not None:

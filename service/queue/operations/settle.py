@@ -217,7 +217,7 @@ def _unsuitable_touch(tube: Tube) -> Refusal | None:
 def _unsuitable_move(ledger: Ledger, task: Task, settlement: Release) -> Refusal | None:
     """Return why a task cannot be moved to a tube now, or None."""
     name = settlement.move_to
-    target = ledger.tube(name)
+    target = ledger.tubes.find(name)
     if isinstance(target, Refusal):
         return target
     if target is task.tube:
@@ -281,7 +281,7 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
         if ledger.watcher is not None:
             ledger.watcher(task, Outcome.NONE)
     ledger.touch_task(task)
-    ledger.touch_tube(task.tube)
+    ledger.tubes.touch(task.tube)
     emit(ledger, (task,), EventKind.TOUCH, TAKEN, TAKEN)
     task.tube.counters.count(EventKind.TOUCH, TAKEN, TAKEN, 1)
     if increment_ms > 0:

@@ -24,6 +24,7 @@ from service.queue.operations.choosing import choose, choose_living
 from service.queue.orders.offers import Passing
 from service.queue.refusals import no_task, wrong_state
 from service.queue.tasks.endings import end
+from service.queue.tasks.transitions import leave_order
 from service.queue.tasks.working_set import by_tube
 from service.queue.tubes.throttling import choose_within, open_tubes
 
@@ -50,7 +51,7 @@ def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
     session = None
     room = command.tasks_max
     if command.session_id:
-        found = ledger.session(command.session_id)
+        found = ledger.sessions.find(command.session_id)
         if isinstance(found, Refusal):
             return found
         session = found
@@ -112,7 +113,7 @@ def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
     missing: Refusal | None = None
     names = dict.fromkeys(command.tubes)
     for name in names:
-        tube = ledger.tube(name)
+        tube = ledger.tubes.find(name)
         if isinstance(tube, Refusal):
             missing = tube
         elif not tube.options.take_paused:
@@ -143,7 +144,7 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
     if not tubes[0].subqueue_rates.allows(task.subqueue):
         return []
     ledger.touch_task(task)
-    ledger.leave_order(task)
+    leave_order(task)
     if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
         end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
         return no_task(task.id)
@@ -161,7 +162,7 @@ def _charge(ledger: Ledger, tube: Tube, before: State, run: Sequence[Task]) -> N
     elif before is READY:
         tube.ages.all_left(list(map(SINCE, run)))
     if not tube.dirty:
-        ledger.touch_tube(tube)
+        ledger.tubes.touch(tube)
     tube.counters.count(TAKE, before, TAKEN, tasks)
     if tube.has_rate:
         if tube.bucket is not None:

@@ -10,6 +10,7 @@ from service.queue.life_cycle import BURIED, DELAYED, HELD, READY, EventKind
 from service.queue.operations.intervention import hide
 from service.queue.operations.selection import change_each
 from service.queue.refusals import wrong_state
+from service.queue.tasks.transitions import leave_order, move
 from service.queue.tasks.updating import (
     no_room_to_grow,
     unsuitable_content,
@@ -37,7 +38,7 @@ def update_tasks(
 
     What is owed (a batch has reckoned its room) is not held back by the capacity.
     """
-    tube = ledger.tube(command.tube)
+    tube = ledger.tubes.find(command.tube)
     if isinstance(tube, Refusal):
         return tube
     update = command.update
@@ -71,7 +72,7 @@ def update_refusal(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | 
 
 def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
     """Change a task and say so in the feed. What stays in its state has been in it all the time."""
-    ledger.leave_order(task)
+    leave_order(task)
     state = task.state
     if update.delay_ms is not None:
         hide(ledger, task, update.delay_ms)
@@ -82,4 +83,4 @@ def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
         task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
     if state is READY:
         task.visible_at_ms = NEVER_MS
-    ledger.move(task, EventKind.UPDATE, state)
+    move(ledger, task, EventKind.UPDATE, state)

@@ -9,6 +9,7 @@ from service.queue.commands import Outcome
 from service.queue.life_cycle import READY, EventKind
 from service.queue.orders.read_ahead import soon_needed
 from service.queue.tasks.endings import end
+from service.queue.tasks.transitions import leave_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,5 +93,5 @@ def ready_task(ledger: Ledger, tube: Tube, offers: Offers, entry: Entry) -> Task
 
 def expire(ledger: Ledger, task: Task) -> None:
     """End a ready task whose time to live is over."""
-    ledger.leave_order(task)
+    leave_order(task)
     end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)

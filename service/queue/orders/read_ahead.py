@@ -48,11 +48,11 @@ def soon_needed(ledger: Ledger, tube: Tube, offers: Offers, withdrawn: Sequence[
 def read_ahead(ledger: Ledger) -> None:
     """Read on in the tubes that were in use before the last batch of writes."""
     limits = ledger.limits
-    tubes, ledger.used_tubes = ledger.used_tubes, []
+    tubes, ledger.tubes.used = ledger.tubes.used, []
     for tube in tubes:
         if ledger.resident_bytes > limits.resident_bytes_max:
             return
-        is_there = tube.number in ledger.tubes_by_number  # not truncated or dropped meanwhile
+        is_there = tube.number in ledger.tubes.by_number  # not truncated or dropped meanwhile
         if is_there and len(tube.tasks) < sum(tube.counters.states):
             coming = tube.ready.coming(limits.ahead_tasks_max)
             _bring(ledger, tube, [entry[-1] for entry in coming])
@@ -71,7 +71,7 @@ def read_due(ledger: Ledger, count: int) -> None:
         if kind in TASK_TIMERS:
             ids.setdefault(tube_number, []).append(number)
     for tube_number, numbers in ids.items():
-        tube = ledger.tubes_by_number.get(tube_number)
+        tube = ledger.tubes.by_number.get(tube_number)
         if tube is not None:
             _bring(ledger, tube, numbers)
 
@@ -79,7 +79,7 @@ def read_due(ledger: Ledger, count: int) -> None:
 def _is_stored(ledger: Ledger, timer: Entry) -> bool:
     """Tell whether the task of a deadline must be read when that fires."""
     _, kind, tube_number, number = timer
-    tube = ledger.tubes_by_number.get(tube_number) if kind in TASK_TIMERS else None
+    tube = ledger.tubes.by_number.get(tube_number) if kind in TASK_TIMERS else None
     return tube is not None and number not in tube.tasks
 
 

@@ -154,6 +154,6 @@ def _put_instead(ledger: Ledger, before: Task, addition: Put) -> PutResult | Ref
 def _task_before(ledger: Ledger, schedule: Schedule) -> Task | None:
     """Return the last task of a schedule if it has neither ended nor been buried."""
     number, task_id = schedule.last
-    tube = ledger.tubes_by_number.get(number)
+    tube = ledger.tubes.by_number.get(number)
     task = ledger.find(tube, task_id) if tube is not None else None
     return task if task is not None and task.state in OPEN else None

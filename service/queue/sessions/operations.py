@@ -47,16 +47,15 @@ def open_session(ledger: Ledger, command: OpenSession) -> SessionResult | Refusa
             "there are as many sessions as there may be",
             {"limit": str(ledger.limits.sessions_max)},
         )
-    ledger.session_number += 1
+    ledger.sessions.number += 1
     default_ttr_ms = max(command.ttr_ms, 0)
     ttr_ms = session_ttr_ms(ledger, default_ttr_ms) if command.as_settings else default_ttr_ms
     session = Session(
-        ledger.session_number, command.session_id, command.name, ttr_ms, ledger.now_ms
+        ledger.sessions.number, command.session_id, command.name, ttr_ms, ledger.now_ms
     )
     session.owner = command.owner
     session.default_ttr_ms = default_ttr_ms if command.as_settings else None
-    ledger.sessions[session.id] = session
-    ledger.sessions_by_number[session.number] = session
+    ledger.sessions.add(session)
     if ttr_ms > 0:
         session.attached = False
         session.expires_ms = after(ledger.now_ms, ttr_ms)
@@ -69,7 +68,7 @@ def keep_sessions(ledger: Ledger, command: KeepSessions) -> KeepResult:
     kept: list[SessionView] = []
     refused: list[ItemRefusal] = []
     for item, session_id in enumerate(command.session_ids):
-        session = ledger.session(session_id)
+        session = ledger.sessions.find(session_id)
         if isinstance(session, Refusal):
             refused.append(ItemRefusal(item, session))
             continue
@@ -84,7 +83,7 @@ def keep_sessions(ledger: Ledger, command: KeepSessions) -> KeepResult:
 
 def attach_session(ledger: Ledger, command: AttachSession) -> KeepResult:
     """Stop a session's time, or start it; without any time to run it ends at once."""
-    session = ledger.session(command.session_id)
+    session = ledger.sessions.find(command.session_id)
     if isinstance(session, Refusal):
         return KeepResult([], [ItemRefusal(0, session)])
     if command.attached:
@@ -104,7 +103,7 @@ def attach_session(ledger: Ledger, command: AttachSession) -> KeepResult:
 
 def close_session(ledger: Ledger, command: CloseSession) -> CountResult | Refusal:
     """End a session at the wish of its holder."""
-    session = ledger.session(command.session_id)
+    session = ledger.sessions.find(command.session_id)
     if isinstance(session, Refusal):
         return session
     session.orphaned = False
@@ -119,14 +118,16 @@ def end_session(ledger: Ledger, session: Session, *, uncounted: bool = False) ->
     kind = EventKind.STARTUP_RELEASE if session.orphaned else EventKind.SESSION_RELEASE
     tasks = list(session.held.values())
     for task in tasks:
-        ledger.wake(task.tube)
+        ledger.news.wake(task.tube)
         if uncounted:
             come_back(ledger, task, kind)
             task.attempt -= 1
         else:
             hand_back(ledger, task, kind, SESSION_LOST)
     assert not session.held
-    ledger.remove_session(session, uncounted=uncounted)
+    ledger.watch.tell_session(session.id, uncounted=uncounted)
+    ledger.timers.cancel(session)
+    ledger.sessions.remove(session)
     return len(tasks)
 
 
@@ -136,7 +137,7 @@ def note_calls(ledger: Ledger, command: NoteCalls) -> CountResult:
     for one in command.tubes:
         tube = ledger.tubes.get(one.tube)
         if tube is not None:
-            ledger.touch_tube(tube)
+            ledger.tubes.touch(tube)
             tube.counters.note(Call.TAKE_TIMEOUT, one.take_timeouts)
             tube.counters.note(Call.PEEK, one.peeks)
             tube.counters.note(Call.META, one.metas)
@@ -152,7 +153,7 @@ def startup(ledger: Ledger, command: Startup) -> StartupResult:
     """
     if not ledger.feed.partitions and command.feed_partitions > 0:
         ledger.feed.begin(command.feed_id, command.feed_partitions)
-    ledger.totals.begin()
+    ledger.tubes.totals.begin()
     configured_ms = ledger.settings.failover_grace_ms
     failover_grace_ms = command.failover_grace_ms if configured_ms is None else configured_ms
     for session in ledger.sessions.values():

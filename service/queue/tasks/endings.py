@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from service.queue.commands import Outcome
 from service.queue.life_cycle import BURIED, FINISHED, GONE, EventKind
+from service.queue.tasks.transitions import move
 
 if TYPE_CHECKING:
     from service.queue.commands import Failure, State
@@ -38,7 +39,7 @@ def end(
     before and was kept just goes.
     """
     if task.state in FINISHED:
-        ledger.move(task, kind, state, reason)
+        move(ledger, task, kind, state, reason)
         return
     if outcome is Outcome.EXPIRED:
         task.tube.counters.expire(task.state)
@@ -51,7 +52,7 @@ def end(
     watcher = ledger.watcher
     if watcher is not None:
         watcher(task, outcome)
-    ledger.move(task, kind, state, reason, outcome)
+    move(ledger, task, kind, state, reason, outcome)
 
 
 def leave_failure(ledger: Ledger, task: Task, outcome: Outcome) -> None:
@@ -71,7 +72,7 @@ def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, r
     watcher = ledger.watcher
     if watcher is not None:
         watcher(task, Outcome.BURIED_OUT)
-    ledger.move(task, kind, BURIED, reason, Outcome.BURIED_OUT)
+    move(ledger, task, kind, BURIED, reason, Outcome.BURIED_OUT)
     note_surplus(ledger, task.tube)
 
 

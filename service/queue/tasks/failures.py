@@ -120,7 +120,7 @@ class Failures:
             outcome=Outcome(outcome),
             unique_key=tuple(key),
         )
-        name = ledger.tubes_by_number[tube].name
+        name = ledger.tubes.by_number[tube].name
         return TaskView(
             name, task_id, b"", State.GONE, 0, 0, attempt, created_ms, ended_ms, 0, 0, "", 0, 0, 0,
             extras,

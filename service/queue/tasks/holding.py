@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from service.queue.instants import NEVER_MS
 from service.queue.life_cycle import DELAYED, HELD, READY
+from service.queue.tasks.transitions import move
 
 if TYPE_CHECKING:
     from service.queue.ledger import Ledger
@@ -24,5 +25,5 @@ def let_go_if_free(ledger: Ledger, task: Task, kind: EventKind) -> None:
     state = DELAYED if ledger.now_ms < task.visible_at_ms < NEVER_MS else READY
     if state is READY:
         task.visible_at_ms = NEVER_MS
-    ledger.move(task, kind, state)
-    ledger.wake(task.tube)
+    move(ledger, task, kind, state)
+    ledger.news.wake(task.tube)

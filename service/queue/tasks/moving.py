@@ -25,6 +25,7 @@ from service.queue.life_cycle import DELAYED, GONE, READY, EventKind
 from service.queue.refusals import refused_by_driver
 from service.queue.tasks.endings import leave_failure
 from service.queue.tasks.task import Task, Terms
+from service.queue.tasks.transitions import move, welcome
 from service.queue.tasks.uniqueness import claim
 from service.queue.tubes.temporary import is_temporary, out_of_reach
 
@@ -118,7 +119,7 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
         ledger.dependents.ended(task, Outcome.FAILED)
     leave_failure(ledger, task, Outcome.FAILED)
     _go(ledger, task, kind, moved)
-    ledger.wake(target)
+    ledger.news.wake(target)
 
 
 def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
@@ -128,8 +129,8 @@ def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
     moved.tube.counters.arrive(moved.state)
     place = f"{task.tube.name}/{task.id}"
     outcome = task.extras.outcome
-    ledger.move(task, kind, GONE, f"{moved.tube.name}/{moved.id}", outcome)
-    ledger.welcome(moved, EventKind.MOVE, place)
+    move(ledger, task, kind, GONE, f"{moved.tube.name}/{moved.id}", outcome)
+    welcome(ledger, moved, EventKind.MOVE, place)
 
 
 def _priority_in(target: Tube, priority: int) -> int:

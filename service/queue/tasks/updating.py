@@ -92,7 +92,7 @@ def _edit(ledger: Ledger, task: Task, change: bytes) -> None:
 def replace_body(ledger: Ledger, task: Task, edited: Edited) -> None:
     """Give a task other content, and correct everything that counts its bytes."""
     ledger.touch_task(task)
-    ledger.touch_tube(task.tube)
+    ledger.tubes.touch(task.tube)
     ledger.resident_bytes += len(edited.body) - len(task.body or b"")
     task.tube.counters.resize(edited.payload_bytes - task.payload_bytes)
     task.body = edited.body

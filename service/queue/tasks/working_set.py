@@ -16,7 +16,7 @@ from service.queue.life_cycle import GONE
 from service.queue.tasks.task_codec import read_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from service.queue.sessions.session import Session
     from service.queue.store import Store
@@ -37,10 +37,10 @@ def by_tube(tasks: Sequence[Task]) -> Iterable[tuple[Tube, Sequence[Task]]]:
 class WorkingSet:
     """The tasks in memory, and those that differ from what the store knows."""
 
-    def __init__(self, store: Store) -> None:
-        """Begin with none; the others are read from ``store``."""
+    def __init__(self, store: Store, sessions: Mapping[int, Session]) -> None:
+        """Begin with none; the others are read from ``store``, their sessions found by number."""
         self.store = store
-        self.sessions_by_number: dict[int, Session] = {}
+        self._sessions = sessions
         self.dirty_tasks: list[Task] = []
         """Those that differ from their records."""
         self.resident_bytes = 0
@@ -72,7 +72,7 @@ class WorkingSet:
         """Return a task out of its record, not kept in memory."""
         task, session_number = read_task(tube, task_id, record)
         if session_number:
-            task.session = self.sessions_by_number.get(session_number)
+            task.session = self._sessions.get(session_number)
         return task
 
     def body(self, task: Task) -> bytes:

@@ -36,7 +36,7 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
     there is room; a smaller concurrency lets leases end first. Tasks
     that are buried beyond a smaller bound go at once, in steps where they are many.
     """
-    tube = ledger.tube(command.name)
+    tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
     options = _changed(tube, command)
@@ -48,7 +48,7 @@ def update_tube(ledger: Ledger, command: UpdateTube) -> TubeResult | Refusal:
         tube.ready.configure(options, ledger.now_ms)
         ledger.set_tube_timer(tube)
         note_surplus(ledger, tube)
-        ledger.note_definition(tube)
+        ledger.news.redefine(tube)
     return TubeResult(tube.view(), existed=True)
 
 

@@ -19,6 +19,7 @@ from service.queue.commands import (
 )
 from service.queue.feed.event import emit
 from service.queue.life_cycle import FINISHED, GONE, TAKEN, EventKind
+from service.queue.tasks.transitions import forget
 from service.queue.tubes.option_checks import violations
 from service.queue.tubes.profiles import PROFILES
 from service.queue.tubes.temporary import across
@@ -41,7 +42,7 @@ def create_tube(ledger: Ledger, command: CreateTube) -> TubeResult | Refusal:
     refusal = _refusal(ledger, command)
     if refusal is not None:
         return refusal
-    ledger.tube_number += 1
+    ledger.tubes.number += 1
     view = TubeView(
         command.name,
         command.kind,
@@ -51,9 +52,10 @@ def create_tube(ledger: Ledger, command: CreateTube) -> TubeResult | Refusal:
         command.driver,
         command.driver_version,
     )
-    tube = Tube(ledger.tube_number, view, ledger.store, ledger.limits)
+    tube = Tube(ledger.tubes.number, view, ledger.store, ledger.limits)
     tube.next_id = ledger.origin.task + 1
-    ledger.add_tube(tube)
+    ledger.tubes.add(tube)
+    ledger.news.redefine(tube)
     return TubeResult(tube.view())
 
 
@@ -89,7 +91,7 @@ def _refusal(ledger: Ledger, command: CreateTube) -> Refusal | None:
 
 def drop_tube(ledger: Ledger, command: DropTube) -> CountResult | Refusal:
     """Remove a tube with its tasks; unless forced, not while tasks are taken."""
-    tube = ledger.tube(command.name)
+    tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
     refusal = None if command.force else refusal_to_drop(tube)
@@ -113,14 +115,15 @@ def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusa
 
     What is remembered of those that failed goes too, with the tube's number: also of an empty tube.
     """
-    tube = ledger.tube(command.name)
+    tube = ledger.tubes.find(command.name)
     if isinstance(tube, Refusal):
         return tube
     count = sum(tube.counters.states)
-    ledger.tube_number += 1
-    emptied = tube.emptied(ledger.tube_number, ledger.store, ledger.limits)
+    ledger.tubes.number += 1
+    emptied = tube.emptied(ledger.tubes.number, ledger.store, ledger.limits)
     _retire(ledger, tube)
-    ledger.add_tube(emptied)
+    ledger.tubes.add(emptied)
+    ledger.news.redefine(emptied)
     ledger.set_tube_timer(emptied)
     return CountResult(count)
 
@@ -128,7 +131,10 @@ def truncate_tube(ledger: Ledger, command: TruncateTube) -> CountResult | Refusa
 def _retire(ledger: Ledger, tube: Tube) -> None:
     """Take a tube and its leases out of reach; its content is cleared away from now on."""
     ledger.watch.tell_emptied(tube, ledger.find)
-    ledger.remove_tube(tube)
+    ledger.tubes.remove(tube)
+    ledger.surplus.pop(tube.number, None)
+    ledger.news.redefine(tube)
+    ledger.timers.cancel(tube)
     taken = [task for task in ledger.leases.values() if task.tube is tube]
     for task in taken:
         del ledger.leases[task.token]
@@ -136,10 +142,7 @@ def _retire(ledger: Ledger, tube: Tube) -> None:
             del task.session.held[task.token]
     for task in [task for task in tube.tasks.values() if not task.dirty]:
         ledger.evict(task)
-    if sum(tube.counters.states):
-        ledger.removals[tube.number] = (tube, 1)
-    else:
-        ledger.cleared_tubes.append(tube.number)  # the store may still have tasks that are gone
+    ledger.removals.add(tube)
 
 
 def _fate(task: Task) -> Outcome:
@@ -161,7 +164,7 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
         tasks = tasks[:tasks_max]
         for task in tasks:
             ledger.touch_task(task)
-            if task.session and task.session.number not in ledger.sessions_by_number:
+            if task.session and task.session.number not in ledger.sessions.by_number:
                 task.session = None
             emit(ledger, (task,), EventKind.TRUNCATE, task.state, GONE, outcome=_fate(task))
             ledger.timers.cancel(task)
@@ -171,10 +174,9 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
             if task.extras.dependents:
                 ledger.dependents.ended(task, Outcome.DELETED)
             task.state = GONE
-            ledger.forget(task)
+            forget(ledger, task)
         if is_last:
-            del ledger.removals[number]
-            ledger.cleared_tubes.append(number)
+            ledger.removals.finish(number)
         else:
-            ledger.removals[number] = (tube, tasks[-1].id + 1)
+            ledger.removals.go_on(number, tasks[-1].id + 1)
         tasks_max -= len(tasks)

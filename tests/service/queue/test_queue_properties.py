@@ -303,7 +303,7 @@ class QueueMachine(RuleBasedStateMachine):
         ledger = self.queue._ledger
         orders = [index for tube in ledger.tubes.values() for index in indexes(tube)]
         assert not any(tube.tasks for tube, _ in ledger.removals.values())
-        known = ledger.tubes_by_number.keys() | ledger.removals.keys()
+        known = ledger.tubes.by_number.keys() | ledger.removals.keys()
         owners = {int.from_bytes(key[1:5], "big") for key in self.keys(*INSIDE_TUBES)}
         assert owners <= known
         for index in (ledger.timers, *orders):
