@@ -13,13 +13,12 @@ from service.api.method import Call, Route, Unary
 from service.api.missing_tubes import MissingTubes
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
-from service.api.settle_checks import check_settle
-from service.api.status import Refused, item_errors
-from service.api.task_checks import check_put
+from service.api.settle_checks import settle_violations
+from service.api.status import item_errors
+from service.api.task_checks import put_violations
 from service.api.update_checks import brings_content
 from service.api.violations import Violations
 from service.queue.commands import BatchOutcome, BatchResult, PutResult, SettleResult
-from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 
 BATCH_OPERATIONS_MAX: Final = 100
@@ -75,6 +74,8 @@ def _enlarged_tubes(request: pb.ExecuteBatchRequest) -> Iterator[str]:
     for operation in request.operations:
         if operation.HasField("put"):
             yield operation.put.tube
+        elif operation.HasField("kick") and brings_content(operation.kick.update):
+            yield operation.kick.tube
         elif operation.HasField("update") and brings_content(operation.update.update):
             yield operation.update.tube
         elif operation.HasField("move") and brings_content(operation.move.update):
@@ -143,22 +144,18 @@ def _check_operation(
 ) -> None:
     """Check one operation as if it had come alone, and for what has no place in a batch."""
     put = operation.put
-    single: Mapping[str, Callable[[], None]] = {
-        "put": lambda: check_put(put, put.SerializeToString(), payload_bytes_max, items_before),
-        "settle": lambda: check_settle(operation.settle, payload_bytes_max),
-        "kick": lambda: checks.check_kick(operation.kick, payload_bytes_max),
-        "bury": lambda: checks.check_bury(operation.bury),
-        "delete": lambda: checks.check_delete(operation.delete),
-        "update": lambda: checks.check_update(operation.update, payload_bytes_max),
-        "move": lambda: checks.check_move(operation.move, payload_bytes_max),
+    single: Mapping[str, Callable[[], Violations]] = {
+        "put": lambda: put_violations(
+            put, put.SerializeToString(), payload_bytes_max, items_before
+        ),
+        "settle": lambda: settle_violations(operation.settle, payload_bytes_max),
+        "kick": lambda: checks.kick_violations(operation.kick, payload_bytes_max),
+        "bury": lambda: checks.bury_violations(operation.bury),
+        "delete": lambda: checks.delete_violations(operation.delete),
+        "update": lambda: checks.update_violations(operation.update, payload_bytes_max),
+        "move": lambda: checks.move_violations(operation.move, payload_bytes_max),
     }
-    try:
-        single[kind]()
-    except Refused as refused:
-        if refused.reason != error_pb2.Error.INVALID_FIELD:
-            raise
-        for field, description in refused.violations:
-            wrong.add(f"{path}.{field}", description)
+    wrong.include(f"{path}.", single[kind]())
     for field in ("room_wait_ms", "outcome_wait_ms"):
         if kind == "put" and getattr(put, field):
             wrong.add(f"{path}.{field}", "a batch does not wait")

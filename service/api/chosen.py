@@ -18,6 +18,7 @@ from service.api.method import AnyUnary, Call, Route, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.status import item_errors
 from service.api.update_checks import brings_content
+from service.api.violations import Violations
 from service.forms import Form
 from service.leader.proposal import Outcome
 from service.queue.commands import CancelResult, CountResult
@@ -44,17 +45,22 @@ def chosen_tasks(
     """Return the methods; ``disk`` and ``payload_bytes_max`` bound what an update may bring."""
 
     def check_kick(request: pb.KickTasksRequest) -> None:
-        checks.check_kick(request, payload_bytes_max)
+        checks.kick_violations(request, payload_bytes_max).raise_any()
+        if brings_content(request.update):
+            disk.check_tubes((request.tube,))
 
     def check_update(request: pb.UpdateTasksRequest) -> None:
-        checks.check_update(request, payload_bytes_max)
+        checks.update_violations(request, payload_bytes_max).raise_any()
         if brings_content(request.update):
             disk.check_tubes((request.tube,))
 
     def check_move(request: pb.MoveTasksRequest) -> None:
-        checks.check_move(request, payload_bytes_max)
+        checks.move_violations(request, payload_bytes_max).raise_any()
         if brings_content(request.update):
             disk.check_tubes((request.move_to or request.tube,))
+
+    def limited(violations: Callable[[M], Violations]) -> Callable[[M], None]:
+        return lambda request: violations(request).raise_any()
 
     def method(name: str, form: Form[M], check: Callable[[M], None], answer: Answer) -> AnyUnary:
         async def handle(call: Call[M]) -> Message:
@@ -63,16 +69,18 @@ def chosen_tasks(
 
         return Unary(name, form.message, Route.LEADER, handle)
 
+    bury, delete = limited(checks.bury_violations), limited(checks.delete_violations)
+    snatch, switch = limited(checks.snatch_violations), limited(checks.switch_violations)
     return (
         method("KickTasks", forms.KICK, check_kick, _count(pb.KickTasksResponse)),
-        method("BuryTasks", forms.BURY, checks.check_bury, _count(pb.BuryTasksResponse)),
-        method("DeleteTasks", forms.DELETE, checks.check_delete, _count(pb.DeleteTasksResponse)),
+        method("BuryTasks", forms.BURY, bury, _count(pb.BuryTasksResponse)),
+        method("DeleteTasks", forms.DELETE, delete, _count(pb.DeleteTasksResponse)),
         method("UpdateTasks", forms.UPDATE, check_update, _count(pb.UpdateTasksResponse)),
-        method("SnatchTasks", forms.SNATCH, checks.check_snatch, _count(pb.SnatchTasksResponse)),
-        method("RestartTasks", forms.RESTART, checks.check_snatch, _count(pb.RestartTasksResponse)),
-        method("SwitchTasks", forms.SWITCH, checks.check_switch, _count(pb.SwitchTasksResponse)),
+        method("SnatchTasks", forms.SNATCH, snatch, _count(pb.SnatchTasksResponse)),
+        method("RestartTasks", forms.RESTART, snatch, _count(pb.RestartTasksResponse)),
+        method("SwitchTasks", forms.SWITCH, switch, _count(pb.SwitchTasksResponse)),
         method("MoveTasks", forms.MOVE, check_move, _count(pb.MoveTasksResponse)),
-        method("CancelTasks", forms.CANCEL, checks.check_delete, _cancelled),
+        method("CancelTasks", forms.CANCEL, delete, _cancelled),
     )
 
 

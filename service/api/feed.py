@@ -178,21 +178,15 @@ class FeedApi:
         if request.chunk_bytes_max:
             low, high = limits.CHUNK_BYTES_MIN, limits.CHUNK_BYTES_MAX
             wrong.in_range("chunk_bytes_max", request.chunk_bytes_max, low, high)
-        if request.encoding not in pb.ReadChangesRequest.Encoding.values():
-            wrong.add("encoding", f"{request.encoding} is unknown")
-        for field in ("tubes", "kinds"):
-            count = len(getattr(request, field))
-            if count > limits.NAMES_MAX:
-                wrong.add(field, f"{count} items, more than {limits.NAMES_MAX}")
+        wrong.choice("encoding", request.encoding, pb.ReadChangesRequest.Encoding.values())
+        wrong.at_most("tubes", request.tubes, limits.NAMES_MAX)
+        wrong.at_most("kinds", request.kinds, limits.NAMES_MAX)
         for place, name in enumerate(request.tubes):
             wrong.tube(f"tubes[{place}]", name)
         for place, kind in enumerate(request.kinds):
-            if kind not in _KINDS:
-                wrong.add(f"kinds[{place}]", f"{kind} is unknown")
+            wrong.choice(f"kinds[{place}]", kind, _KINDS)
         queue = self._reading.applied
-        partitions = len(queue.feed.views())
-        if not 0 <= request.partition < partitions:
-            wrong.add("partition", f"{request.partition} is not from 0 to {partitions - 1}")
+        wrong.in_range("partition", request.partition, 0, len(queue.feed.views()) - 1)
         if 0 < request.to_seq < request.from_seq:
             wrong.add("to_seq", f"{request.to_seq} is before from_seq")
         wrong.raise_any()

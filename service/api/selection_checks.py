@@ -42,12 +42,10 @@ def check_selector(wrong: Violations, selector: task_pb2.TaskSelector, items_max
 
 def _check_items(wrong: Violations, selector: task_pb2.TaskSelector, items_max: int) -> None:
     """Check ids and keys one by one."""
-    for field, items in (("ids", selector.ids), ("keys", selector.keys)):
-        if len(items) > items_max:
-            wrong.add(f"selector.{field}", f"{len(items)} items, more than {items_max}")
+    wrong.at_most("selector.ids", selector.ids, items_max)
+    wrong.at_most("selector.keys", selector.keys, items_max)
     for place, task_id in enumerate(selector.ids):
-        if task_id < 1:
-            wrong.add(f"selector.ids[{place}]", f"{task_id} is not positive")
+        wrong.positive(f"selector.ids[{place}]", task_id)
     for place, key in enumerate(selector.keys):
         wrong.key(f"selector.keys[{place}]", key.parts)
 
@@ -85,7 +83,8 @@ def check_list(request: pb.ListTasksRequest) -> None:
     wrong.consistency(request.consistency)
     check_filter(wrong, "filter", request.filter)
     if request.order_by not in ORDERS:
-        wrong.add("order_by", 'not "id", "id desc" or "taking"')
+        given = request.order_by[:32]
+        wrong.add("order_by", f'{given!r} is not "id", "id desc" or "taking"', {"value": given})
     wrong.raise_any()
 
 
@@ -99,8 +98,8 @@ def check_wait(request: pb.WaitTasksRequest) -> None:
     wrong.raise_any()
 
 
-def check_kick(request: pb.KickTasksRequest, payload_bytes_max: int) -> None:
-    """Refuse a kick that breaks a limit."""
+def kick_violations(request: pb.KickTasksRequest, payload_bytes_max: int) -> Violations:
+    """Return what of a kick breaks a limit."""
     wrong = _begun(request)
     wrong.not_negative("count", request.count)
     wrong.not_negative("delay_ms", request.delay_ms)
@@ -110,44 +109,44 @@ def check_kick(request: pb.KickTasksRequest, payload_bytes_max: int) -> None:
         check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
         if request.count:
             wrong.add("count", "given together with a selector")
-    wrong.raise_any()
+    return wrong
 
 
-def check_bury(request: pb.BuryTasksRequest) -> None:
-    """Refuse a burial that breaks a limit."""
+def bury_violations(request: pb.BuryTasksRequest) -> Violations:
+    """Return what of a burial breaks a limit."""
     wrong = _begun(request)
     check_failure(wrong, "failure", request.failure)
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
-    wrong.raise_any()
+    return wrong
 
 
-def check_delete(request: pb.DeleteTasksRequest | pb.CancelTasksRequest) -> None:
-    """Refuse a deletion, or a cancellation, that breaks a limit."""
+def delete_violations(request: pb.DeleteTasksRequest | pb.CancelTasksRequest) -> Violations:
+    """Return what of a deletion, or a cancellation, breaks a limit."""
     wrong = _begun(request)
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
-    wrong.raise_any()
+    return wrong
 
 
-def check_update(request: pb.UpdateTasksRequest, payload_bytes_max: int) -> None:
-    """Refuse a change of tasks that breaks a limit."""
+def update_violations(request: pb.UpdateTasksRequest, payload_bytes_max: int) -> Violations:
+    """Return what of a change of tasks breaks a limit."""
     wrong = _begun(request)
     if request.update == task_pb2.TaskUpdate():
         wrong.add("update", "changes nothing")
     check_task_update(wrong, "update", request.update, payload_bytes_max)
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
-    wrong.raise_any()
+    return wrong
 
 
-def check_snatch(request: pb.SnatchTasksRequest | pb.RestartTasksRequest) -> None:
-    """Refuse a snatch, or a restart, that breaks a limit."""
+def snatch_violations(request: pb.SnatchTasksRequest | pb.RestartTasksRequest) -> Violations:
+    """Return what of a snatch, or a restart, breaks a limit."""
     wrong = _begun(request)
     wrong.not_negative("delay_ms", request.delay_ms)
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
-    wrong.raise_any()
+    return wrong
 
 
-def check_switch(request: pb.SwitchTasksRequest) -> None:
-    """Refuse a switch that breaks a limit: the time goes with the states that have one."""
+def switch_violations(request: pb.SwitchTasksRequest) -> Violations:
+    """Return what of a switch breaks a limit: the time goes with the states that have one."""
     wrong = _begun(request)
     state = request.state
     if state not in _SWITCH_STATES:
@@ -163,11 +162,11 @@ def check_switch(request: pb.SwitchTasksRequest) -> None:
     elif request.duration_ms and not is_timed:
         wrong.add("duration_ms", "goes with DELAYED and ZOMBIE only")
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
-    wrong.raise_any()
+    return wrong
 
 
-def check_move(request: pb.MoveTasksRequest, payload_bytes_max: int) -> None:
-    """Refuse a move that breaks a limit: it goes to one other tube, or back to the origins."""
+def move_violations(request: pb.MoveTasksRequest, payload_bytes_max: int) -> Violations:
+    """Return what of a move breaks a limit: it goes to one other tube, or back to the origins."""
     wrong = _begun(request)
     if request.move_to:
         wrong.tube("move_to", request.move_to)
@@ -183,7 +182,7 @@ def check_move(request: pb.MoveTasksRequest, payload_bytes_max: int) -> None:
     if request.HasField("update"):
         check_transition_update(wrong, "update", request.update, payload_bytes_max)
     check_selector(wrong, request.selector, limits.DELETE_IDS_MAX)
-    wrong.raise_any()
+    return wrong
 
 
 def _begun(

@@ -13,18 +13,20 @@ from taskraft.v1 import task_pb2, task_service_pb2
 POSITIONS: Final = frozenset(task_pb2.TaskSpec.Position.values())
 
 
-def check_settle(request: task_service_pb2.SettleTasksRequest, payload_bytes_max: int) -> None:
-    """Refuse a settle that breaks a limit."""
+def settle_violations(
+    request: task_service_pb2.SettleTasksRequest, payload_bytes_max: int
+) -> Violations:
+    """Return what of a settle breaks a limit."""
     wrong = Violations()
     wrong.request_id(request.request_id)
     check_settlements(wrong, request.settlements, payload_bytes_max)
-    wrong.raise_any()
+    return wrong
 
 
 def check_settlements(
     wrong: Violations,
     settlements: Sequence[task_service_pb2.Settlement],
-    payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX,
+    payload_bytes_max: int,
 ) -> None:
     """Check the settlements of one message together."""
     if not settlements:
@@ -35,8 +37,8 @@ def check_settlements(
         tokens += len(settlement.tokens)
         if not settlement.tokens:
             wrong.add(f"{path}.tokens", "empty")
-        elif min(settlement.tokens) < 1:
-            wrong.add(f"{path}.tokens", f"{min(settlement.tokens)} is not positive")
+        else:
+            wrong.positive(f"{path}.tokens", min(settlement.tokens))
         _check_action(wrong, path, settlement, payload_bytes_max)
     if tokens > limits.PUT_TASKS_MAX:
         wrong.add("settlements", f"{tokens} tokens, more than {limits.PUT_TASKS_MAX}")
@@ -79,9 +81,8 @@ def _check_ack(
     wrong.text(f"{path}.result_content_type", content_type, limits.CONTENT_TYPE_BYTES_MAX)
     wrong.not_negative(f"{path}.retain_ms", ack.retain_ms)
     wrong.size(f"{path}.payload", len(ack.payload), payload_bytes_max)
-    if ack.keep not in type(ack).Keep.values():
-        wrong.add(f"{path}.keep", f"{ack.keep} is unknown")
-    elif ack.keep == type(ack).REMOVE:
+    known = wrong.choice(f"{path}.keep", ack.keep, type(ack).Keep.values())
+    if known and ack.keep == type(ack).REMOVE:
         for name in ("retain_ms", "payload"):
             if ack.HasField(name):
                 wrong.add(f"{path}.{name}", "means nothing for a task that is not kept")

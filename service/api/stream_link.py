@@ -9,7 +9,6 @@ from typing import Final
 
 from service import forms, wire
 from service.access.leases import own_settlements
-from service.api import task_checks
 from service.api.context import ServicerContext, read_message
 from service.api.method import parse
 from service.api.reading import Reading
@@ -17,6 +16,7 @@ from service.api.refusals import refusal_of
 from service.api.settle_checks import check_settlements
 from service.api.status import Refused
 from service.api.subscription import Subscription, settled_message
+from service.api.task_checks import check_message
 from service.api.violations import Violations
 from service.entries.codec import record, record_own, request_hash
 from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded, Submitter
@@ -44,8 +44,10 @@ class StreamLink:
         submitter: Submitter,
         waiters: Waiters,
         reading: Reading,
+        payload_bytes_max: int,
     ) -> None:
         self._reading = reading
+        self._payload_bytes_max = payload_bytes_max
         self._caller = subscription.caller
         self._subscription = subscription
         self._context = context
@@ -116,18 +118,12 @@ class StreamLink:
         if self._caller.is_limited:
             self._caller.confirm()
             self._caller.check(message)
-        if message.HasField("open") and not is_first:
-            text = "only the first message opens"
-            raise Refused(
-                error_pb2.Error.INVALID_FIELD, f"open: {text}", {"field": "open"}, (("open", text),)
-            )
+        check_message(message, self._subscription.tasks_open, is_first=is_first)
         if message.HasField("filter"):
-            task_checks.check_filter(message.filter)
             self._subscription.filter(message.filter)
             self._waiters.changed(self._subscription)
             self._submitter.wake()
         if message.HasField("credit"):
-            task_checks.check_credit(message.credit, self._subscription.tasks_open)
             self._subscription.grant(message.credit)
             self._waiters.renew(self._subscription)
             self._submitter.wake()
@@ -153,7 +149,7 @@ class StreamLink:
     def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[Outcome]:
         wrong = Violations()
         wrong.request_id(message.request_id)
-        check_settlements(wrong, message.settlements)
+        check_settlements(wrong, message.settlements, self._payload_bytes_max)
         wrong.raise_any()
         parts = [
             wire.length_delimited(_TO_SETTLE, element)

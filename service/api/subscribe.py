@@ -22,7 +22,7 @@ from service.api.lease_returns import LeaseReturns
 from service.api.method import parse
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
-from service.api.status import RETRY_MS, Refused, refused
+from service.api.status import RETRY_MS, refused
 from service.api.stream_link import StreamLink
 from service.api.subscription import Subscription, opened_message
 from service.entries.codec import Recorded, record_own
@@ -83,6 +83,7 @@ class SubscribeApi:
         waiters: Waiters,
         streams: Streams,
         forwarder: Forwarder,
+        payload_bytes_max: int,
     ) -> None:
         self._mutations = mutations
         self._submitter = mutations.submitter
@@ -93,6 +94,7 @@ class SubscribeApi:
         self._leadership = forwarder.leadership
         self._forwarder = forwarder
         self._give_back = LeaseReturns(mutations.submitter)
+        self._payload_bytes_max = payload_bytes_max
 
     async def subscribe(self, context: ServicerContext, caller: Caller) -> None:
         """Serve one stream here, or let the leader serve it."""
@@ -118,13 +120,8 @@ class SubscribeApi:
     async def _serve(self, first: bytes, context: ServicerContext, caller: Caller) -> None:
         message = parse(pb.SubscribeRequest, first)
         caller.check(message)
-        if not message.HasField("open"):
-            text = "missing in the first message"
-            raise Refused(
-                error_pb2.Error.INVALID_FIELD, f"open: {text}", {"field": "open"}, (("open", text),)
-            )
+        task_checks.check_message(message, 0, is_first=True)
         opened = message.open
-        task_checks.check_open(opened)
         await self._known.tubes([source.tube for source in opened.sources])
         await self._known.session(opened.session_id, caller)
         session_id = opened.session_id or str(uuid.uuid4())
@@ -134,7 +131,14 @@ class SubscribeApi:
             held = await self._begin(subscription, opened)
             subscription.outbox.add(opened_message(session_id, held))
             self._waiters.add(subscription)
-            link = StreamLink(subscription, context, self._submitter, self._waiters, self._reading)
+            link = StreamLink(
+                subscription,
+                context,
+                self._submitter,
+                self._waiters,
+                self._reading,
+                self._payload_bytes_max,
+            )
             await link.run(first, partial(self._beat, subscription))
         finally:
             self._close(subscription)

@@ -19,13 +19,16 @@ from taskraft.v1 import task_pb2, task_service_pb2
 _STATES: Final = frozenset(task_pb2.Task.State.values())
 
 
-def check_put(
+def put_violations(
     request: task_service_pb2.PutTasksRequest,
     raw: bytes,
     payload_bytes_max: int,
     items_before: int = 0,
-) -> None:
-    """Refuse a put that breaks a limit; ``items_before`` are those of earlier puts of a batch."""
+) -> Violations:
+    """Return what of a put breaks a limit.
+
+    ``items_before`` are those of earlier puts of a batch.
+    """
     wrong = Violations()
     wrong.request_id(request.request_id)
     wrong.tube("tube", request.tube)
@@ -34,8 +37,9 @@ def check_put(
     wrong.not_negative("room_wait_ms", request.room_wait_ms)
     wrong.not_negative("outcome_wait_ms", request.outcome_wait_ms)
     if request.outcome_wait_ms > 0 and len(plain_bytes) > limits.SELECTOR_IDS_MAX:
-        text = f"{len(plain_bytes)} items to wait for, more than {limits.SELECTOR_IDS_MAX}"
-        wrong.add("tasks", text)
+        most = limits.SELECTOR_IDS_MAX
+        text = f"{len(plain_bytes)} items to wait for, more than {most}"
+        wrong.add("tasks", text, {"value": str(len(plain_bytes)), "limit": f"..{most}"})
     for item, payload_bytes in enumerate(plain_bytes):
         if payload_bytes is None:
             spec = request.tasks[item]
@@ -43,7 +47,7 @@ def check_put(
             check_dependencies(wrong, f"tasks[{item}]", spec, items_before + item)
         elif payload_bytes > payload_bytes_max:
             wrong.size(f"tasks[{item}].payload", payload_bytes, payload_bytes_max)
-    wrong.raise_any()
+    return wrong
 
 
 def check_spec(
@@ -76,10 +80,9 @@ def _check_unique_among(wrong: Violations, path: str, spec: task_pb2.TaskSpec) -
     for place, state in enumerate(spec.unique_states):
         if not state or state not in _STATES:
             wrong.add(f"{path}.unique_states[{place}]", f"{state} is no state of a task")
-    if len(spec.unique_states) > len(_STATES):
-        wrong.add(f"{path}.unique_states", f"more than {len(_STATES)} items")
-    if spec.HasField("unique_ms") and spec.unique_ms < 1:
-        wrong.add(f"{path}.unique_ms", f"{spec.unique_ms} is less than 1")
+    wrong.at_most(f"{path}.unique_states", spec.unique_states, len(_STATES))
+    if spec.HasField("unique_ms"):
+        wrong.positive(f"{path}.unique_ms", spec.unique_ms)
     if not spec.unique_key:
         if spec.unique_states:
             wrong.add(f"{path}.unique_states", "given without unique_key")
@@ -115,8 +118,7 @@ def _check_sources(
 
 
 def _check_types(wrong: Violations, path: str, types: Sequence[str]) -> None:
-    if len(types) > limits.TAKE_TYPES_MAX:
-        wrong.add(path, f"{len(types)} items, more than {limits.TAKE_TYPES_MAX}")
+    wrong.at_most(path, types, limits.TAKE_TYPES_MAX)
     for place, name in enumerate(types):
         if not name:
             wrong.add(f"{path}[{place}]", "is empty, and no type")
@@ -136,8 +138,7 @@ def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
     wrong.not_negative("wait_ms", request.wait_ms)
     wrong.not_negative("ttr_ms", request.ttr_ms)
     if request.HasField("task_id"):
-        if request.task_id < 1:
-            wrong.add("task_id", f"{request.task_id} is not positive")
+        wrong.positive("task_id", request.task_id)
         if len(request.sources) != 1 or "*" in request.sources[0].tube:
             wrong.add("sources", "task_id needs exactly one tube")
         for field, given in (
@@ -149,9 +150,26 @@ def check_take(request: task_service_pb2.TakeTasksRequest) -> None:
     wrong.raise_any()
 
 
-def check_open(opened: task_service_pb2.SubscribeRequest.Open) -> None:
-    """Refuse a subscription that breaks a limit."""
+def check_message(
+    message: task_service_pb2.SubscribeRequest, tasks_open: int, *, is_first: bool
+) -> None:
+    """Refuse a message of a stream that breaks a limit, its settlements aside.
+
+    ``tasks_open``: how many tasks its credit allows already.
+    """
     wrong = Violations()
+    if message.HasField("open") is not is_first:
+        wrong.add("open", "missing in the first message" if is_first else "not the first message")
+    elif is_first:
+        _check_open(wrong, message.open)
+    if message.HasField("filter"):
+        _check_filter(wrong, message.filter)
+    if message.HasField("credit"):
+        _check_credit(wrong, message.credit, tasks_open)
+    wrong.raise_any()
+
+
+def _check_open(wrong: Violations, opened: task_service_pb2.SubscribeRequest.Open) -> None:
     _check_sources(wrong, "open.sources", opened.sources)
     _check_types(wrong, "open.types", opened.types)
     if opened.session_id:
@@ -159,24 +177,21 @@ def check_open(opened: task_service_pb2.SubscribeRequest.Open) -> None:
     wrong.in_range("open.session_ttr_ms", opened.session_ttr_ms, 0, limits.SESSION_TTR_MAX_MS)
     wrong.text("open.session_name", opened.session_name, limits.NAME_BYTES_MAX)
     wrong.not_negative("open.ttr_ms", opened.ttr_ms)
-    wrong.raise_any()
 
 
-def check_filter(wish: task_service_pb2.SubscribeRequest.Filter) -> None:
-    """Refuse a filter of a subscription that breaks a limit."""
-    wrong = Violations()
+def _check_filter(wrong: Violations, wish: task_service_pb2.SubscribeRequest.Filter) -> None:
     _check_types(wrong, "filter.types", wish.types)
     if wish.none and (wish.types or wish.HasField("priority_bound")):
         wrong.add("filter.none", "excludes types and priority_bound")
-    wrong.raise_any()
 
 
-def check_credit(credit: task_service_pb2.SubscribeRequest.Credit, tasks_open: int) -> None:
-    """Refuse a grant of credit that breaks a limit."""
-    wrong = Violations()
+def _check_credit(
+    wrong: Violations, credit: task_service_pb2.SubscribeRequest.Credit, tasks_open: int
+) -> None:
     wrong.not_negative("credit.tasks", credit.tasks)
     wrong.not_negative("credit.bytes", credit.bytes)
-    if credit.tasks + tasks_open > limits.CREDIT_TASKS_MAX:
-        total = credit.tasks + tasks_open
-        wrong.add("credit.tasks", f"{total} would be open, more than {limits.CREDIT_TASKS_MAX}")
-    wrong.raise_any()
+    total = credit.tasks + tasks_open
+    if total > limits.CREDIT_TASKS_MAX:
+        text = f"{total} would be open, more than {limits.CREDIT_TASKS_MAX}"
+        limit = {"value": str(credit.tasks), "limit": f"..{limits.CREDIT_TASKS_MAX - tasks_open}"}
+        wrong.add("credit.tasks", text, limit)

@@ -18,7 +18,7 @@ from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.outcomes import OutcomeApi
 from service.api.reading import Reading
 from service.api.room_waits import put_when_room
-from service.api.settle_checks import check_settle
+from service.api.settle_checks import settle_violations
 from service.api.status import item_errors
 from service.api.takes import TakeApi
 from service.api.task_reads import TaskReads
@@ -98,7 +98,8 @@ class TaskApi:
 
     async def put_tasks(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
         """Put tasks, and wait for their outcomes if that is asked for."""
-        task_checks.check_put(call.request, call.raw, self._settings.payload_bytes_max)
+        payload_bytes_max = self._settings.payload_bytes_max
+        task_checks.put_violations(call.request, call.raw, payload_bytes_max).raise_any()
         if call.request.outcome_wait_ms:
             return await self._outcomes.put_and_wait(call, self._put)
         return await self._put(call)
@@ -140,7 +141,7 @@ class TaskApi:
 
     async def settle_tasks(self, call: Call[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle leases."""
-        check_settle(call.request, self._settings.payload_bytes_max)
+        settle_violations(call.request, self._settings.payload_bytes_max).raise_any()
         own = own_settlements(self._reading.contents, call.request, call.caller)
         outcome = await self._mutations.apply_as(forms.SETTLE, call, own)
         settled = result_of(outcome, SettleResult)

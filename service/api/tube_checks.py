@@ -130,8 +130,7 @@ def check_page(request: PageRequest, field: str = "", names: Sequence[str] = ())
         names: these.
     """
     wrong = Violations()
-    if len(names) > limits.NAMES_MAX:
-        wrong.add(field, f"{len(names)} items, more than {limits.NAMES_MAX}")
+    wrong.at_most(field, names, limits.NAMES_MAX)
     for place, name in enumerate(names):
         wrong.pattern(f"{field}[{place}]", name)
     wrong.page(request.page_size, request.page_token)

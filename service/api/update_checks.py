@@ -24,9 +24,7 @@ def check_update(
             wrong.add(f"{path}.headers_set", "a header without a name")
         headers_bytes += len(name.encode()) + len(content)
     wrong.size(f"{path}.headers_set", headers_bytes, limits.HEADERS_BYTES_MAX)
-    if len(update.headers_remove) > limits.NAMES_MAX:
-        text = f"{len(update.headers_remove)} items, more than {limits.NAMES_MAX}"
-        wrong.add(f"{path}.headers_remove", text)
+    wrong.at_most(f"{path}.headers_remove", update.headers_remove, limits.NAMES_MAX)
     for place, name in enumerate(update.headers_remove):
         wrong.text(f"{path}.headers_remove[{place}]", name, limits.HEADER_NAME_BYTES_MAX)
         if not name:

@@ -47,6 +47,14 @@ class Violations:
         if len(self._fields) < VIOLATIONS_MAX:
             self._fields.append((path, description))
 
+    def include(self, path: str, part: Violations) -> None:
+        """Note all that is wrong with a part of the request, whose fields stand at ``path``."""
+        if not self._fields and part._fields:
+            self._metadata = {**part._metadata, "field": path + part._metadata["field"]}
+        self._fields += [(path + field, text) for field, text in part._fields]
+        self._too_large += [(path + field, most, size) for field, most, size in part._too_large]
+        del self._fields[VIOLATIONS_MAX:], self._too_large[VIOLATIONS_MAX:]
+
     def choice(self, path: str, number: int, known: Container[int]) -> bool:
         """Check that a choice is one that the contract knows; tell whether it is."""
         is_known = number in known
@@ -69,6 +77,17 @@ class Violations:
         """Check a duration or a count that has no upper bound."""
         if number < 0:
             self.add(path, f"{number} is less than 0", {"value": str(number), "limit": "0.."})
+
+    def at_most(self, path: str, items: Sized, most: int) -> None:
+        """Check a list that may be empty."""
+        if len(items) > most:
+            text = f"{len(items)} items, more than {most}"
+            self.add(path, text, {"value": str(len(items)), "limit": f"..{most}"})
+
+    def positive(self, path: str, number: int) -> None:
+        """Check an id, a token, or a duration that must not be 0."""
+        if number < 1:
+            self.add(path, f"{number} is less than 1", {"value": str(number), "limit": "1.."})
 
     def some(self, path: str, items: Sized, most: int) -> None:
         """Check a list that must hold something."""

@@ -80,7 +80,13 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
 def _tasks(parts: Parts, mutations: Mutations, reading: Reading, disk: DiskRoom) -> Servicer:
     known = KnownOnLeader(reading, lenient=lambda: parts.settings.creates_tubes)
     subscribe = SubscribeApi(
-        mutations, reading, known, parts.waiters, parts.streams, parts.forwarder
+        mutations,
+        reading,
+        known,
+        parts.waiters,
+        parts.streams,
+        parts.forwarder,
+        parts.config.payload_bytes_max,
     )
     return TaskApi(
         mutations,

@@ -79,6 +79,10 @@ RULES = {
     "OpenSessionRequest.name": TOO_LONG,
     "OpenSessionRequest.ttr_ms": (-1, 999, 86_400_001),
     "KeepSessionsRequest.session_ids": ("", "mine"),
+    "Open.session_ttr_ms": (-1, 86_400_001),
+    "Open.session_name": TOO_LONG,
+    "Credit.tasks": (-1, 100_001, INT32_MAX),
+    "Credit.bytes": NEGATIVE,
     "PutTasksRequest.room_wait_ms": NEGATIVE,
     "PutTasksRequest.outcome_wait_ms": NEGATIVE,
     "TakeSource.weight": (-1, 1_000_001),
@@ -161,7 +165,6 @@ OUT_OF_PLACE = {
 ITEMS_MAX = {
     "TaskSpec.unique_key": (8, "k"),
     "UniqueKey.parts": (8, "k"),
-    "TakeTasksRequest.types": (64, "t"),
     "KeepSessionsRequest.session_ids": (1_000, "00000000-0000-4000-8000-000000000000"),
     "TaskSelector.ids": (10_000, 1),
     "ListTubesRequest.names": (1_000, "t"),
@@ -172,6 +175,31 @@ ITEMS_MAX = {
     "Settlement.tokens": (10_000, 1),
 }
 """Fields that hold a list of scalars: how many items it may have, and one that is right."""
+for name in ("TakeTasksRequest", "Open", "Filter"):
+    ITEMS_MAX[f"{name}.types"] = (64, "t")
+MESSAGES_MAX = {
+    "PutTasksRequest.tasks": (10_000, {}),
+    "TakeTasksRequest.sources": (64, {"tube": "t"}),
+    "Open.sources": (64, {"tube": "t"}),
+    "SettleTasksRequest.settlements": (10_000, {"tokens": [1], "ack": {}}),
+    "SubscribeRequest.settlements": (10_000, {"tokens": [1], "ack": {}}),
+    "ExecuteBatchRequest.operations": (100, {"put": {"tube": "emails", "tasks": [{}]}}),
+    "TaskSelector.keys": (10_000, {"parts": ["k"]}),
+    "TaskSpec.depends_on": (100, {"task": {"tube": "emails", "id": 1}}),
+}
+"""Fields that hold a list of messages: how many items it may have, and one that is right."""
+MAPS = {
+    "TaskSpec.headers": ({"": b""}, {"x" * 129: b""}, {"h": b"x" * 8192}),
+    "TaskUpdate.headers_set": ({"": b""}, {"x" * 129: b""}, {"h": b"x" * 8192}),
+    "TubeOptions.subqueue_weights": (
+        {"a": 0},
+        {"a": INT32_MIN},
+        {"x" * 129: 1},
+        {f"{number}": 1 for number in range(1_001)},
+    ),
+    "FeedCursor.next_seq": ({-1: 0}, {INT32_MAX: 0}, {0: -1}, {0: INT64_MIN}),
+}
+"""What maps must not hold."""
 UNKNOWN_CHOICES = (-1, 99, INT32_MAX)
 DEPTH_MAX = 8
 
@@ -186,6 +214,22 @@ def paths_of(descriptor: Descriptor, depth: int = DEPTH_MAX):
         elif depth:
             for rest in paths_of(field.message_type, depth - 1):
                 yield (field, *rest)
+
+
+def paths_to(descriptor: Descriptor, is_wanted, depth: int = DEPTH_MAX):
+    """Yield each field of messages that is wanted: the fields on the way to it, itself last."""
+    for field in descriptor.fields:
+        if field.name in SET_BY_SERVER.get(descriptor.name, ()) or field.message_type is None:
+            continue
+        if is_wanted(field):
+            yield (field,)
+        if depth and not is_map(field):
+            for rest in paths_to(field.message_type, is_wanted, depth - 1):
+                yield (field, *rest)
+
+
+def is_list_of_messages(field: FieldDescriptor) -> bool:
+    return field.is_repeated and field.message_type is not None and not is_map(field)
 
 
 def is_map(field: FieldDescriptor) -> bool:

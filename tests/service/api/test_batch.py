@@ -125,10 +125,12 @@ def test_the_disk_is_asked_about_the_tubes_that_get_new_content():
         putting("put", b"x"),
         {"update": pb.UpdateTasksRequest(tube="updated", update=content)},
         {"update": pb.UpdateTasksRequest(tube="same", update=none)},
+        {"kick": pb.KickTasksRequest(tube="kicked", update=content)},
+        {"kick": pb.KickTasksRequest(tube="same", update=none)},
         {"move": pb.MoveTasksRequest(tube="from", move_to="to", update=content)},
         {"move": pb.MoveTasksRequest(tube="home", to_origin=True, update=content)},
         {"move": pb.MoveTasksRequest(tube="from", move_to="elsewhere")},
         deleting(1),
     )
     enlarged = [*_enlarged_tubes(pb.ExecuteBatchRequest(operations=parts))]
-    assert enlarged == ["put", "updated", "to", "home"]
+    assert enlarged == ["put", "updated", "kicked", "to", "home"]

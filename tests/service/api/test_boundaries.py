@@ -6,7 +6,7 @@ import pytest
 
 from service import limits
 from service.api import selection_checks, task_checks, tube_checks
-from service.api.settle_checks import check_settle
+from service.api.settle_checks import settle_violations
 from service.api.status import Refused
 from service.queue.commands import FOREVER_MS
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
@@ -21,7 +21,8 @@ SESSION = "00000000-0000-4000-8000-000000000000"
 
 def put(**fields):
     request = pb.PutTasksRequest(**{"tube": "t", "tasks": [{}], **fields})
-    return lambda: task_checks.check_put(request, request.SerializeToString(), PAYLOAD_BYTES_MAX)
+    raw = request.SerializeToString()
+    return lambda: task_checks.put_violations(request, raw, PAYLOAD_BYTES_MAX).raise_any()
 
 
 def spec(**fields):
@@ -34,52 +35,53 @@ def take(**fields):
 
 
 def opened(**fields):
-    request = pb.SubscribeRequest.Open(**{"sources": [{"tube": "t"}], **fields})
-    return lambda: task_checks.check_open(request)
+    message = pb.SubscribeRequest(open={"sources": [{"tube": "t"}], **fields})
+    return lambda: task_checks.check_message(message, 0, is_first=True)
 
 
 def credit(tasks, tasks_open=0, byte_count=0):
-    granted = pb.SubscribeRequest.Credit(tasks=tasks, bytes=byte_count)
-    return lambda: task_checks.check_credit(granted, tasks_open)
+    message = pb.SubscribeRequest(credit={"tasks": tasks, "bytes": byte_count})
+    return lambda: task_checks.check_message(message, tasks_open, is_first=False)
 
 
 def settle(*tokens, **action):
     settlement = pb.Settlement(tokens=tokens or [1], **(action or {"ack": {}}))
     request = pb.SettleTasksRequest(settlements=[settlement])
-    return lambda: check_settle(request, PAYLOAD_BYTES_MAX)
+    return lambda: settle_violations(request, PAYLOAD_BYTES_MAX).raise_any()
 
 
-def chosen(kind, check, *arguments, **fields):
+def chosen(kind, violations, *arguments, **fields):
     request = kind(**{"tube": "t", "selector": deepcopy(IDS), **fields})
-    return lambda: check(request, *arguments)
+    return lambda: violations(request, *arguments).raise_any()
 
 
 def delete(**fields):
-    return chosen(pb.DeleteTasksRequest, selection_checks.check_delete, **fields)
+    return chosen(pb.DeleteTasksRequest, selection_checks.delete_violations, **fields)
 
 
 def get(**fields):
-    return chosen(pb.GetTasksRequest, selection_checks.check_get, **fields)
+    request = pb.GetTasksRequest(**{"tube": "t", "selector": deepcopy(IDS), **fields})
+    return lambda: selection_checks.check_get(request)
 
 
 def update(**fields):
-    check = selection_checks.check_update
-    return chosen(pb.UpdateTasksRequest, check, PAYLOAD_BYTES_MAX, update=fields)
+    violations = selection_checks.update_violations
+    return chosen(pb.UpdateTasksRequest, violations, PAYLOAD_BYTES_MAX, update=fields)
 
 
 def kick(**fields):
-    check = selection_checks.check_kick
-    return chosen(pb.KickTasksRequest, check, PAYLOAD_BYTES_MAX, **{"selector": {}, **fields})
+    violations = selection_checks.kick_violations
+    return chosen(pb.KickTasksRequest, violations, PAYLOAD_BYTES_MAX, **{"selector": {}, **fields})
 
 
 def move(**fields):
-    check = selection_checks.check_move
-    return chosen(pb.MoveTasksRequest, check, PAYLOAD_BYTES_MAX, **{"move_to": "u", **fields})
+    violations = selection_checks.move_violations
+    return chosen(pb.MoveTasksRequest, violations, PAYLOAD_BYTES_MAX, **{"move_to": "u", **fields})
 
 
 def switch(state, duration_ms=0):
-    check = selection_checks.check_switch
-    return chosen(Switch, check, state=state, duration_ms=duration_ms)
+    violations = selection_checks.switch_violations
+    return chosen(Switch, violations, state=state, duration_ms=duration_ms)
 
 
 def session(**fields):

@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from taskraft.v1 import (
@@ -15,14 +16,19 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.field_rules import (
+    MAPS,
+    MESSAGES_MAX,
     OUT_OF_PLACE,
     forbidden,
+    is_list_of_messages,
+    is_map,
     list_of_too_many,
     paths_of,
+    paths_to,
     spelled,
 )
 from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refusal
-from tests.service.conftest import config_in, create, put, running
+from tests.service.conftest import config_in, create, put, reason_of, running
 
 SESSION = "00000000-0000-4000-8000-000000000000"
 IDS = task_pb2.TaskSelector(ids=[1])
@@ -54,17 +60,32 @@ BASES = {
     "KickTasks": pb.KickTasksRequest(tube="emails"),
     "MoveTasks": pb.MoveTasksRequest(tube="emails", selector=IDS, move_to="other"),
     "UpdateTasks": pb.UpdateTasksRequest(tube="emails", selector=IDS, update={"priority": 1}),
+    "Subscribe": pb.SubscribeRequest(open={"sources": [{"tube": "emails"}]}),
+    "ExecuteBatch": pb.ExecuteBatchRequest(),
 }
 """What each call needs beside the field that is tried; the others name a tube, and a task."""
+METHODS = {method.name: method for service in SERVICES for method in service.methods}
 NOT_CALLED = {"Subscribe", "ExecuteBatch"}
-"""A stream; and what holds the others' requests, whose paths begin with the operation's."""
+"""A stream; and what holds the others' requests."""
 CASES = [
     (method, path)
-    for service in SERVICES
-    for method in service.methods
+    for method in METHODS.values()
     if method.name not in NOT_CALLED
     for path in paths_of(method.input_type)
 ]
+OF_STREAMS = [
+    path
+    for path in paths_of(METHODS["Subscribe"].input_type)
+    if path[0].name not in ("settlements", "request_id")
+]
+OPERATIONS = METHODS["ExecuteBatch"].input_type.fields_by_name["operations"]
+BATCHED = [
+    (operation, method)
+    for operation in OPERATIONS.message_type.fields
+    for method in METHODS.values()
+    if method.input_type is operation.message_type
+]
+"""The operations of a batch, and the methods that do the same alone."""
 
 
 def base_of(method):
@@ -100,11 +121,27 @@ def request_with(method, path, *values):
         at.unique_key[:] = ["k"]
     if isinstance(request, tube_service_pb2.UpdateTubeRequest) and path[0].name == "options":
         request.update_mask.paths[:] = [path[1].name]
-    if last.is_repeated:
-        getattr(at, last.name)[:] = values
-    else:
-        setattr(at, last.name, *values)
+    set_field(at, last, values)
     return request
+
+
+def set_field(message, field, values):
+    """Let a field of a message hold a value, some of them, or a map."""
+    if is_map(field):
+        getattr(message, field.name).update(*values)
+    elif is_list_of_messages(field):
+        message.ClearField(field.name)
+        for value in values:
+            getattr(message, field.name).add(**value)
+    elif field.is_repeated:
+        getattr(message, field.name)[:] = values
+    else:
+        setattr(message, field.name, *values)
+
+
+def own_name(field):
+    """Return by what name the rules know a field."""
+    return f"{field.containing_type.name}.{field.name}"
 
 
 def name_told(told, path):
@@ -115,12 +152,23 @@ def name_told(told, path):
 
 def test_each_field_of_the_contract_has_a_rule():
     without = set()
-    for _, path in CASES:
+    for path in [path for _, path in CASES] + OF_STREAMS:
         try:
             forbidden(path[-1])
         except KeyError:
             without.add(path[-1].full_name)
+    for rules, is_wanted in ((MAPS, is_map), (MESSAGES_MAX, is_list_of_messages)):
+        for method in METHODS.values():
+            for path in paths_to(method.input_type, is_wanted):
+                if own_name(path[-1]) not in rules:
+                    without.add(path[-1].full_name)
     assert without == set()
+
+
+def test_no_field_of_the_contract_is_a_fraction_so_none_is_infinite_or_no_number():
+    fractions = {FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT}
+    fields = [path[-1] for _, path in CASES] + [path[-1] for path in OF_STREAMS]
+    assert not [field.full_name for field in fields if field.type in fractions]
 
 
 @pytest.fixture
@@ -134,7 +182,10 @@ async def furnished(tmp_path):
 
 
 async def told_of(node, method, request):
+    index, digest = node.queue.applied_index, node.queue.digest()
     error = await refusal(node, method.name, request.SerializeToString())
+    # What the queue itself refuses stands in the log.
+    assert node.queue.applied_index > index or node.queue.digest() == digest, request
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, (request, error.details())
     return {one.field: one.description for one in bad_request(error).field_violations}
 
@@ -146,7 +197,7 @@ async def test_each_field_that_is_out_of_range_is_named_with_its_value(furnished
             told = await told_of(furnished, method, request_with(method, path, value))
             name = name_told(told, path)
             assert name is not None, (method.name, spelled(path), value, told)
-            own = f"{field.containing_type.name}.{field.name}"
+            own = own_name(field)
             if name == spelled(path) and isinstance(value, int) and own not in OUT_OF_PLACE:
                 assert str(value) in told[name], (method.name, name, value, told)
 
@@ -159,3 +210,59 @@ async def test_each_list_that_is_too_long_is_named_with_its_length(furnished):
             name = name_told(told, path)
             assert name is not None, (method.name, spelled(path), told)
             assert "more than" in told[name] or "not 1 to" in told[name], (method.name, told)
+
+
+async def test_each_list_of_messages_that_is_too_long_is_named_with_its_length(furnished):
+    for method in METHODS.values():
+        for path in paths_to(method.input_type, is_list_of_messages):
+            is_of_others = method.name in NOT_CALLED and path[-1] is not OPERATIONS
+            if is_of_others or (path[-1].name == "depends_on" and method.name != "PutTasks"):
+                continue
+            most, item = MESSAGES_MAX[own_name(path[-1])]
+            told = await told_of(
+                furnished, method, request_with(method, path, *[item] * (most + 1))
+            )
+            name = name_told(told, path)
+            assert name is not None, (method.name, spelled(path), told)
+            assert str(most + 1) in told[name], (method.name, told)
+
+
+async def test_each_map_that_holds_what_it_must_not_is_named(furnished):
+    for method in METHODS.values():
+        for path in paths_to(method.input_type, is_map):
+            if method.name in NOT_CALLED:
+                continue
+            for value in MAPS[own_name(path[-1])]:
+                told = await told_of(furnished, method, request_with(method, path, value))
+                whole = f"{spelled(path[:-1])}.{path[-1].name}".lstrip(".")
+                assert any(name.startswith(whole) for name in told), (method.name, whole, told)
+
+
+async def test_each_field_of_an_operation_of_a_batch_is_named_with_the_operation(furnished):
+    batch = METHODS["ExecuteBatch"]
+    for operation, method in BATCHED:
+        for path in paths_of(method.input_type):
+            for value in forbidden(path[-1]):
+                one = {operation.name: request_with(method, path, value)}
+                told = await told_of(furnished, batch, pb.ExecuteBatchRequest(operations=[one]))
+                whole = (OPERATIONS, operation, *path)
+                assert name_told(told, whole) is not None, (spelled(whole), value, told)
+
+
+async def test_each_field_of_the_messages_of_a_stream_is_named(furnished):
+    subscribe = METHODS["Subscribe"]
+    for path in OF_STREAMS:
+        for value in forbidden(path[-1]):
+            told = await told_of(furnished, subscribe, request_with(subscribe, path, value))
+            assert name_told(told, path) is not None, (spelled(path), value, told)
+
+
+async def test_each_text_that_is_not_utf_8_is_refused(furnished):
+    before = furnished.queue.digest()
+    for method, path in CASES:
+        if path[-1].type == FieldDescriptor.TYPE_STRING:
+            raw = request_with(method, path, "\x01\x02").SerializeToString()
+            assert b"\x01\x02" in raw
+            error = await refusal(furnished, method.name, raw.replace(b"\x01\x02", b"\xff\xff"))
+            assert reason_of(error) == "INVALID_FIELD", (method.name, spelled(path))
+    assert furnished.queue.digest() == before

@@ -330,9 +330,11 @@ async def test_puts_are_refused_while_the_disk_is_low_and_acks_are_not(node):
     larger = task_pb2.TaskUpdate(payload=b"larger")
     update = pb.UpdateTasksRequest(tube="emails", selector=selector, update=larger)
     batch = pb.ExecuteBatchRequest(operations=[pb.BatchOperation(update=update)])
+    kick = pb.KickTasksRequest(tube="emails", selector=selector, update=larger)
     group = group_service_pb2.CreateGroupRequest(group=group_service_pb2.Group(name="g"))
     for call in (
         node.tasks.UpdateTasks(update),
+        node.tasks.KickTasks(kick),
         node.tasks.ExecuteBatch(batch),
         group_service_pb2_grpc.GroupServiceStub(node.channel).CreateGroup(group),
     ):

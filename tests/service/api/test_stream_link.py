@@ -9,6 +9,7 @@ import pytest
 from service.access.caller import ANYBODY
 from service.api.forward import HOPS_KEY, ServeHere
 from service.api.mutations import Mutations
+from service.api.status import Refused
 from service.api.stream_link import SETTLES_IN_HAND_MAX, SILENCE_MAX_MS, StreamLink
 from service.api.subscribe import Streams, SubscribeApi
 from service.api.subscription import Subscription
@@ -100,7 +101,7 @@ class Linked:
         self.subscription = Subscription(OPENING.open, "session", lambda _tokens: None)
         self.waiters.add(self.subscription)
         self.link = StreamLink(
-            self.subscription, self.context, self.submitter, self.waiters, Reading()
+            self.subscription, self.context, self.submitter, self.waiters, Reading(), 100
         )
 
     def run(self):
@@ -166,6 +167,26 @@ async def test_settlements_that_cannot_be_proposed_are_answered_in_their_place()
     await running
     reasons = [(settled.request_id, settled.error.reason) for settled in one.context.settled]
     assert reasons == [("r0", 0), ("r1", 0), ("r2", error_pb2.Error.OVERLOADED)]
+
+
+async def test_settlements_of_a_stream_heed_the_configured_limit_of_payloads():
+    large = pb.Settlement(tokens=[1], ack={"keep": "DONE", "payload": b"x" * 101})
+    one = Linked(pb.SubscribeRequest(settlements=[large], request_id="r"), None)
+    await one.run()
+    (settled,) = one.context.settled
+    assert settled.error.reason == error_pb2.Error.PAYLOAD_TOO_LARGE
+    assert settled.error.metadata["limit"] == "100"
+    assert not one.submitter.proposed
+
+
+async def test_of_a_message_with_a_limit_broken_nothing_is_done():
+    bad = pb.SubscribeRequest(filter={"types": [""]}, credit={"tasks": -1, "bytes": -1})
+    one = Linked(bad)
+    with pytest.raises(Refused) as caught:
+        await one.run()
+    told = {field for field, _ in caught.value.violations}
+    assert told == {"filter.types[0]", "credit.tasks", "credit.bytes"}
+    assert not one.subscription.is_choosy
 
 
 async def test_a_stream_with_many_settlements_in_hand_is_not_read():
@@ -281,7 +302,7 @@ class Forwarder:
 def subscribe_api(forwarder):
     submitter = Submitter()
     api = SubscribeApi(
-        Mutations(submitter), Reading(), Known(), Waiters(Board(a=0)), Streams(), forwarder
+        Mutations(submitter), Reading(), Known(), Waiters(Board(a=0)), Streams(), forwarder, 100
     )
     return api, submitter
 

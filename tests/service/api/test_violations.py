@@ -5,7 +5,7 @@ from google.protobuf import field_mask_pb2
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
 
-from service.limits import MESSAGE_BYTES_MAX
+from service.limits import MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX
 from service.queue.commands import FOREVER_MS
 from taskraft.v1 import (
     feed_service_pb2,
@@ -16,6 +16,7 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refusal
+from tests.service.api.violations_by_kind import IDS, UNSUITABLE_CASES
 from tests.service.conftest import create, put, reason_of, take
 
 Options = tube_service_pb2.TubeOptions
@@ -42,20 +43,8 @@ def listed(**consistency):
     return pb.ListTasksRequest(tube="plain", consistency=task_pb2.Consistency(**consistency))
 
 
-IDS = task_pb2.TaskSelector(ids=[1])
-UNSUITABLE = [
-    Settlement(tokens=[1], release={"delay_ms": 5, "update": {"priority": 1, "ttl_ms": 3}}),
-    Settlement(tokens=[2], ack={"retain_ms": 4, "payload": b"x"}),
-]
-"""Wishes that tubes of the kind FIFO, and those that keep nothing, do not know."""
-UNSUITABLE_TOLD = {
-    "[0].release.delay_ms": "5 means nothing in a tube of kind FIFO",
-    "[0].release.update.priority": "1 means nothing in a tube of kind FIFO",
-    "[0].release.update.ttl_ms": "3 means nothing in a tube of kind FIFO",
-    "[1].ack.retain_ms": "means nothing for a task that is not kept",
-    "[1].ack.payload": "means nothing for a task that is not kept",
-}
 CASES = {
+    **UNSUITABLE_CASES,
     "an unknown choice hides nothing else": (
         "CreateTube",
         creation(
@@ -135,69 +124,17 @@ CASES = {
             "operations[3].put.tasks[0].delay_ms": "4 means nothing",
         },
     ),
-    "a delay and changes of a kick that the kind does not know": (
-        "KickTasks",
-        pb.KickTasksRequest(
-            tube="plain", selector=IDS, delay_ms=5, update=task_pb2.TaskUpdate(priority=1, ttr_ms=3)
-        ),
-        {
-            "delay_ms": "5 means nothing in a tube of kind FIFO",
-            "update.priority": "1 means nothing in a tube of kind FIFO",
-            "update.ttr_ms": "3 means nothing in a tube of kind FIFO",
-        },
-    ),
-    "changes that the kind does not know, of tasks that are not all there": (
-        "UpdateTasks",
-        pb.UpdateTasksRequest(
-            tube="plain",
-            selector=task_pb2.TaskSelector(ids=[99, 3]),
-            update=task_pb2.TaskUpdate(payload=b"new", priority=1, delay_ms=2, ttl_ms=3),
-        ),
-        {
-            "update.priority": "1 means nothing in a tube of kind FIFO",
-            "update.delay_ms": "2 means nothing in a tube of kind FIFO",
-            "update.ttl_ms": "3 means nothing in a tube of kind FIFO",
-        },
-    ),
-    "a move to a tube that knows neither the delay nor the changes": (
-        "MoveTasks",
-        pb.MoveTasksRequest(
-            tube="emails",
-            selector=IDS,
-            move_to="plain",
-            delay_ms=7,
-            update=task_pb2.TaskUpdate(priority=1),
-        ),
-        {
-            "delay_ms": "7 means nothing in a tube of kind FIFO",
-            "update.priority": "1 means nothing in a tube of kind FIFO",
-        },
-    ),
-    "leases that are settled together in a tube that does not know the wishes": (
-        "SettleTasks",
-        pb.SettleTasksRequest(settlements=UNSUITABLE, atomic=True),
-        {f"settlements{name}": words for name, words in UNSUITABLE_TOLD.items()},
-    ),
-    "leases and changes of a batch": (
+    "what is too large in a batch, and what is wrong in its other operations": (
         "ExecuteBatch",
         pb.ExecuteBatchRequest(
             operations=[
-                {"settle": pb.SettleTasksRequest(settlements=UNSUITABLE)},
-                {
-                    "update": pb.UpdateTasksRequest(
-                        tube="plain",
-                        selector=task_pb2.TaskSelector(ids=[3]),
-                        update=task_pb2.TaskUpdate(priority=1),
-                    )
-                },
+                {"put": puts({"payload": b"x" * (PAYLOAD_BYTES_MAX + 1)})},
+                {"kick": pb.KickTasksRequest(tube="plain", selector=IDS, delay_ms=-1)},
             ]
         ),
         {
-            **{
-                f"operations[0].settle.settlements{name}": words
-                for name, words in UNSUITABLE_TOLD.items()
-            },
-            "operations[1].update.update.priority": "1 means nothing in a tube of kind FIFO",
+            "operations[0].put.tasks[0].payload": f"more than {PAYLOAD_BYTES_MAX}",
+            "operations[1].kick.delay_ms": "-1 is less than 0",
         },
     ),
     "what is too large is told beside what is wrong": (
@@ -238,7 +175,7 @@ CASES = {
             "delay_ms": "-1 is less than 0",
             "position": "9 is unknown",
             "update.delay_ms": "the transition says it",
-            "selector.ids[0]": "0 is not positive",
+            "selector.ids[0]": "0 is less than 1",
         },
     ),
     "a move that names no tube": (
@@ -260,7 +197,7 @@ CASES = {
             "operations[0].move.selector.filter": "character 4",
             "operations[0].move.selector": "names its tasks by id or key",
             "operations[1].delete.tube": "' ' at character 1",
-            "operations[1].delete.selector.ids[0]": "0 is not positive",
+            "operations[1].delete.selector.ids[0]": "0 is less than 1",
             "operations[2]": "missing",
         },
     ),
@@ -442,6 +379,17 @@ async def test_a_message_above_the_limit_gets_an_error_of_ours(node):
     error = await refusal(node, "PutTasks", request)
     assert reason_of(error) == "PAYLOAD_TOO_LARGE"
     assert f"more than {MESSAGE_BYTES_MAX}" in error.details()
+    assert (await take(node)).tasks == []
+
+
+async def test_what_is_only_too_large_in_a_batch_is_named_with_its_operation(node):
+    await create(node)
+    large = {"payload": b"x" * (PAYLOAD_BYTES_MAX + 1)}
+    operations = [{"put": puts({}, tube="emails")}, {"put": puts(large, tube="emails")}]
+    request = pb.ExecuteBatchRequest(operations=operations)
+    error = await refusal(node, "ExecuteBatch", request.SerializeToString())
+    assert reason_of(error) == "PAYLOAD_TOO_LARGE"
+    assert error_info(error).metadata["field"] == "operations[1].put.tasks[0].payload"
     assert (await take(node)).tasks == []
 
 

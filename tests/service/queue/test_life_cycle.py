@@ -131,9 +131,12 @@ class Stage:
         if state is State.DELAYED:
             wishes.setdefault("delay_ms", 50)
         if state is State.HELD:
-            self.do(CreateGroup("group"))
             wishes["group"] = "group"
+        if "group" in wishes:
+            self.do(CreateGroup("group"))
         self.do(Put("tube", [NewTask(b"", 0, **wishes)]))
+        if "group" in wishes and state is not State.HELD:
+            self.do(StartGroup("group"))
         if state in (State.TAKEN, State.DONE, State.ZOMBIE):
             self.do(Take(["tube"], SESSION))
         if state in (State.DONE, State.ZOMBIE):

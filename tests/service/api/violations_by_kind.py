@@ -1,0 +1,86 @@
+"""Requests with wishes that no task of a tube may have, and all that is told of them."""
+
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+
+IDS = task_pb2.TaskSelector(ids=[1])
+UNSUITABLE = [
+    pb.Settlement(tokens=[1], release={"delay_ms": 5, "update": {"priority": 1, "ttl_ms": 3}}),
+    pb.Settlement(tokens=[2], ack={"retain_ms": 4, "payload": b"x"}),
+]
+"""Wishes that tubes of the kind FIFO, and those that keep nothing, do not know."""
+UNSUITABLE_TOLD = {
+    "[0].release.delay_ms": "5 means nothing in a tube of kind FIFO",
+    "[0].release.update.priority": "1 means nothing in a tube of kind FIFO",
+    "[0].release.update.ttl_ms": "3 means nothing in a tube of kind FIFO",
+    "[1].ack.retain_ms": "means nothing for a task that is not kept",
+    "[1].ack.payload": "means nothing for a task that is not kept",
+}
+UNSUITABLE_CASES = {
+    "a delay and changes of a kick that the kind does not know": (
+        "KickTasks",
+        pb.KickTasksRequest(
+            tube="plain", selector=IDS, delay_ms=5, update=task_pb2.TaskUpdate(priority=1, ttr_ms=3)
+        ),
+        {
+            "delay_ms": "5 means nothing in a tube of kind FIFO",
+            "update.priority": "1 means nothing in a tube of kind FIFO",
+            "update.ttr_ms": "3 means nothing in a tube of kind FIFO",
+        },
+    ),
+    "changes that the kind does not know, of tasks that are not all there": (
+        "UpdateTasks",
+        pb.UpdateTasksRequest(
+            tube="plain",
+            selector=task_pb2.TaskSelector(ids=[99, 3]),
+            update=task_pb2.TaskUpdate(payload=b"new", priority=1, delay_ms=2, ttl_ms=3),
+        ),
+        {
+            "update.priority": "1 means nothing in a tube of kind FIFO",
+            "update.delay_ms": "2 means nothing in a tube of kind FIFO",
+            "update.ttl_ms": "3 means nothing in a tube of kind FIFO",
+        },
+    ),
+    "a move to a tube that knows neither the delay nor the changes": (
+        "MoveTasks",
+        pb.MoveTasksRequest(
+            tube="emails",
+            selector=IDS,
+            move_to="plain",
+            delay_ms=7,
+            update=task_pb2.TaskUpdate(priority=1),
+        ),
+        {
+            "delay_ms": "7 means nothing in a tube of kind FIFO",
+            "update.priority": "1 means nothing in a tube of kind FIFO",
+        },
+    ),
+    "leases that are settled together in a tube that does not know the wishes": (
+        "SettleTasks",
+        pb.SettleTasksRequest(settlements=UNSUITABLE, atomic=True),
+        {f"settlements{name}": words for name, words in UNSUITABLE_TOLD.items()},
+    ),
+    "leases and changes of a batch": (
+        "ExecuteBatch",
+        pb.ExecuteBatchRequest(
+            operations=[
+                {"settle": pb.SettleTasksRequest(settlements=UNSUITABLE)},
+                {
+                    "update": pb.UpdateTasksRequest(
+                        tube="plain",
+                        selector=task_pb2.TaskSelector(ids=[3]),
+                        update=task_pb2.TaskUpdate(priority=1),
+                    )
+                },
+            ]
+        ),
+        {
+            **{
+                f"operations[0].settle.settlements{name}": words
+                for name, words in UNSUITABLE_TOLD.items()
+            },
+            "operations[1].update.update.priority": "1 means nothing in a tube of kind FIFO",
+        },
+    ),
+}
+"""Method, request, and words of what is told by field; in the tubes of ``test_violations``."""

@@ -1,0 +1,128 @@
+"""Every command there is meets a task in every state: by the life-cycle table, or as said here."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from service.queue.commands import (
+    AttachSession,
+    Batch,
+    CancelGroup,
+    ClusterSettings,
+    Command,
+    CommitCursor,
+    Configure,
+    CreateGroup,
+    CreateSchedule,
+    CreateTube,
+    DeleteSchedule,
+    DropTube,
+    KeepSessions,
+    NoteCalls,
+    NotedCalls,
+    OpenSession,
+    Put,
+    Reason,
+    Refusal,
+    RunSchedule,
+    ScheduleOptions,
+    Settle,
+    Settlement,
+    StartGroup,
+    Startup,
+    State,
+    TrimFeed,
+    TubeKind,
+    TubeOptions,
+    UpdateSchedule,
+    UpdateTube,
+)
+from tests.service.queue.test_life_cycle import COMMANDS, SESSION, Stage
+
+STATES = pytest.mark.parametrize("state", State, ids=lambda state: state.name)
+SCHEDULE = ScheduleOptions("tube", "cron", spec=b"")
+LEAVING = (
+    CreateTube("third", TubeKind.FIFO, TubeOptions()),
+    UpdateTube("tube", TubeOptions(concurrency=1), ["concurrency"]),
+    Configure(ClusterSettings(failover_grace_ms=1)),
+    OpenSession("another"),
+    KeepSessions([SESSION]),
+    AttachSession(SESSION, attached=True),
+    AttachSession(SESSION, attached=False),
+    CreateGroup("another"),
+    CreateSchedule("daily", SCHEDULE, 5_000),
+    UpdateSchedule("daily", SCHEDULE, 5_000),
+    RunSchedule("daily", 1, [], 5_000, 6_000),
+    DeleteSchedule("daily"),
+    TrimFeed({0: 0}),
+    NoteCalls([NotedCalls("tube", 1, 1, 1)]),
+    CommitCursor("reader", "", {0: 0}, 1_000),
+    Startup(2, 60_000),
+)
+"""Commands that are about no task that is there."""
+WALKED_HERE = {DropTube, CancelGroup}
+OF_OTHERS = {Put, Batch}
+"""What makes a task (``test_put_follows_the_table``), and what is made of other commands."""
+
+
+def test_there_is_no_command_that_is_not_walked():
+    by_table = {type(command) for command in COMMANDS.values()}
+    walked = by_table | {type(command) for command in LEAVING} | WALKED_HERE | OF_OTHERS
+    assert set(get_args(Command)) == walked
+
+
+def test_there_is_no_settlement_that_is_not_walked():
+    settles = [command for command in COMMANDS.values() if isinstance(command, Settle)]
+    walked = {type(settlement) for settle in settles for settlement in settle.settlements}
+    assert set(get_args(Settlement)) == walked
+
+
+@STATES
+def test_what_is_about_no_task_leaves_it_as_it_is(state):
+    stage = Stage(state)
+    before = stage.queue.get_tasks("tube", [1])
+    for command in LEAVING:
+        (result,) = stage.do(command)
+        assert not isinstance(result, Refusal), command
+        assert stage.queue.get_tasks("tube", [1]) == before, command
+
+
+@STATES
+@pytest.mark.parametrize("force", [False, True])
+def test_a_tube_goes_with_its_tasks_unless_one_is_taken(state, force):
+    stage = Stage(state)
+    (result,) = stage.do(DropTube("tube", force=force))
+    if state is State.TAKEN and not force:
+        assert result.reason is Reason.TUBE_BUSY
+        assert stage.state() is state
+    else:
+        assert stage.queue.tube("tube") is None
+        assert result.count == (state is not State.GONE)
+
+
+OPEN = (State.HELD, State.READY, State.DELAYED)
+"""States of members that wait; a task that has ended, or is buried, has ended its group."""
+
+
+@STATES
+@pytest.mark.parametrize("revoke", [False, True])
+def test_a_cancelled_group_removes_its_members_that_wait_and_taken_ones_if_it_revokes(
+    state, revoke
+):
+    if state is State.GONE:
+        stage = Stage(state)
+        stage.do(CreateGroup("group"), StartGroup("group"))
+    else:
+        stage = Stage(state, group="group")
+    (result,) = stage.do(CancelGroup("group", revoke=revoke))
+    if state in OPEN or (state is State.TAKEN and revoke):
+        assert stage.state() is State.GONE
+    elif state is State.TAKEN:
+        assert stage.state() is State.TAKEN
+        (task,) = stage.queue.get_tasks("tube", [1])
+        assert task.extras.cancel_requested
+    else:
+        assert result.reason is Reason.WRONG_STATE
+        assert stage.state() is state
