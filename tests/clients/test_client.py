@@ -132,6 +132,33 @@ def test_a_signal_stops_a_subscription_that_waits(cluster, client):
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_subscription_stops_on_the_first_signal_and_leaves_the_second_as_it_was(cluster, client):
+    client.tube("emails").put_many(["a", "b"])
+    seen, others = [], []
+    before = signal.signal(signal.SIGUSR1, lambda *_: others.append(len(seen)))
+    try:
+        with client.subscribe("emails", credit=2) as tasks:
+            tasks.stop_on(signal.SIGUSR1)
+            for task in tasks:
+                with task:
+                    seen.append(task.text())
+                    signal.raise_signal(signal.SIGUSR1)
+                    signal.raise_signal(signal.SIGUSR1)
+        with client.subscribe("emails") as tasks:
+            tasks.stop_on(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (seen, others) == (["a"], [1, 1])
+    assert cluster.states() == [DONE, READY]
+
+
+def test_a_call_in_what_put_many_reads_is_refused_and_not_waited_for(cluster, client):
+    emails = client.tube("emails")
+    with pytest.raises(RuntimeError, match="would wait for itself"):
+        emails.put_many(str(emails.put("a")) for _ in range(2))
+
+
 def test_batches_are_acknowledged_together(cluster, client):
     client.tube("emails").put_many([str(n) for n in range(20)])
     with client.subscribe("emails", credit=10) as tasks:

@@ -18,7 +18,7 @@ def test_connections_are_plain_where_nothing_is_given():
 @pytest.mark.parametrize("name", ["CA", "TOKEN", "TOKEN_FILE"])
 def test_the_environment_asks_for_credentials_too(monkeypatch, tmp_path, name):
     path = tmp_path / "file"
-    path.write_text("content")
+    path.write_text("-----BEGIN CERTIFICATE-----")
     monkeypatch.setenv(f"TASKRAFT_{name}", str(path))
     assert channel_credentials() is not None
 
@@ -31,6 +31,7 @@ def test_the_environment_asks_for_credentials_too(monkeypatch, tmp_path, name):
         ({"token": "t", "token_file": "f"}, "token and token_file exclude each other"),
         ({"ca": "none.crt"}, "none.crt: No such file"),
         ({"token_file": "none.token"}, "none.token: No such file"),
+        ({"ca": pytest.__file__}, "__init__.py: no certificate in it, in PEM"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(options, part):

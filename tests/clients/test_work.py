@@ -78,6 +78,38 @@ async def test_what_a_handler_raises_is_logged_and_the_worker_goes_on(cluster, c
     assert "no such address" in str(record.exc_info)
 
 
+async def test_work_that_is_done_and_not_acknowledged_has_not_failed(cluster, caplog):
+    async with AsyncClient(cluster.target, timeout="200ms") as client:
+        await client.tube("emails").put("a")
+        cluster.refuse("StreamSettle", "NO_LEADER", times=1_000)
+
+        async def handle(_):
+            await tasks.stop()
+
+        async with client.subscribe("emails", credit=1) as tasks:
+            await tasks.work(handle)
+            assert cluster.states() == [task_pb2.Task.TAKEN]
+            cluster.faults["StreamSettle"].clear()
+    (record,) = [each for each in caplog.records if "emails/1" in each.getMessage()]
+    assert record.levelno == logging.WARNING
+    assert "was done but not acknowledged" in record.getMessage()
+
+
+async def test_a_worker_stops_on_a_signal(cluster, client):
+    await client.tube("emails").put_many(["a", "b"])
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def handle(_):
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+
+    async with client.subscribe("emails", credit=1) as tasks:
+        tasks.stop_on()
+        await tasks.work(handle)
+    assert cluster.states() == [DONE, READY]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 async def test_a_stopped_worker_finishes_what_it_has_begun(cluster, client):
     await client.tube("emails").put_many(["a", "b", "c"])
     begun, go_on = asyncio.Event(), asyncio.Event()

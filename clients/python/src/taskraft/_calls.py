@@ -21,7 +21,7 @@ from taskraft._route import LEADER_KEY
 from taskraft._status import from_rpc_error, metadata_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from taskraft._nodes import Node, Nodes
 
@@ -31,6 +31,8 @@ ATTEMPT_SECONDS_MAX: Final = 5.0
 """A node that has not answered for so long is left for another; nobody waits here on purpose."""
 WAIT_MARGIN_SECONDS: Final = 1.0
 """What a call that waits in the server may take beyond its wait."""
+TOLD_FAILURES_MAX: Final = 5
+"""An error tells of no more different failures."""
 BACKOFF_SECONDS: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 0.5
 """An election takes less; a longer pause would only make the fail-over longer."""
@@ -80,10 +82,11 @@ class Caller:
             TaskraftError: The last failure, when it is final or the time is over.
         """
         attempts = 0
+        failures: dict[str, errors.TaskraftError] = {}
         while True:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise errors.DeadlinePassed("the time for the call was over before it was sent")
+                raise _outcome(failures)
             node = self._nodes.next_node()
             allowed = min(
                 remaining,
@@ -100,15 +103,18 @@ class Caller:
                 self._heard(await call.trailing_metadata())
                 return response
             attempts += 1
+            failures[error.message] = error
             pause = pause_seconds(error, attempts, len(self._nodes.route.addresses))
-            if pause is None or time.monotonic() + pause >= deadline:
+            if pause is None:
                 raise error
+            if time.monotonic() + pause >= deadline:
+                raise _outcome(failures)
             log.debug("attempt %d at %s failed: %s", attempts, node.address, error)
             await asyncio.sleep(pause)
 
     def _failure(self, node: Node, raised: grpc.aio.AioRpcError) -> errors.TaskraftError:
         """Learn from a failed attempt who leads, and return what is wrong."""
-        error = from_rpc_error(raised)
+        error = from_rpc_error(raised, node.address)
         if isinstance(error, errors.RetryableError | errors.DeadlinePassed):
             is_unreachable = isinstance(error, errors.Unavailable | errors.DeadlinePassed)
             self._nodes.route.failed(node.address, is_unreachable=is_unreachable)
@@ -121,6 +127,36 @@ class Caller:
         leader = metadata.get(LEADER_KEY) if metadata else None
         if isinstance(leader, str):
             self._nodes.route.heard_of_leader(leader)
+
+
+def _outcome(failures: Mapping[str, errors.TaskraftError]) -> errors.TaskraftError:
+    """Return what to tell when the time is over, from the failures by what they say.
+
+    What leaves the outcome open comes first, then what a node has said itself, then why there was
+    no connection. The others are told beside it.
+    """
+    if not failures:
+        return errors.DeadlinePassed("the time for the call was over before it was sent")
+    ranked = sorted(failures.values(), key=_rank)
+    chosen = ranked[0]
+    others = [error.message for error in ranked[1:TOLD_FAILURES_MAX]]
+    if others:
+        chosen.args = (f"{chosen.message}; {'; '.join(others)}",)
+    return chosen
+
+
+def _rank(error: errors.TaskraftError) -> int:
+    match error:
+        case errors.CommitUnknown() | errors.DeadlinePassed():
+            return 0
+        case errors.Unavailable(is_sent=True):
+            return 1
+        case errors.Unavailable(advice=errors.Unavailable.advice):
+            return 4  # nothing listens, which may be so of one address of a host only
+        case errors.Unavailable():
+            return 3
+        case _:
+            return 2
 
 
 def pause_seconds(error: errors.TaskraftError, attempts: int, nodes: int) -> float | None:

@@ -57,7 +57,7 @@ async def read_partition(
                 yield piece
             error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
         except grpc.aio.AioRpcError as raised:
-            error = from_rpc_error(raised)
+            error = from_rpc_error(raised, node.address)
         failures += 1
         pause = pause_seconds(error, failures, len(connection.nodes.route.addresses))
         if pause is None:

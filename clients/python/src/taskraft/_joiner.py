@@ -27,6 +27,8 @@ MESSAGE_BYTES_MAX: Final = 1024 * 1024
 WAITING_ITEMS_MAX: Final = 20_000
 """Items that wait at most; callers beyond it wait for room before theirs are accepted."""
 
+REASON_SECONDS: Final = 0.1
+"""So much longer a caller waits than its message is tried, which then says why it failed."""
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a client that is being closed tries to send what was handed to it."""
 
@@ -83,7 +85,7 @@ class Joiner(Generic[Item, Result]):
         """
         assert 0 < len(items) <= MESSAGE_ITEMS_MAX
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
+            async with asyncio.timeout(deadline - time.monotonic() + REASON_SECONDS):
                 while self._waiting_items + len(items) > WAITING_ITEMS_MAX:
                     self._room.clear()
                     await self._room.wait()

@@ -43,6 +43,7 @@ class Portal:
         Raises:
             ClientClosed: The portal was closed.
             ClientForked: The loop belongs to the process that this one was forked from.
+            RuntimeError: The caller runs in the loop's own thread.
         """
         return self._loop.run(coroutine)
 
@@ -105,7 +106,11 @@ class _LoopThread:
         _fork.check()
         if self._is_closed:
             raise ClientClosed("the client was closed")
-        assert not self.is_current, "a call would wait for itself"
+        if self.is_current:
+            raise RuntimeError(
+                "this call would wait for itself: what put_many reads is read in the client's own "
+                "thread, which makes no calls; collect it first, or use another client for it"
+            )
         if self._loop is None:
             with self._starting:
                 if self._loop is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from taskraft import catalogue, errors
+from taskraft._unreachable import unreachable
 from taskraft.v1 import error_pb2
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def metadata_of(call: grpc.aio.AioRpcError | grpc.Call) -> dict[str, str | bytes
     return pairs
 
 
-def from_rpc_error(error: grpc.RpcError) -> errors.TaskraftError:
-    """Return the exception for a call that failed as a whole."""
+def from_rpc_error(error: grpc.RpcError, address: str = "") -> errors.TaskraftError:
+    """Return the exception for a call to an address that failed as a whole."""
     assert isinstance(error, grpc.aio.AioRpcError | grpc.Call)
     code: grpc.StatusCode = error.code()
     text = error.details() or code.name
@@ -40,18 +41,21 @@ def from_rpc_error(error: grpc.RpcError) -> errors.TaskraftError:
         typed = _from_status(status_pb2.Status.FromString(packed), code.name)
         if typed is not None:
             return typed
-    return _from_code(code, text)
+    return _from_code(code, text, address)
 
 
-def _from_code(code: grpc.StatusCode, text: str) -> errors.TaskraftError:
+def _from_code(code: grpc.StatusCode, text: str, address: str) -> errors.TaskraftError:
     """Return the exception for a status without details: gRPC itself, or a proxy, made it."""
     match code:
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
-            return errors.Unavailable(text)
+            return unreachable(text, address)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return errors.DeadlinePassed(text)
+            return errors.DeadlinePassed(f"{address or 'the node'} did not answer in time")
         case grpc.StatusCode.UNIMPLEMENTED:
-            return errors.NotSupported(text)
+            return errors.NotSupported(
+                f"{address or 'the node'} does not know this call ({text})",
+                advice="Name the port for clients (7401), not that for peers; or use a newer node.",
+            )
         case grpc.StatusCode.UNAUTHENTICATED:
             return errors.NoCredentials(text)
         case grpc.StatusCode.PERMISSION_DENIED:

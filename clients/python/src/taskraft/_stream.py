@@ -122,7 +122,7 @@ class TaskStream:
                 await self._one_stream(address)
                 error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
             except grpc.aio.AioRpcError as raised:
-                error = _broken(raised)
+                error = _broken(raised, address)
             except errors.TaskraftError as raised_here:
                 error = raised_here
             pause = self._pause_after(error)
@@ -130,7 +130,7 @@ class TaskStream:
             if pause is None:
                 self._fail(error)
                 return
-            log.info("subscription left %s (%s); resuming in %.2f s", address, error, pause)
+            log.info("subscription at %s ended (%s); resuming in %.2f s", address, error, pause)
             await asyncio.sleep(pause)
 
     def _pause_after(self, error: errors.TaskraftError) -> float | None:
@@ -257,13 +257,13 @@ class TaskStream:
         return [first, *messages[1:]]
 
 
-def _broken(raised: grpc.aio.AioRpcError) -> errors.TaskraftError:
+def _broken(raised: grpc.aio.AioRpcError, address: str) -> errors.TaskraftError:
     """Return why a stream broke.
 
     When a message cannot be written because the connection is lost, grpc.aio reports INTERNAL
     without details ("Internal error from Core") in place of the true status.
     """
-    error = from_rpc_error(raised)
+    error = from_rpc_error(raised, address)
     if error.code == grpc.StatusCode.INTERNAL.name and not isinstance(error, errors.InternalError):
         return errors.Unavailable(error.message)
     return error

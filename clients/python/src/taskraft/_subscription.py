@@ -18,6 +18,7 @@ from taskraft._durations import Duration, milliseconds
 from taskraft._fields import set_field, set_fields
 from taskraft._joiner import CLOSE_SECONDS_MAX
 from taskraft._sessions import close_session
+from taskraft._signals import DEFAULT, LoopSignals
 from taskraft._sources import Sources, sources_of
 from taskraft._taken import AsyncTakenTask
 from taskraft._taking import TouchOptions, touch_seconds_max
@@ -25,6 +26,7 @@ from taskraft._work import AsyncHandler, work
 from taskraft.v1 import task_service_pb2
 
 if TYPE_CHECKING:
+    from signal import Signals
     from types import TracebackType
 
     from taskraft._connection import Connection
@@ -89,6 +91,7 @@ class AsyncSubscription:
         )
         self._arrivals = Arrivals(connection, opening, credit, touch_seconds_max(options))
         self._runner: asyncio.Task[None] | None = None
+        self._signals = LoopSignals(self.stop)
         self._is_closed = False
 
     # ------------------------------------------------------------------------- for its user
@@ -140,6 +143,14 @@ class AsyncSubscription:
         """
         if not (self._is_closed or self._arrivals.is_stopped):
             await self._arrivals.stop(unbegun)
+
+    def stop_on(self, *signals: Signals) -> None:
+        """Stop at the first of these signals, SIGTERM if none is named; call it in the main thread.
+
+        A second one does what it did before, and ends the process as a rule. So do all of them
+        after the end of the subscription.
+        """
+        self._signals.heed(signals or DEFAULT)
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -209,6 +220,7 @@ class AsyncSubscription:
         if self._is_closed:
             return
         self._is_closed = True
+        self._signals.forget()
         await self._arrivals.close()
         if self._runner is not None:
             self._runner.cancel()

@@ -6,12 +6,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from taskraft._facade import blocking
+from taskraft._signals import DEFAULT, ThreadSignals
 from taskraft._subscription import AsyncSubscription
 from taskraft._sync_taken import TakenTask
 from taskraft._sync_work import Handler, work_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from signal import Signals
     from types import TracebackType
 
     from taskraft._durations import Duration
@@ -35,6 +37,7 @@ class Subscription:
         self._inner = subscription
         self._portal = portal
         self._ready: deque[TakenTask] = deque()
+        self._signals = ThreadSignals(self.stop)
 
     narrow = blocking(AsyncSubscription.narrow)
 
@@ -117,4 +120,17 @@ class Subscription:
         inner = [task.taken for task in tasks]
         self._portal.run(self._inner.ack(inner, result, timeout=timeout))
 
-    close = blocking(AsyncSubscription.close)
+    def stop_on(self, *signals: Signals) -> None:
+        """Stop at the first of these signals, SIGTERM if none is named; call it in the main thread.
+
+        A second one does what it did before, and ends the process as a rule. So do all of them
+        after the end of the subscription.
+        """
+        self._signals.heed(signals or DEFAULT)
+
+    def close(self) -> None:
+        """Hand back what is not settled, and end the stream."""
+        try:
+            self._portal.run(self._inner.close())
+        finally:
+            self._signals.forget()

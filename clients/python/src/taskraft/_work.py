@@ -49,16 +49,21 @@ async def work(
 
 async def _handle(task: AsyncTakenTask, handler: AsyncHandler, slot: Slot) -> None:
     """Work on one task; what goes wrong is for the tube's retry policy and for the log."""
+    is_done = False
     try:
         with sharing(slot):
             async with task:
                 result = await _started(task, handler)
+                is_done = True
                 if result is not None and not task.is_settled:
                     await task.ack(result)
     except errors.LeaseStale:
         log.warning("%s took too long or was taken away, somebody else has it", task)
-    except Exception:
-        log.exception("%s failed at attempt %d", task, task.attempt)
+    except Exception as error:
+        if is_done and isinstance(error, errors.TaskraftError):
+            log.warning("%s was done but not acknowledged, it may come again: %s", task, error)
+        else:
+            log.exception("%s failed at attempt %d", task, task.attempt)
     finally:
         slot.leave()
 

@@ -183,7 +183,7 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
         Refusal(
             errors.NoLeader,
             "There is no leader at present: an election runs, or a majority of nodes is down.",
-            "Wait a second; if it lasts, look at `taskraft cluster status` on every node.",
+            "Wait a second; if it lasts, start the nodes that are down: `taskraft cluster status`.",
             is_retried=True,
         ),
         Refusal(
@@ -228,7 +228,7 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
         Refusal(
             errors.NoCredentials,
             "There were no, or no valid, credentials.",
-            "Give the client a certificate or a token.",
+            "Give the client a token or a certificate that the cluster knows (docs/security.md).",
         ),
         Refusal(
             errors.NotAllowed,
@@ -261,7 +261,11 @@ def from_reason(
     row = CATALOGUE.get(reason)
     if row is not None:
         return row.exception(
-            message or row.meaning, metadata=metadata, retry_ms=retry_ms, code=code
+            message or row.meaning,
+            metadata=metadata,
+            retry_ms=retry_ms,
+            code=code,
+            advice=row.advice,
         )
     error = errors.TaskraftError(message, metadata=metadata, retry_ms=retry_ms, code=code)
     error.reason = reason

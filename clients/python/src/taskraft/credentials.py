@@ -95,7 +95,9 @@ def channel_credentials(**given: Unpack[AccessOptions]) -> grpc.ChannelCredentia
     if options["token"] and options["token_file"]:
         raise CredentialsUnusable("token and token_file exclude each other")
     credentials = grpc.ssl_channel_credentials(
-        _read(options["ca"]), _read(options["key"]), _read(options["cert"])
+        _read(options["ca"], "CERTIFICATE"),
+        _read(options["key"], "PRIVATE KEY"),
+        _read(options["cert"], "CERTIFICATE"),
     )
     token = _token(options["token"], options["token_file"])
     if token is None:
@@ -104,14 +106,17 @@ def channel_credentials(**given: Unpack[AccessOptions]) -> grpc.ChannelCredentia
     return grpc.composite_channel_credentials(credentials, bearer)
 
 
-def _read(path: object) -> bytes | None:
-    """Return the content of a file, None if there is no name of one."""
+def _read(path: object, kind: str) -> bytes | None:
+    """Return the content of a PEM file, None if there is no name of one."""
     if not path:
         return None
     try:
-        return Path(str(path)).read_bytes()
+        content = Path(str(path)).read_bytes()
     except OSError as error:
         raise CredentialsUnusable(f"{path}: {error.strerror}") from error
+    if f"{kind}-----".encode() not in content:
+        raise CredentialsUnusable(f"{path}: no {kind.lower()} in it, in PEM")
+    return content
 
 
 def _token(token: object, path: object) -> Callable[[], str] | None:

@@ -30,12 +30,6 @@ EXIT_CODES: Final[Mapping[str, int]] = {
 }
 """By gRPC status code; all others mean that the call failed."""
 
-HINTS: Final[Mapping[str, str]] = {
-    "UNAVAILABLE": "Is the cluster running, and is --target right? `taskraft dev` starts one.",
-    "DEADLINE_PASSED": "Try a longer --timeout; a change may have had its effect.",
-}
-"""For the client's own reasons."""
-
 
 def tell(error: Exception) -> int | None:
     """Write what went wrong to standard error; return the exit code, None for a defect of ours."""
@@ -67,6 +61,6 @@ def exit_code(error: errors.TaskraftError) -> int:
 
 def _hint(error: errors.TaskraftError) -> None:
     row = catalogue.CATALOGUE.get(error.reason)
-    hint = row.advice if row is not None else HINTS.get(error.reason)
+    hint = error.advice or (row.advice if row is not None else "")
     if hint:
         click.echo(f"hint:  {hint}", err=True)

@@ -15,6 +15,10 @@ class DeadlinePassed(TaskraftError):
 
     reason = "DEADLINE_PASSED"
     code = "DEADLINE_EXCEEDED"
+    advice = (
+        "A change may have had its effect: look before you repeat it. If it lasts, "
+        "`taskraft cluster status` tells whether a majority of the nodes is there."
+    )
 
 
 class ItemsRefused(TaskraftError):

@@ -12,9 +12,18 @@ class RetryableError(TaskraftError):
 
 
 class Unavailable(RetryableError):
-    """Tell that no node could be reached within the time allowed."""
+    """Tell that no node could be reached within the time allowed.
+
+    Attributes:
+        is_sent: The call may have reached a node before the connection was lost.
+    """
 
     reason = "UNAVAILABLE"
+    advice = "Is the cluster running, and is the target right? `taskraft dev` starts one."
+
+    def __init__(self, message: str = "", *, advice: str = "", is_sent: bool = True) -> None:
+        super().__init__(message, advice=advice)
+        self.is_sent = is_sent
 
 
 class NoLeader(RetryableError):

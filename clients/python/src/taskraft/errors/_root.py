@@ -16,10 +16,12 @@ class TaskraftError(Exception):
         code: Name of the gRPC status code.
         metadata: The variables of the message by name.
         retry_ms: How long the server asks to wait before the next try; absent if it did not say.
+        advice: What to do, for people; tracebacks show it below the message.
     """
 
     reason: str = "UNKNOWN"
     code: str = "UNKNOWN"
+    advice: str = ""
 
     def __init__(
         self,
@@ -28,12 +30,16 @@ class TaskraftError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_ms: int | None = None,
         code: str | None = None,
+        advice: str = "",
     ) -> None:
         super().__init__(message or self.reason.replace("_", " ").lower())
         self.metadata: Mapping[str, str] = metadata or {}
         self.retry_ms = retry_ms
         if code is not None:
             self.code = code
+        self.advice = advice or self.advice
+        if self.advice:
+            self.add_note(f"hint: {self.advice}")
 
     @property
     def message(self) -> str:
