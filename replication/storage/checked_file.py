@@ -9,7 +9,7 @@ One line of header, then one JSON object, so that an operator can read them::
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Final, TypeVar
 
 import google_crc32c
 
@@ -22,6 +22,8 @@ FORMAT: Final = 3
 TEMPORARY_SUFFIX: Final = ".new"
 
 JsonValue = int | str | bool | list["JsonValue"] | dict[str, "JsonValue"]
+
+_Value = TypeVar("_Value", int, str)
 
 
 def write_checked(fs: FileSystem, name: str, content: dict[str, JsonValue]) -> None:
@@ -74,10 +76,7 @@ def number_of(content: dict[str, JsonValue], field: str) -> int:
     Raises:
         LogDamaged: it is not there.
     """
-    found = content.get(field)
-    if not isinstance(found, int):
-        raise LogDamaged(f"field {field} is missing or no number")
-    return found
+    return _value_of(content, field, int, "number")
 
 
 def text_of(content: dict[str, JsonValue], field: str) -> str:
@@ -86,7 +85,13 @@ def text_of(content: dict[str, JsonValue], field: str) -> str:
     Raises:
         LogDamaged: it is not there.
     """
+    return _value_of(content, field, str, "text")
+
+
+def _value_of(
+    content: dict[str, JsonValue], field: str, kind: type[_Value], kind_name: str
+) -> _Value:
     found = content.get(field)
-    if not isinstance(found, str):
-        raise LogDamaged(f"field {field} is missing or no text")
+    if not isinstance(found, kind):
+        raise LogDamaged(f"field {field} is missing or no {kind_name}")
     return found

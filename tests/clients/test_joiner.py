@@ -39,12 +39,18 @@ async def test_calls_of_one_moment_leave_in_one_message():
     assert wire.messages == [[0, 1, 2, 3, 4]]
 
 
-async def test_calls_that_come_while_a_message_is_on_its_way_become_the_next_together():
+async def with_a_message_on_its_way():
+    """Return a wire that lets nothing through, who joins for it, and the call that is sent."""
     wire = Wire()
     wire.gate.clear()
     joiner = Joiner(wire.send)
-    first = asyncio.create_task(joiner.submit([1], 1, later()))
+    call = asyncio.create_task(joiner.submit([1], 1, later()))
     await turns_until(lambda: wire.messages)
+    return wire, joiner, call
+
+
+async def test_calls_that_come_while_a_message_is_on_its_way_become_the_next_together():
+    wire, joiner, first = await with_a_message_on_its_way()
     others = [asyncio.create_task(joiner.submit([n, n], 1, later())) for n in (2, 3)]
     await asyncio.sleep(0)
     wire.gate.set()
@@ -122,11 +128,7 @@ async def test_closing_sends_what_was_handed_over_first():
 
 
 async def test_closing_cancels_those_who_wait():
-    wire = Wire()
-    wire.gate.clear()
-    joiner = Joiner(wire.send)
-    call = asyncio.create_task(joiner.submit([1], 1, later()))
-    await turns_until(lambda: wire.messages)
+    _, joiner, call = await with_a_message_on_its_way()
     await joiner.close()
     with pytest.raises(asyncio.CancelledError):
         await call

@@ -25,6 +25,7 @@ from tests.oracle.refusals import (
     UNKNOWN_TUBE_TYPE,
     Refused,
     refused_item,
+    whole_answer,
 )
 from tests.oracle.trace import Json
 
@@ -259,9 +260,7 @@ class Operations:
             raise Refused(NOT_TAKEN)
         settlement.tokens.append(lease.token)
         request = pb.SettleTasksRequest(settlements=[settlement])
-        answer = by.stubs.call(by.stubs.tasks.SettleTasks, request)
-        for item in answer.errors:
-            raise refused_item(item.error)
+        whole_answer(by.stubs.call(by.stubs.tasks.SettleTasks, request))
         return self._shown(tube, task_id, state)
 
     # ------------------------------------------------------------------------------ anybody
@@ -270,10 +269,7 @@ class Operations:
         """Show a task."""
         selector = task_pb2.TaskSelector(ids=[_id(arguments)])
         request = pb.GetTasksRequest(tube=arguments["tube"], selector=selector)
-        answer = by.stubs.call(by.stubs.tasks.GetTasks, request)
-        for item in answer.errors:
-            raise refused_item(item.error)
-        (task,) = answer.tasks
+        (task,) = whole_answer(by.stubs.call(by.stubs.tasks.GetTasks, request)).tasks
         data = json.loads(task.spec.payload)
         return {"id": task.id, "state": task_pb2.Task.State.Name(task.state), "data": data}
 
@@ -283,26 +279,18 @@ class Operations:
         lease = self.leases.get((tube, task_id))
         if lease is not None:
             settlement = pb.Settlement(tokens=[lease.token], bury=pb.Settlement.Bury())
-            request = pb.SettleTasksRequest(settlements=[settlement])
-            if not by.stubs.call(by.stubs.tasks.SettleTasks, request).errors:
+            settle = pb.SettleTasksRequest(settlements=[settlement])
+            if not by.stubs.call(by.stubs.tasks.SettleTasks, settle).errors:
                 return self._shown(tube, task_id, "BURIED")
-        selector = task_pb2.TaskSelector(ids=[task_id])
-        answer = by.stubs.call(
-            by.stubs.tasks.BuryTasks, pb.BuryTasksRequest(tube=tube, selector=selector)
-        )
-        for item in answer.errors:
-            raise refused_item(item.error)
+        request = pb.BuryTasksRequest(tube=tube, selector=task_pb2.TaskSelector(ids=[task_id]))
+        whole_answer(by.stubs.call(by.stubs.tasks.BuryTasks, request))
         return self._shown(tube, task_id, "BURIED")
 
     def delete(self, by: Connection, arguments: Mapping[str, Json]) -> Json:
         """Remove a task."""
         tube, task_id = arguments["tube"], _id(arguments)
-        selector = task_pb2.TaskSelector(ids=[task_id])
-        answer = by.stubs.call(
-            by.stubs.tasks.DeleteTasks, pb.DeleteTasksRequest(tube=tube, selector=selector)
-        )
-        for item in answer.errors:
-            raise refused_item(item.error)
+        request = pb.DeleteTasksRequest(tube=tube, selector=task_pb2.TaskSelector(ids=[task_id]))
+        whole_answer(by.stubs.call(by.stubs.tasks.DeleteTasks, request))
         return self._shown(tube, task_id, "DONE")
 
     def kick(self, by: Connection, arguments: Mapping[str, Json]) -> Json:

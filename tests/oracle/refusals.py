@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol, TypeVar
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from taskraft.v1 import error_pb2
+from taskraft.v1 import error_pb2, task_pb2
 
 STATUS_KEY: Final = "grpc-status-details-bin"
 
 Reason = error_pb2.Error
+
+Answer = TypeVar("Answer", bound="ItemAnswer")
 
 NOT_FOUND: Final = "NOT_FOUND"
 NOT_TAKEN: Final = "NOT_TAKEN_BY_YOU"
@@ -58,6 +60,15 @@ class Refused(Exception):
         self.reason = reason
 
 
+class ItemAnswer(Protocol):
+    """The answer to a request of many items."""
+
+    @property
+    def errors(self) -> Iterable[task_pb2.ItemError]:
+        """The items that were refused."""
+        ...
+
+
 def refused_call(error: grpc.RpcError) -> Refused:
     """Return what a call that failed as a whole means."""
     reason, metadata = error.code().name, {}
@@ -73,6 +84,17 @@ def refused_call(error: grpc.RpcError) -> Refused:
 def refused_item(error: error_pb2.Error) -> Refused:
     """Return what the refusal of one item of a request means."""
     return refused_as(Reason.Reason.Name(error.reason), dict(error.metadata), error.message)
+
+
+def whole_answer(answer: Answer) -> Answer:
+    """Return an answer that refuses no item.
+
+    Raises:
+        Refused: the first that it refuses.
+    """
+    for item in answer.errors:
+        raise refused_item(item.error)
+    return answer
 
 
 def refused_as(reason: str, metadata: Mapping[str, str], text: str) -> Refused:

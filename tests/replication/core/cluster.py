@@ -284,3 +284,14 @@ def in_joint(**settings):
         peer.disk.configuration = ConfState((1, 4, 5), voters_outgoing=(1, 2, 3))
         cluster.crash(member)
     return cluster
+
+
+def storing_a_snapshot():
+    """Start three members: 3 has got a snapshot from its leader 1, and it is not on disk yet."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose(b"x")
+    cluster.settle(among=[1, 2])
+    snapshot = cluster.peers[1].disk.snapshot()
+    cluster[3].step(Message(MessageKind.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    return cluster

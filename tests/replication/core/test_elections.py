@@ -7,7 +7,7 @@ from replication.core.roles import ROLE_CHANGES, take_role
 from replication.core.trace import MessageRefused, Refusal, RoleTaken
 from replication.core.types import Entry, EntryKind, HardState, Message, MessageKind, RaftRole
 from tests.raft_traces.writing import parse_changes
-from tests.replication.core.cluster import Cluster, to, with_log
+from tests.replication.core.cluster import Cluster, storing_a_snapshot, to, with_log
 
 K = MessageKind
 
@@ -356,12 +356,7 @@ def test_a_change_behind_much_that_is_not_applied_is_found_as_well():
 
 
 def test_member_with_a_snapshot_on_its_way_to_the_disk_does_not_campaign():
-    cluster = Cluster(3)
-    cluster.elect(1)
-    cluster[1].propose(b"x")
-    cluster.settle(among=[1, 2])
-    snapshot = cluster.peers[1].disk.snapshot()
-    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    cluster = storing_a_snapshot()
     cluster[3].campaign()
     assert cluster[3].role is RaftRole.FOLLOWER
     cluster.flush(3)
@@ -370,12 +365,7 @@ def test_member_with_a_snapshot_on_its_way_to_the_disk_does_not_campaign():
 
 
 def test_a_timeout_that_passes_while_a_snapshot_is_stored_counts():
-    cluster = Cluster(3)
-    cluster.elect(1)
-    cluster[1].propose(b"x")
-    cluster.settle(among=[1, 2])
-    snapshot = cluster.peers[1].disk.snapshot()
-    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    cluster = storing_a_snapshot()
     for _ in range(cluster[3]._member.election_timeout_ticks):
         cluster[3].tick()
     assert cluster[3].role is RaftRole.FOLLOWER

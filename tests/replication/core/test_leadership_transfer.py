@@ -5,7 +5,7 @@ import pytest
 from replication.core.errors import DropReason, ProposalDropped
 from replication.core.trace import Refusal
 from replication.core.types import Message, MessageKind, RaftRole
-from tests.replication.core.cluster import Cluster, to
+from tests.replication.core.cluster import Cluster, storing_a_snapshot, to
 
 K = MessageKind
 
@@ -130,12 +130,7 @@ def test_follower_passes_the_order_to_hand_over_on():
 
 def test_an_order_to_take_over_that_comes_late_waits_for_the_snapshot_that_came_since():
     """A snapshot stands for changes like any other: nobody knows which before it is installed."""
-    cluster = Cluster(3)
-    cluster.elect(1)
-    cluster[1].propose(b"x")
-    cluster.settle(among=[1, 2])
-    snapshot = cluster.peers[1].disk.snapshot()
-    cluster[3].step(Message(K.SNAPSHOT, 3, 1, 1, snapshot=snapshot))
+    cluster = storing_a_snapshot()
     cluster[3].step(Message(K.TIMEOUT_NOW, 3, 1, 1))
     assert cluster[3].role is RaftRole.FOLLOWER
     cluster.flush(3)

@@ -62,7 +62,8 @@ def test_second_change_waits_for_the_first_to_be_applied():
     )
 
 
-def test_change_in_the_log_of_a_new_leader_holds_back_the_next():
+def led_by_the_heir_of_a_change():
+    """Return a cluster that 2 leads; in its log is a change of 1's, which 3 does not know of."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].propose_conf_change(change("r3"))
@@ -75,24 +76,18 @@ def test_change_in_the_log_of_a_new_leader_holds_back_the_next():
     cluster.deliver(to(3))
     cluster.flush(3)
     cluster.deliver(to(2))
+    return cluster
+
+
+def test_change_in_the_log_of_a_new_leader_holds_back_the_next():
+    cluster = led_by_the_heir_of_a_change()
     assert cluster[2].role is RaftRole.LEADER
     fault = cluster[2].propose_conf_change(change("l1"))
     assert fault is ConfChangeFault.UNAPPLIED_CHANGE
 
 
 def test_committed_change_of_the_leader_before_holds_back_the_next_until_it_is_applied():
-    cluster = Cluster(3)
-    cluster.elect(1)
-    cluster[1].propose_conf_change(change("r3"))
-    cluster.flush(1)
-    cluster.deliver(to(2))
-    cluster.flush(2)
-    cluster.drop()
-    cluster[2].campaign()
-    cluster.flush(2)
-    cluster.deliver(to(3))
-    cluster.flush(3)
-    cluster.deliver(to(2))
+    cluster = led_by_the_heir_of_a_change()
     peer = cluster.peers[2]
     cluster.network += peer.take_ready()
     while peer.append_work:

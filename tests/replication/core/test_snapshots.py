@@ -38,6 +38,17 @@ def lagging(cluster, *, compacted=6):
     cluster.tick(1)
 
 
+def with_a_snapshot_on_its_way():
+    """Return a cluster in whose network is a snapshot for member 3."""
+    cluster = Cluster(3)
+    lagging(cluster)
+    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
+        cluster.flush()
+        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
+        cluster.flush()
+    return cluster
+
+
 def test_follower_that_missed_too_much_gets_a_snapshot():
     cluster = Cluster(3)
     lagging(cluster)
@@ -50,12 +61,7 @@ def test_follower_that_missed_too_much_gets_a_snapshot():
 
 
 def test_snapshot_is_acknowledged_when_it_is_on_disk():
-    cluster = Cluster(3)
-    lagging(cluster)
-    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
-        cluster.flush()
-        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
-        cluster.flush()
+    cluster = with_a_snapshot_on_its_way()
     cluster.deliver(to(3))
     peer = cluster.peers[3]
     assert peer.take_ready() == []
@@ -64,12 +70,7 @@ def test_snapshot_is_acknowledged_when_it_is_on_disk():
 
 
 def test_lost_snapshot_is_sent_again_after_a_report():
-    cluster = Cluster(3)
-    lagging(cluster)
-    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
-        cluster.flush()
-        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
-        cluster.flush()
+    cluster = with_a_snapshot_on_its_way()
     cluster.drop()
     assert cluster[1].status().progress[3].pending_snapshot == 6
     cluster[1].report_snapshot(3, ok=False)
@@ -81,12 +82,7 @@ def test_lost_snapshot_is_sent_again_after_a_report():
 @pytest.mark.parametrize("ok", [True, False])
 def test_after_a_snapshot_the_leader_waits_for_a_sign_of_life(ok):
     """The follower needs time to install it; after a failure a heartbeat's time is a good pause."""
-    cluster = Cluster(3)
-    lagging(cluster)
-    while not [m for m in cluster.network if m.kind is K.SNAPSHOT]:
-        cluster.flush()
-        cluster.deliver(lambda m: m.kind is not K.SNAPSHOT)
-        cluster.flush()
+    cluster = with_a_snapshot_on_its_way()
     cluster.drop()
     cluster[1].report_snapshot(3, ok=ok)
     progress = cluster[1].status().progress[3]

@@ -316,13 +316,19 @@ def test_a_read_without_a_leader_is_given_up_in_the_end(member):
     assert isinstance(reader.error, ReadUnconfirmed)
 
 
-def test_a_snapshot_releases_the_readers_that_waited_for_its_entries(member):
+def confirmed_read(member, index):
+    """Return a reader at a follower whose leader, 2, has confirmed that it reads at ``index``."""
     member.hear(K.HEARTBEAT, 2, 2)
     reader = Waiting()
     member.driver.read_index(reader)
     member.settle()
     (asked,) = [m for m in member.take_sent() if m.kind is K.READ_INDEX]
-    member.hear(K.READ_INDEX_REPLY, 2, 2, index=LogIndex(400), context=asked.context)
+    member.hear(K.READ_INDEX_REPLY, 2, 2, index=index, context=asked.context)
+    return reader
+
+
+def test_a_snapshot_releases_the_readers_that_waited_for_its_entries(member):
+    reader = confirmed_read(member, LogIndex(400))
     assert not reader.done()
     content = CountingMachine().open_snapshot().read(0, 1 << 20)
     member.take_snapshot(2, 2, SnapshotMeta(LogIndex(400), Term(2), FOUNDERS), content + bytes(8))
@@ -410,12 +416,7 @@ def test_a_member_that_has_done_everything_asks_for_no_other_turn(member):
 
 
 def test_a_confirmed_read_is_released_by_the_entry_that_it_waited_for(member):
-    member.hear(K.HEARTBEAT, 2, 2)
-    reader = Waiting()
-    member.driver.read_index(reader)
-    member.settle()
-    (asked,) = [m for m in member.take_sent() if m.kind is K.READ_INDEX]
-    member.hear(K.READ_INDEX_REPLY, 2, 2, index=LogIndex(4), context=asked.context)
+    reader = confirmed_read(member, LogIndex(4))
     member.append(2, 2, entries(2, 4), 3)
     assert not reader.done()
     member.hear(K.HEARTBEAT, 2, 2, commit=LogIndex(4))

@@ -46,12 +46,17 @@ async def test_everybody_sees_their_own_sessions_and_operators_all(node):
     assert await owners(root) == ["mailer", "rival"]
 
 
+async def leases_of(node, first, second):
+    """Return a task that the first has taken in a session, and one that the second has taken."""
+    await put(await node.known("root"), b"a", b"b", tube=MAIL)
+    session = await session_of(first)
+    theirs = await take(first, tube=MAIL, tasks_max=1, session_id=session.session_id)
+    return theirs.tasks, (await take(second, tube=MAIL, tasks_max=1)).tasks
+
+
 async def test_a_lease_of_anothers_session_is_as_stale_as_one_that_never_was(node):
-    root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
-    await put(root, b"a", b"b", tube=MAIL)
-    session = await session_of(mailer)
-    theirs = (await take(mailer, tube=MAIL, tasks_max=1, session_id=session.session_id)).tasks
-    mine = (await take(rival, tube=MAIL, tasks_max=1)).tasks
+    mailer, rival = await node.known("mailer"), await node.known("rival")
+    theirs, mine = await leases_of(node, mailer, rival)
     answer = await ack(rival, [*theirs, *mine])
     assert [(one.item, one.error.reason) for one in answer.errors] == [(0, 20)]
     assert answer.errors[0].error.metadata["token"] == str(theirs[0].token)
@@ -62,11 +67,8 @@ async def test_a_lease_of_anothers_session_is_as_stale_as_one_that_never_was(nod
 
 @pytest.mark.parametrize("is_batch", [False, True])
 async def test_an_atomic_settlement_with_a_lease_of_another_settles_nothing(node, is_batch):
-    root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
-    await put(root, b"a", b"b", tube=MAIL)
-    session = await session_of(mailer)
-    theirs = (await take(mailer, tube=MAIL, tasks_max=1, session_id=session.session_id)).tasks
-    mine = (await take(rival, tube=MAIL, tasks_max=1)).tasks
+    mailer, rival = await node.known("mailer"), await node.known("rival")
+    theirs, mine = await leases_of(node, mailer, rival)
     tokens = [task.token for task in (*mine, *theirs)]
     settle = pb.SettleTasksRequest(
         settlements=[pb.Settlement(tokens=tokens, ack=pb.Settlement.Ack())], atomic=True
@@ -109,11 +111,8 @@ async def test_a_guess_at_the_next_lease_cannot_meet_it(node):
 
 
 async def test_a_repeated_settlement_gets_its_first_answer(node):
-    root, mailer, rival = [await node.known(one) for one in ("root", "mailer", "rival")]
-    await put(root, b"a", b"b", tube=MAIL)
-    session = await session_of(rival)
-    theirs = (await take(rival, tube=MAIL, tasks_max=1, session_id=session.session_id)).tasks
-    mine = (await take(mailer, tube=MAIL, tasks_max=1)).tasks
+    mailer, rival = await node.known("mailer"), await node.known("rival")
+    theirs, mine = await leases_of(node, rival, mailer)
     tokens = [task.token for task in (*theirs, *mine)]
     request = pb.SettleTasksRequest(
         request_id="once",

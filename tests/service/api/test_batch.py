@@ -35,13 +35,19 @@ async def execute(node, *parts, request_id=""):
     return await node.tasks.ExecuteBatch(request)
 
 
-async def test_an_acknowledgement_and_what_follows_are_one(node):
+async def taken_and_awaited(node):
+    """Return the first of two tasks, taken, and a take that waits for what comes into "next"."""
     await create(node)
     await create(node, name="next")
     await put(node, b"a", b"b")
     (taken,) = (await take(node, tasks_max=1)).tasks
     waiting = asyncio.ensure_future(take(node, tube="next", wait_ms=8_000))
     await node.waiting(1, tube="next")
+    return taken, waiting
+
+
+async def test_an_acknowledgement_and_what_follows_are_one(node):
+    taken, waiting = await taken_and_awaited(node)
     answer = await execute(node, acking(taken.token), putting("next", b"c"), deleting(2))
     kinds = [result.WhichOneof("result") for result in answer.results]
     assert kinds == ["settle", "put", "delete"]
@@ -104,12 +110,7 @@ async def test_a_waiting_task_is_changed_together_with_another_ones_end(node):
 
 
 async def test_a_task_is_moved_together_with_another_ones_end(node):
-    await create(node)
-    await create(node, name="next")
-    await put(node, b"a", b"b")
-    (taken,) = (await take(node, tasks_max=1)).tasks
-    waiting = asyncio.ensure_future(take(node, tube="next", wait_ms=8_000))
-    await node.waiting(1, tube="next")
+    taken, waiting = await taken_and_awaited(node)
     selector = task_pb2.TaskSelector(ids=[2])
     move = {"move": pb.MoveTasksRequest(tube="emails", selector=selector, move_to="next")}
     answer = await execute(node, acking(taken.token), move)

@@ -131,28 +131,26 @@ async def test_who_does_not_serve_hands_over_without_parting(bench):
     assert bench.lead.parted == 0
 
 
-async def test_whoever_was_deposed_during_a_hand_over_that_fails_does_not_serve_again(bench):
+async def fail_to_hand_over(bench, *news):
+    """Lead; hand over, hear some news meanwhile, and fail."""
     await bench.lead_in(1)
 
     async def transfer():
-        await bench.says(RaftRole.FOLLOWER, OTHER, 2)
+        await bench.says(*news)
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
         await bench.leadership.hand_over(transfer)
+
+
+async def test_whoever_was_deposed_during_a_hand_over_that_fails_does_not_serve_again(bench):
+    await fail_to_hand_over(bench, RaftRole.FOLLOWER, OTHER, 2)
     assert bench.roles.phase is Phase.WAITING
     assert bench.lead.parted == 1
 
 
 async def test_a_leader_of_a_later_term_is_not_kept_by_the_hand_over_of_the_one_before(bench):
-    await bench.lead_in(1)
-
-    async def transfer():
-        await bench.says(RaftRole.LEADER, ME, 2)
-        raise TimeoutError
-
-    with pytest.raises(TimeoutError):
-        await bench.leadership.hand_over(transfer)
+    await fail_to_hand_over(bench, RaftRole.LEADER, ME, 2)
     assert bench.roles.phase is Phase.STARTUP
 
 

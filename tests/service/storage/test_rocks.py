@@ -105,17 +105,22 @@ def test_damage_is_told_in_one_error(tmp_path):
         RocksStore(tmp_path / "db", MIB, MIB)
 
 
-def test_damage_that_a_read_meets_has_the_same_name(tmp_path):
+def damaged(tmp_path, places):
+    """Return a store of which some bytes of the only table, at `places` of its size, are wrong."""
     store = RocksStore(tmp_path / "db", MIB, MIB)
     store.write([(b"%04d" % number, os.urandom(100)) for number in range(1000)])
     store.flush()
     store.close()
     (table,) = (tmp_path / "db").glob("*.sst")
     content = bytearray(table.read_bytes())
-    for at in range(0, len(content) // 2, 1000):
+    for at in places(len(content)):
         content[at] ^= 0xFF
     table.write_bytes(content)
-    store = RocksStore(tmp_path / "db", MIB, MIB)
+    return RocksStore(tmp_path / "db", MIB, MIB)
+
+
+def test_damage_that_a_read_meets_has_the_same_name(tmp_path):
+    store = damaged(tmp_path, lambda size: range(0, size // 2, 1000))
     with pytest.raises(StateDamaged, match=str(tmp_path)):
         store.get(b"0001")
     with pytest.raises(StateDamaged, match=str(tmp_path)):
@@ -136,15 +141,7 @@ def test_a_walk_of_any_length_has_each_pair_once(store, pairs):
 
 
 def test_damage_far_into_a_walk_is_no_end(tmp_path):
-    store = RocksStore(tmp_path / "db", MIB, MIB)
-    store.write([(b"%04d" % number, os.urandom(100)) for number in range(1000)])
-    store.flush()
-    store.close()
-    (table,) = (tmp_path / "db").glob("*.sst")
-    content = bytearray(table.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    table.write_bytes(content)
-    store = RocksStore(tmp_path / "db", MIB, MIB)
+    store = damaged(tmp_path, lambda size: [size // 2])
     for walk in (store.scan(b"0000", b"9"), store.scan_back(b"0000", b"9")):
         found = []
         with pytest.raises(StateDamaged, match=str(tmp_path)):
