@@ -29,6 +29,9 @@ SETTLES_IN_HAND_MAX: Final = 256
 """Messages of settlements without answer on one stream; above it, the stream is not read."""
 SILENCE_MAX_MS: Final = 45_000
 """A client says something at least every 15 s; three times that without a word ends its stream."""
+BEAT_PAUSE_MS: Final = 1_000
+"""Heartbeats follow each other no faster: a client that answers each by asking for the next would
+keep both sides busy with nothing else."""
 _SETTLEMENTS: Final = pb.SubscribeRequest.SETTLEMENTS_FIELD_NUMBER
 _TO_SETTLE: Final = pb.SettleTasksRequest.SETTLEMENTS_FIELD_NUMBER
 _REQUEST_ID: Final = pb.SettleTasksRequest.REQUEST_ID_FIELD_NUMBER
@@ -57,7 +60,8 @@ class StreamLink:
         self._settles_free = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
-        self._beat_asked = False
+        self._is_beat_due = False
+        self._beaten_at = self._heard_at - BEAT_PAUSE_MS / 1000
         self._beat_timer: asyncio.TimerHandle | None = None
 
     async def run(self, first: bytes, beat: Callable[[], pb.SubscribeResponse]) -> None:
@@ -66,6 +70,7 @@ class StreamLink:
         Raises:
             Refused: a message of the client breaks a limit.
         """
+        self._arm_beat(HEARTBEAT_MS)
         reader = self._loop.create_task(self._read(first))
         writer = self._loop.create_task(self._write(beat))
         try:
@@ -77,6 +82,7 @@ class StreamLink:
                 reader.result()
             await self._finish(writer)
         finally:
+            self._disarm_beat()
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
@@ -130,7 +136,7 @@ class StreamLink:
         if message.settlements:
             self._settle(message, raw)
         if message.heartbeat:
-            self._ask_beat()
+            self._arm_beat(BEAT_PAUSE_MS)
 
     def _settle(self, message: pb.SubscribeRequest, raw: bytes) -> None:
         """Propose the settlements of one message; answers are sent in order of the messages."""
@@ -183,28 +189,27 @@ class StreamLink:
     async def _write(self, beat: Callable[[], pb.SubscribeResponse]) -> None:
         """Send what there is, and a heartbeat when one is due or asked for."""
         outbox = self._subscription.outbox
-        self._arm_beat()
-        try:
-            while (raw := await outbox.next()) is not None:
-                if self._beat_asked:
-                    self._beat_asked = False
-                    self._arm_beat()
-                    raw += beat().SerializeToString()
-                if raw:
-                    await self._context.write(raw)
-        finally:
-            if self._beat_timer is not None:
-                self._beat_timer.cancel()
+        while (raw := await outbox.next()) is not None:
+            if self._is_beat_due:
+                self._is_beat_due = False
+                self._beaten_at = self._loop.time()
+                self._arm_beat(HEARTBEAT_MS)
+                raw += beat().SerializeToString()
+            if raw:
+                await self._context.write(raw)
 
-    def _arm_beat(self) -> None:
-        """Let the next heartbeat follow by itself when its time has come."""
+    def _arm_beat(self, after_ms: int) -> None:
+        """Let the next heartbeat follow so long after the last one."""
+        self._disarm_beat()
+        self._beat_timer = self._loop.call_at(self._beaten_at + after_ms / 1000, self._beat)
+
+    def _disarm_beat(self) -> None:
         if self._beat_timer is not None:
             self._beat_timer.cancel()
-        self._beat_timer = self._loop.call_later(HEARTBEAT_MS / 1000, self._ask_beat)
 
-    def _ask_beat(self) -> None:
+    def _beat(self) -> None:
         """Let the writer send a heartbeat with what it sends next, now at the latest."""
-        self._beat_asked = True
+        self._is_beat_due = True
         self._subscription.outbox.stir()
 
 

@@ -7,10 +7,16 @@ import grpc.aio
 import pytest
 
 from service.access.caller import ANYBODY
+from service.api import stream_link
 from service.api.forward import HOPS_KEY, ServeHere
 from service.api.mutations import Mutations
 from service.api.status import Refused
-from service.api.stream_link import SETTLES_IN_HAND_MAX, SILENCE_MAX_MS, StreamLink
+from service.api.stream_link import (
+    BEAT_PAUSE_MS,
+    SETTLES_IN_HAND_MAX,
+    SILENCE_MAX_MS,
+    StreamLink,
+)
 from service.api.subscribe import Streams, SubscribeApi
 from service.api.subscription import Subscription
 from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
@@ -239,18 +245,42 @@ async def test_what_a_client_says_is_heard():
 async def test_a_heartbeat_that_is_asked_for_takes_the_place_of_the_next_one():
     one = Linked(pb.SubscribeRequest(heartbeat=True))
     running = one.run()
-    await turn()
-    first = one.link._beat_timer
     await turns_until(lambda: one.context.heard)
     assert one.context.heard[0].heartbeat.now_ms == 5
-    second = one.link._beat_timer
-    assert (first is second) or first.cancelled()
+    awaited = one.link._beat_timer
     one.context.say(pb.SubscribeRequest(heartbeat=True))
-    await turns_until(lambda: len(one.context.heard) == 2)
-    assert second.cancelled()
+    await turns_until(awaited.cancelled)
     one.context.say(None)
     await running
     assert one.link._beat_timer.cancelled()
+
+
+async def test_heartbeats_that_are_asked_for_come_no_faster_than_one_a_second():
+    one = Linked(pb.SubscribeRequest(heartbeat=True))
+    running = one.run()
+    await turns_until(lambda: one.context.heard)
+    beaten_at = one.link._beaten_at
+    one.context.say(pb.SubscribeRequest(heartbeat=True))
+    one.context.say(acked())
+    await turns_until(lambda: one.submitter.proposed)
+    await turn()
+    assert len(one.context.heard) == 1
+    assert one.link._beat_timer.when() == beaten_at + BEAT_PAUSE_MS / 1000
+    one.submitter.proposed[0][1].set_result(Outcome(1, 1, SettleResult([], [])))
+    one.context.say(None)
+    await running
+
+
+async def test_the_pause_between_heartbeats_ends(monkeypatch):
+    monkeypatch.setattr(stream_link, "BEAT_PAUSE_MS", 20)
+    one = Linked(pb.SubscribeRequest(heartbeat=True))
+    running = one.run()
+    await turns_until(lambda: one.context.heard)
+    one.context.say(pb.SubscribeRequest(heartbeat=True))
+    await turns_until(lambda: len(one.context.heard) == 2)
+    assert all(message.HasField("heartbeat") for message in one.context.heard)
+    one.context.say(None)
+    await running
 
 
 # ------------------------------------------------------------------------------ over a follower

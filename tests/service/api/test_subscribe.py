@@ -169,7 +169,10 @@ async def test_a_heartbeat_is_answered(node, stream):
     assert message.heartbeat.leader == node.server.parts.leadership.address
 
 
-async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(node, stream):
+async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(
+    node, stream, monkeypatch
+):
+    monkeypatch.setattr(stream_link, "BEAT_PAUSE_MS", 0)
     await stream.open(tasks=3)
     await put(node, b"1", b"2", b"3")
     first, second, third = await stream.read_tasks(3)

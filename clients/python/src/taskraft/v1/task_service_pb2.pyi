@@ -911,7 +911,7 @@ class SubscribeResponse(_message.Message):
 
     @_typing.final
     class Heartbeat(_message.Message):
-        """Sent every 5 s and when asked for. Three missing ones mean a broken link."""
+        """Sent every 5 s, and when asked for, at most once a second. Three missing ones mean a broken link."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
