@@ -6,7 +6,7 @@ written anew. Source: Protocol Buffers documentation, "Encoding".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -71,6 +71,15 @@ def tag(field: int, wire_type: int) -> bytes:
 def length_delimited(field: int, content: bytes) -> bytes:
     """Return ``content`` as a field: a message, a text or bytes."""
     return b"".join((tag(field, LENGTH), varint(len(content)), content))
+
+
+def repeated(field: int, elements: Iterable[bytes]) -> bytes:
+    """Return messages, texts or bytes as the elements of a repeated field, in order."""
+    key = tag(field, LENGTH)
+    parts: list[bytes] = []
+    for element in elements:
+        parts += (key, varint(len(element)), element)
+    return b"".join(parts)
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, int, bytes | int]]:

@@ -76,6 +76,9 @@ def _check_ack(
     ack: task_service_pb2.Settlement.Ack,
     payload_bytes_max: int,
 ) -> None:
+    if not ack.ByteSize():
+        # Most tasks end without a word.
+        return
     wrong.size(f"{path}.result", len(ack.result), limits.RESULT_BYTES_MAX)
     content_type = ack.result_content_type
     wrong.text(f"{path}.result_content_type", content_type, limits.CONTENT_TYPE_BYTES_MAX)

@@ -157,13 +157,10 @@ class StreamLink:
         wrong.request_id(message.request_id)
         check_settlements(wrong, message.settlements, self._payload_bytes_max)
         wrong.raise_any()
-        parts = [
-            wire.length_delimited(_TO_SETTLE, element)
-            for element in wire.elements(raw, _SETTLEMENTS)
-        ]
+        settle_raw = wire.repeated(_TO_SETTLE, wire.elements(raw, _SETTLEMENTS))
         if message.request_id:
-            parts.insert(0, wire.length_delimited(_REQUEST_ID, message.request_id.encode()))
-        settle_raw = b"".join(parts)
+            name = wire.length_delimited(_REQUEST_ID, message.request_id.encode())
+            settle_raw = name + settle_raw
         request = pb.SettleTasksRequest.FromString(settle_raw)
         hash_of_request = (
             request_hash(request, settle_raw, self._caller.name) if message.request_id else 0
