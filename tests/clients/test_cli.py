@@ -4,9 +4,11 @@ import json
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import click
 import grpc
@@ -17,6 +19,7 @@ from taskraft import cli
 from taskraft.cli import COMMANDS, main
 from taskraft.cli.output import show_duration, show_payload
 from taskraft.v1 import task_pb2
+from tests.turns import blocked_until
 
 
 @pytest.fixture
@@ -168,8 +171,11 @@ def test_wrong_usage_exits_with_2(run, line):
 
 def test_json_is_that_of_the_contract(run):
     (task,) = json.loads(run("put emails a -o json").stdout)
-    assert (task["tube"], task["id"], task["state"]) == ("emails", "1", "READY")
-    assert json.loads(run("put emails a -o jsonl").stdout)["id"] == "2"
+    assert task == {"tube": "emails", "id": "1", "state": "READY"}
+    assert json.loads(run("put emails a --group g -o jsonl").stdout) == {
+        "tube": "emails",
+        "id": "2",
+    }
 
 
 # -------------------------------------------------------------------------------- take and settle
@@ -337,7 +343,7 @@ def test_a_refusal_is_one_line_with_a_hint_and_an_exit_code(cluster, run, reason
 
 
 def test_a_cluster_that_is_not_there_exits_with_5_and_says_how_to_start_one(run):
-    done = run("put emails a -t 127.0.0.1:1 --timeout 100ms")
+    done = run("put emails a -t 127.0.0.1:1 --timeout 1s")
     assert done.exit_code == 5
     assert "taskraft dev" in done.stderr
 
@@ -347,6 +353,58 @@ def test_a_call_that_takes_too_long_exits_with_6(cluster, run):
     done = run("put emails a --timeout 100ms")
     cluster.let_puts_go()
     assert done.exit_code == 6
+
+
+MAIN = """
+import signal
+from taskraft.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+main(prog_name="taskraft")
+"""
+
+
+def started(cluster, line, **options):
+    """Start the command as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, *shlex.split(line), "-t", cluster.target],
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_ctrl_c_ends_a_command_with_130_and_without_a_word(cluster):
+    with started(cluster, "take emails --wait 1h --ack") as taking:
+        blocked_until(lambda: cluster.asked("TakeTasks"))
+        taking.send_signal(signal.SIGINT)
+        assert taking.wait(30) == 130
+        assert taking.stderr.read() == "\n"
+
+
+def test_a_disk_without_room_for_the_output_is_told_in_one_line(cluster):
+    with Path("/dev/full").open("w") as full, started(cluster, "put emails a", stdout=full) as put:
+        assert put.wait(30) == 1
+        assert put.stderr.read() == "error: No space left on device\n"
+
+
+def test_a_closed_pipe_is_no_failure_to_tell(cluster, blocking_client):
+    blocking_client.tube("emails").put_many("x" * 500 for _ in range(1_000))
+    with started(cluster, "take emails --max 1000 --keep", stdout=subprocess.PIPE) as taking:
+        assert taking.stdout.readline().startswith("emails/1 ")
+        taking.stdout.close()
+        taking.wait(30)
+        assert taking.stderr.read() == ""
+
+
+def test_lines_of_a_table_end_with_their_last_word(run):
+    run("put emails a")
+    lines = run("stats").stdout.splitlines()
+    assert lines
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_a_mistyped_command_of_a_group_is_compared_with_those_that_are(run):
+    assert "Did you mean list" in run("task lst").output
 
 
 def test_a_malformed_target_is_a_usage_error(run):

@@ -161,6 +161,22 @@ def test_a_mistake_is_a_typed_error(real_client, tube, call, error):
         assert told.value.violations[0].field == "tube"
 
 
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda _, tube: tube.peek(99), "{tube}/99: "),
+        (lambda _, tube: tube.peek(key=("a", "b")), "{tube}, key a/b: "),
+        (lambda _, tube: tube.wait(99, wait=0), "{tube}/99: "),
+        (lambda _, tube: tube.delete([99]), "{tube}/99: "),
+        (lambda _, tube: tube.delete([98, 99]), "2 of 2 .* item 0: TASK_NOT_FOUND: {tube}/98: "),
+        (lambda client, _: client.settle(12345), "token 12345: "),
+    ],
+)
+def test_a_refusal_names_the_task(real_client, tube, call, named):
+    with pytest.raises(errors.TaskraftError, match=f"^{named.format(tube=tube.name)}"):
+        call(real_client, tube)
+
+
 def test_the_commands_do_what_they_say(node, tube):
     def run(*words):
         return CliRunner().invoke(main, [*words, "-t", node.target])

@@ -26,6 +26,7 @@ from taskraft._choosing import (
     Keys,
     TaskChanges,
     count_of,
+    name_chosen,
     selector_of,
     update_of,
 )
@@ -111,7 +112,8 @@ class AsyncChosenTasks(AsyncWaits):
         response = await self._connection.call(
             lambda node: node.tasks.GetTasks, request, timeout=timeout
         )
-        for error in refused_items(response.errors).values():
+        for item, error in refused_items(response.errors).items():
+            name_chosen(error, self.name, request.selector, item)
             raise error
         return Task(response.tasks[0])
 
@@ -240,7 +242,10 @@ class AsyncChosenTasks(AsyncWaits):
             request.selector.after_id = answer.continue_after_id
         if request.selector.filter and refused:
             raise errors.ItemsRefused(refused, items=len(refused))
-        raise_refused_items(refused_items(answers[0].errors), count_of(request.selector))
+        refused = refused_items(answers[0].errors)
+        for item, error in refused.items():
+            name_chosen(error, self.name, request.selector, item)
+        raise_refused_items(refused, count_of(request.selector))
         return answers
 
     async def list(

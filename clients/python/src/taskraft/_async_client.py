@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self, Unpack
 
-from taskraft import _feed, _settlement
+from taskraft import _feed, _settlement, errors
 from taskraft._arguments import Texts, texts, wrong_type
 from taskraft._async_cluster import AsyncCluster
 from taskraft._async_tube import AsyncTube
@@ -139,7 +139,11 @@ class AsyncClient(AsyncTubes, AsyncCluster):
         if not all(isinstance(token, int) for token in chosen):
             raise wrong_type("tokens", "a number, or several", tokens)
         items = [(token, action or _settlement.PLAIN_ACK) for token in chosen]
-        raise_refused(await self._connection.leases.settle_items(items, timeout))
+        outcomes = await self._connection.leases.settle_items(items, timeout)
+        for (token, _), outcome in zip(items, outcomes, strict=True):
+            if isinstance(outcome, errors.TaskraftError):
+                outcome.args = (f"token {token}: {outcome.message}",)
+        raise_refused(outcomes)
 
     async def execute(
         self, batch: Batch, *, timeout: Duration | None = None

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from taskraft._arguments import text
-from taskraft._choosing import Named, count_of, selector_of
+from taskraft._choosing import Named, count_of, name_chosen, selector_of
 from taskraft._durations import Duration, seconds
 from taskraft._slots import lending
 from taskraft._status import raise_refused_items, refused_items
@@ -107,7 +107,10 @@ class AsyncWaits:
         response = await self._connection.call(
             lambda node: node.tasks.WaitTasks, request, timeout=timeout, wait_seconds=wait_seconds
         )
-        raise_refused_items(refused_items(response.errors), count_of(request.selector))
+        refused = refused_items(response.errors)
+        for item, error in refused.items():
+            name_chosen(error, self.name, request.selector, item)
+        raise_refused_items(refused, count_of(request.selector))
         return list(response.tasks)
 
 

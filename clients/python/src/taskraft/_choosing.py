@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 from taskraft._arguments import check_known, texts, wrong_type, wrong_value
 from taskraft._durations import Duration, set_durations
@@ -12,6 +12,9 @@ from taskraft._fields import set_fields
 from taskraft._payload import Payload, encode
 from taskraft._spec import Headers, header_items
 from taskraft.v1 import task_pb2
+
+if TYPE_CHECKING:
+    from taskraft import errors
 
 Key: TypeAlias = "str | Sequence[str]"
 """A unique key: one part, or several."""
@@ -84,6 +87,19 @@ def selector_of(chosen: Chosen) -> task_pb2.TaskSelector:
 def count_of(selector: task_pb2.TaskSelector) -> int:
     """Return how many tasks a selector names by id or key; 0 for a filter."""
     return len(selector.ids) + len(selector.keys)
+
+
+def name_chosen(
+    error: errors.TaskraftError, tube: str, selector: task_pb2.TaskSelector, item: int
+) -> None:
+    """Name the task that was chosen by id or key in what is told about it."""
+    if item < len(selector.ids):
+        name = f"{tube}/{selector.ids[item]}"
+    elif item < count_of(selector):
+        name = f"{tube}, key {'/'.join(selector.keys[item - len(selector.ids)].parts)}"
+    else:
+        return
+    error.args = (f"{name}: {error.message}",)
 
 
 def update_of(changes: TaskChanges) -> task_pb2.TaskUpdate:

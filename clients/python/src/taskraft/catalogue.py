@@ -65,7 +65,7 @@ CATALOGUE: Final[Mapping[str, Refusal]] = {
         Refusal(
             errors.ScheduleNotFound,
             "No schedule has this name.",
-            "Check the name with ListSchedules.",
+            "Check the name with `taskraft schedule list`.",
         ),
         Refusal(
             errors.MemberNotFound,

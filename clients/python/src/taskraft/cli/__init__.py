@@ -7,14 +7,13 @@ and nothing else. Commands of other distributions come by the entry-point group
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from taskraft.cli.options import examples
+from taskraft.cli.options import SuggestingGroup, examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +66,7 @@ FOREIGN: Final[Mapping[str, PluginCommand]] = {
 }
 
 
-class Commands(click.Group):
+class Commands(SuggestingGroup):
     """The group: finds commands, and turns failures into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -90,18 +89,6 @@ class Commands(click.Group):
             ctx.fail(f"'{cmd_name}' comes with another distribution: pip install '{distribution}'")
         return None
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for a name that is none, say which ones are like it."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            likes = get_close_matches(args[0], self.list_commands(ctx))
-            if not likes:
-                raise
-            ctx.fail(f"{error.message} Did you mean {' or '.join(likes)}?")
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
@@ -117,6 +104,11 @@ class Commands(click.Group):
             raise
         except click.ClickException:
             raise
+        except KeyboardInterrupt:
+            from taskraft.cli import failures
+
+            click.echo(err=True)  # below the ^C of a terminal
+            ctx.exit(failures.INTERRUPTED)
         except Exception as error:
             from taskraft.cli import failures
 
@@ -152,5 +144,6 @@ def main() -> None:
 
     The cluster is found by --target, by the variable TASKRAFT_TARGET, or at 127.0.0.1:7401.
 
-    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 timeout
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 timeout,
+    130 Ctrl-C
     """

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import click
 
-from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+from taskraft.cli.options import (
+    DURATION,
+    SuggestingGroup,
+    cluster_options,
+    connect,
+    examples,
+    output_option,
+)
 
 
-@click.group(epilog=examples("taskraft cluster status"))
+@click.group(cls=SuggestingGroup, epilog=examples("taskraft cluster status"))
 def cluster() -> None:
     """Show the cluster, and change its members."""
 

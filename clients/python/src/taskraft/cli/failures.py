@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,6 +18,8 @@ NOT_FOUND: Final = 3
 CONFLICT: Final = 4
 UNAVAILABLE: Final = 5
 TIMEOUT: Final = 6
+INTERRUPTED: Final = 130
+"""By Ctrl-C, as shells tell it."""
 
 EXIT_CODES: Final[Mapping[str, int]] = {
     "INVALID_ARGUMENT": USAGE,
@@ -51,6 +54,9 @@ def tell(error: Exception) -> int | None:
     if isinstance(error, ValueError | RuntimeError):
         click.echo(f"error: {error}", err=True)
         return USAGE
+    if isinstance(error, OSError) and error.errno != errno.EPIPE:  # click knows closed pipes
+        click.echo(f"error: {error.strerror or error}", err=True)
+        return FAILED
     return None
 
 

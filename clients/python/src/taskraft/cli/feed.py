@@ -6,10 +6,10 @@ from itertools import islice
 
 import click
 
-from taskraft.cli.options import FORMATS, cluster_options, connect, examples
+from taskraft.cli.options import FORMATS, SuggestingGroup, cluster_options, connect, examples
 
 
-@click.group(epilog=examples("taskraft feed tail emails"))
+@click.group(cls=SuggestingGroup, epilog=examples("taskraft feed tail emails"))
 def feed() -> None:
     """Follow the change feed."""
 
@@ -43,14 +43,14 @@ def tail(
     timeout: float,
 ) -> None:
     """Write one line for each transition of each task, as it happens."""
-    from taskraft.cli.output import to_json, write_json
+    from taskraft.cli.output import to_json, write
     from taskraft.v1 import feed_service_pb2, task_pb2
 
     with connect(target, timeout) as client:
         changes = client.changes(tubes, from_start=from_start, follow=follow)
         events = islice(changes, limit)
         if output == "json":
-            write_json(list(events))
+            write(list(events), output)
             return
         for event in events:
             if output == "jsonl":

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.options import SuggestingGroup, cluster_options, connect, examples, output_option
 
 if TYPE_CHECKING:
     from taskraft.v1 import group_service_pb2
 
 
-@click.group(epilog=examples("taskraft group show book-1"))
+@click.group(cls=SuggestingGroup, epilog=examples("taskraft group show book-1"))
 def group() -> None:
     """Create, show, start and cancel groups of tasks."""
 

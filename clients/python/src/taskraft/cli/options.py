@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, ParamSpec
 
 import click
@@ -36,6 +37,22 @@ class DurationType(click.ParamType[float]):
 
 
 DURATION: Final = DurationType()
+
+
+class SuggestingGroup(click.Group):
+    """A group of commands that names those which a mistyped one is like."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for a name that is none, say which ones are like it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            likes = get_close_matches(args[0], self.list_commands(ctx))
+            if not likes:
+                raise
+            ctx.fail(f"{error.message} Did you mean {' or '.join(likes)}?")
 
 
 def examples(*lines: str) -> str:

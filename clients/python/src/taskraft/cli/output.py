@@ -11,7 +11,7 @@ import click
 from google.protobuf import json_format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from google.protobuf.message import Message
 
@@ -31,24 +31,23 @@ def to_json(message: Message) -> str:
     return json.dumps(to_value(message), ensure_ascii=False)
 
 
-def write_lines(messages: Iterable[Message]) -> None:
-    """Write one line of JSON for each message."""
-    for message in messages:
-        click.echo(to_json(message))
+def write(messages: Sequence[Message], output: str, only: Collection[str] | None = None) -> bool:
+    """Write messages as JSON if that is asked for; return whether it was.
 
-
-def write_json(messages: Sequence[Message]) -> None:
-    """Write one JSON list."""
-    values = [to_value(message) for message in messages]
-    click.echo(json.dumps(values, ensure_ascii=False, indent=2))
-
-
-def write(messages: Sequence[Message], output: str) -> bool:
-    """Write messages as JSON if that is asked for; return whether it was."""
+    Args:
+        messages: What to write.
+        output: The format.
+        only: Fields that are known; the others are left out instead of written as zeros.
+    """
+    values = [
+        {name: value for name, value in to_value(message).items() if only is None or name in only}
+        for message in messages
+    ]
     if output == "json":
-        write_json(messages)
+        click.echo(json.dumps(values, ensure_ascii=False, indent=2))
     elif output == "jsonl":
-        write_lines(messages)
+        for value in values:
+            click.echo(json.dumps(value, ensure_ascii=False))
     return output != "table"
 
 
@@ -65,8 +64,14 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in cells:
         table.add_row(*(Text(str(cell)) for cell in row))
-    is_terminal = sys.stdout.isatty()
-    Console(width=None if is_terminal else PIPE_COLUMNS, highlight=False).print(table)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    console = Console(width=PIPE_COLUMNS, highlight=False)
+    with console.capture() as written:
+        console.print(table)
+    for line in written.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def show_payload(payload: bytes, characters_max: int | None = None) -> str:

@@ -143,7 +143,7 @@ def _show(tube: str, task_ids: list[int], output: str, options: PutOptions) -> N
     if not options.keys().isdisjoint(("group", "on_conflict", "depends_on")):
         state = task_pb2.Task.STATE_UNSPECIFIED  # the server alone knows
     tasks = [task_pb2.Task(tube=tube, id=task_id, state=state) for task_id in task_ids]
-    if write(tasks, output):
+    if write(tasks, output, only=("tube", "id", "state") if state else ("tube", "id")):
         return
     if len(tasks) > 10:
         click.echo(f"{tube}/{task_ids[0]} to {tube}/{task_ids[-1]}: {len(tasks)} tasks")

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+from taskraft.cli.options import (
+    DURATION,
+    SuggestingGroup,
+    cluster_options,
+    connect,
+    examples,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
     from taskraft.v1 import schedule_service_pb2
 
 
-@click.group(epilog=examples("taskraft schedule list"))
+@click.group(cls=SuggestingGroup, epilog=examples("taskraft schedule list"))
 def schedule() -> None:
     """Create, list, pause and remove schedules."""
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
+from taskraft.cli.options import (
+    DURATION,
+    SuggestingGroup,
+    cluster_options,
+    connect,
+    examples,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +81,7 @@ def peek(
     _show(tasks, output)
 
 
-@click.group(epilog=examples("taskraft task list emails"))
+@click.group(cls=SuggestingGroup, epilog=examples("taskraft task list emails"))
 def task() -> None:
     """List tasks, wait for them, restart, move and cancel them."""
 

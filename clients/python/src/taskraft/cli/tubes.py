@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskraft.cli.options import cluster_options, connect, examples, output_option
+from taskraft.cli.options import SuggestingGroup, cluster_options, connect, examples, output_option
 from taskraft.cli.tube_settings import settings_of, settings_options
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
 
 
-@click.group(epilog=examples("taskraft tube create emails --ttr 60s"))
+@click.group(cls=SuggestingGroup, epilog=examples("taskraft tube create emails --ttr 60s"))
 def tube() -> None:
     """Create, change, list, empty and drop tubes."""
 
