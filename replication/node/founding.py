@@ -6,10 +6,16 @@ takes part only when **all** others have answered it, which they do not if they 
 another data directory, and when it has noted, durably, which directory each of them has. Whoever
 ever counted a promise of a member has such a note and refuses a successor with another directory;
 without the consent of that one, the successor never takes part.
+
+A consent holds as long as the directory does, so it is noted at once and outlives a restart: a
+founder that was killed need not meet again who is lost by then. But it takes part by such notes
+only when another one does already. Until then nothing is lost by waiting, and somebody who was
+wiped meanwhile can still be met with the directory that it has now.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from replication.core.types import MemberId, Roster
@@ -22,6 +28,7 @@ class Founding:
 
     def __init__(self, own: MemberId, storage: GroupStorage) -> None:
         self._roster = Roster()
+        self._met_before = storage.met
         if storage.is_at_its_beginning:
             self._roster = storage.membership_at(BOOTSTRAP_INDEX).roster
         self.is_complete = not strangers(self._roster)
@@ -39,6 +46,13 @@ class Founding:
         """Who has not been met yet."""
         return strangers(self._roster)
 
+    @property
+    def directories(self) -> Mapping[MemberId, str]:
+        """Who was met, in this life or an earlier one, with the directory that it had."""
+        return self._met_before | {
+            info.member: info.directory_id for info in self._roster.members if info.directory_id
+        }
+
     def met(self, member: MemberId, directory_id: str) -> bool:
         """Note which directory a member has; what it said last counts, until all are known.
 
@@ -46,10 +60,24 @@ class Founding:
         """
         if self.is_complete or not directory_id:
             return False
+        self._learn({member: directory_id})
+        return self.is_complete
+
+    def others_take_part(self) -> bool:
+        """Learn that another member takes part: then those count too who were met before.
+
+        Returns whether everybody is known by this.
+        """
+        known = self.directories
+        if self.is_complete or any(info.member not in known for info in self._roster.members):
+            return False
+        self._learn(known)
+        return self.is_complete
+
+    def _learn(self, directories: Mapping[MemberId, str]) -> None:
         infos = [
-            replace(info, directory_id=directory_id) if info.member == member else info
+            replace(info, directory_id=directories.get(info.member, info.directory_id))
             for info in self._roster.members
         ]
         self._roster = replace(self._roster, members=tuple(infos))
         self.is_complete = not self.missing
-        return self.is_complete

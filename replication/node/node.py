@@ -156,7 +156,21 @@ class Node:
 
     def met(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``; the last one lets a group begin."""
-        if self._founding.met(member, directory_id):
+        founding = self._founding
+        if founding.is_complete:
+            return
+        before = founding.directories
+        is_complete = founding.met(member, directory_id)
+        if founding.directories != before:
+            history = self._storage.beginning
+            note = partial(self._storage.save_memberships, history, founding.directories)
+            self._performer.store(note, lambda _: None)
+        if is_complete:
+            self._found()
+
+    def called(self) -> None:
+        """Learn that another member takes part, though this one does not; see ``Founding``."""
+        if not self.failed.done() and self._founding.others_take_part():
             self._found()
 
     def hung_up(self, member: MemberId) -> None:

@@ -36,6 +36,9 @@ class Host(Protocol):
     def met(self, member: MemberId, directory_id: str) -> None:
         """See ``Receiver``."""
 
+    def called(self) -> None:
+        """Learn that another member takes part, while this one does not."""
+
     def hung_up(self, member: MemberId) -> None:
         """Learn that the stream from a member has ended."""
 
@@ -137,8 +140,9 @@ class PeerReceiver:
         self._host = host
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """See ``Receiver``."""
+        """See ``Receiver``. Before this member takes part, all that counts is that another does."""
         if not self._host.is_running:
+            self._host.called()
             return
         self._fastest.received(messages, self._driver.core.commit_index)
         try:

@@ -7,7 +7,7 @@ event loop after the worker has finished.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from replication.core.types import (
@@ -15,6 +15,7 @@ from replication.core.types import (
     Entry,
     HardState,
     LogIndex,
+    MemberId,
     Roster,
     SnapshotMeta,
     Term,
@@ -23,7 +24,7 @@ from replication.errors import LogDamaged, MemberRemoved, StateLost
 from replication.membership.roster import was_removed
 from replication.storage.filesystem import FileSystem
 from replication.storage.mark import Mark, MarkFile
-from replication.storage.metadata import Identity, LogStart, Metadata
+from replication.storage.metadata import NOBODY, Identity, LogStart, Metadata
 from replication.storage.recent import RECENT_BYTES_MAX, RECENT_ENTRIES_MAX, RecentEntries
 from replication.storage.recovery import recover
 from replication.storage.segment import SEGMENT_BYTES
@@ -70,6 +71,8 @@ class GroupStorage:
         self.view = view
         self.incarnation = incarnation
         self.directory_id = metadata.directory_id("")
+        self.met = metadata.met()
+        """Whom a founder met in its earlier lives, with their directories, until it met all."""
         self._log = log
         self._commit = view.initial_state()[0].commit
         """Entries up to here are stored and known to be committed."""
@@ -148,9 +151,14 @@ class GroupStorage:
         """Save a hard state with a commit index that the log on disk stands for."""
         self.metadata.save_hard_state(HardState(hard_state.term, hard_state.vote, commit))
 
-    def save_memberships(self, history: list[tuple[LogIndex, ConfState]]) -> None:
-        """Make the membership history durable, before the change is applied to the state."""
-        self.metadata.save_memberships(history)
+    def save_memberships(
+        self, history: list[tuple[LogIndex, ConfState]], met: Mapping[MemberId, str] = NOBODY
+    ) -> None:
+        """Make the membership history durable, before the change is applied to the state.
+
+        ``met``: whom a founder has met so far that does not take part yet, with their directories.
+        """
+        self.metadata.save_memberships(history, met)
 
     def save_removed(self) -> None:
         """Note that the others have removed this member."""
@@ -205,6 +213,12 @@ class GroupStorage:
     def memberships_stored(self) -> int:
         """How many memberships a start would find."""
         return len(self._memberships)
+
+    @property
+    def beginning(self) -> list[tuple[LogIndex, ConfState]]:
+        """The membership history of a group that has not begun."""
+        assert self.is_at_its_beginning
+        return list(self._memberships)
 
     def begin_with(self, roster: Roster) -> list[tuple[LogIndex, ConfState]]:
         """Let the group begin with ``roster``; return the membership history to save."""

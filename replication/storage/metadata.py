@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from replication.core.types import (
@@ -24,6 +26,7 @@ from replication.storage.checked_file import (
 from replication.storage.filesystem import FileSystem
 from replication.storage.membership_record import decode_membership, encode_membership
 
+NOBODY: Final[Mapping[MemberId, str]] = MappingProxyType({})
 MEMBERSHIPS_MAX: Final = 1000
 """Memberships remembered since the durable index; more only if the state never flushes."""
 
@@ -194,10 +197,23 @@ class Metadata:
         assert isinstance(found, list)
         return [decode_membership(each) for each in found]
 
-    def save_memberships(self, history: list[tuple[LogIndex, ConfState]]) -> None:
-        """Write the known memberships."""
+    def met(self) -> dict[MemberId, str]:
+        """Return whom a founder has met that has not met all yet, with their directories."""
+        found = self._read("membership").get("met", {})
+        assert isinstance(found, dict)
+        return {MemberId(int(member)): str(directory) for member, directory in found.items()}
+
+    def save_memberships(
+        self, history: list[tuple[LogIndex, ConfState]], met: Mapping[MemberId, str] = NOBODY
+    ) -> None:
+        """Write the known memberships; ``met`` is for a founder that has not met all yet."""
         assert len(history) <= MEMBERSHIPS_MAX, "the state machine never became durable"
-        self._write("membership", {"history": [encode_membership(*each) for each in history]})
+        content: dict[str, JsonValue] = {
+            "history": [encode_membership(*each) for each in history],
+        }
+        if met:
+            content["met"] = {str(member): directory for member, directory in met.items()}
+        self._write("membership", content)
 
     def installing(self) -> SnapshotMeta | None:
         """Return the snapshot whose installation was begun and not finished, if there is one."""

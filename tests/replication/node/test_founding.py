@@ -1,16 +1,23 @@
 """A group begins when all its founders have met, and no founder takes another one's place."""
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 from replication.core.types import ConfState, MemberId, MemberInfo
 from replication.membership.roster import roster_of
 from replication.node.founding import Founding
+from replication.storage.metadata import NOBODY
 
 ONE, TWO, THREE = map(MemberId, (1, 2, 3))
 
 
-def storage_of(*directories: str, is_at_its_beginning: bool = True) -> SimpleNamespace:
-    """A storage of member 1, with what it knows of the directories of the members."""
+def storage_of(
+    *directories: str, is_at_its_beginning: bool = True, met: Mapping[int, str] = NOBODY
+) -> SimpleNamespace:
+    """A storage of member 1, with what it knows of the directories of the members.
+
+    ``met``: who was met in an earlier life.
+    """
     infos = [
         MemberInfo(MemberId(number), f"m{number}", directory_id=directory)
         for number, directory in enumerate(directories, start=1)
@@ -19,6 +26,7 @@ def storage_of(*directories: str, is_at_its_beginning: bool = True) -> SimpleNam
     return SimpleNamespace(
         is_at_its_beginning=is_at_its_beginning,
         directory_id="d1",
+        met=met,
         membership_at=lambda index: {1: known}[index],
     )
 
@@ -71,3 +79,31 @@ def test_a_group_that_was_founded_long_ago_asks_for_nobody():
     founding = Founding(ONE, storage_of("", "", "", is_at_its_beginning=False))
     assert founding.is_complete
     assert founding.missing == ()
+
+
+def test_who_was_met_in_an_earlier_life_counts_when_another_takes_part():
+    founding = Founding(ONE, storage_of("", "", "", met={TWO: "d2", THREE: "d3"}))
+    assert not founding.is_complete
+    assert founding.missing == (2, 3), "nothing is lost by waiting for them"
+    assert founding.others_take_part()
+    assert founding.is_complete
+    assert directories(founding) == ["d1", "d2", "d3"]
+    assert not founding.others_take_part(), "once"
+
+
+def test_who_was_never_met_is_missing_whoever_takes_part():
+    founding = Founding(ONE, storage_of("", "", "", met={TWO: "d2"}))
+    assert not founding.others_take_part()
+    assert not founding.is_complete
+    assert founding.missing == (2, 3)
+    founding.met(THREE, "d3")
+    assert founding.missing == (2,)
+    assert founding.others_take_part()
+
+
+def test_a_directory_of_this_life_outweighs_one_of_an_earlier_life():
+    founding = Founding(ONE, storage_of("", "", "", met={TWO: "wiped since", THREE: "d3"}))
+    founding.met(TWO, "d2")
+    assert founding.directories == {1: "d1", 2: "d2", 3: "d3"}
+    assert founding.others_take_part()
+    assert directories(founding) == ["d1", "d2", "d3"]

@@ -1,0 +1,44 @@
+"""A founder that is killed while the group begins finds back, also if another one never does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from replication.core.types import MemberId
+from replication.errors import StorageFailed
+from replication.node.config import NodeConfig
+from replication.storage.failpoints import Failpoints, parse_rules
+from tests.replication.local_cluster import LocalCluster
+
+ONE, TWO, THREE = map(MemberId, (1, 2, 3))
+DISK = "membership.before_create=eio@4"
+"""The disk fails when a founder that has met all others stores that."""
+
+
+class Beginning(LocalCluster):
+    """Three founders, of whom member 2 fails when it has met the others, while it is harmed."""
+
+    is_harmed = True
+
+    def config(self, member: MemberId) -> NodeConfig:
+        config = super().config(member)
+        if not (self.is_harmed and member == TWO):
+            return config
+        return replace(config, failpoints=Failpoints(parse_rules(DISK)))
+
+
+async def test_a_founder_that_had_met_all_need_not_meet_one_again_that_is_lost(tmp_path):
+    async with Beginning(tmp_path, 3) as cluster:
+        async with asyncio.timeout(20):
+            assert isinstance(await cluster.nodes[TWO].failed, StorageFailed)
+        await cluster.kill(TWO)
+        leader = await cluster.leader()
+        await leader.propose(b"promised")
+        await cluster.kill(THREE)
+        cluster.is_harmed = False
+        back = await cluster.start(TWO)
+        leader = await cluster.leader()
+        await leader.propose(b"goes on")
+        await cluster.until(lambda: back.status().applied >= leader.status().commit)
+        assert back.roster == leader.roster
