@@ -15,10 +15,10 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from taskraft import cli
+from taskraft import Client, cli
 from taskraft.cli import COMMANDS, main
 from taskraft.cli.output import show_duration, show_payload
-from taskraft.v1 import task_pb2
+from taskraft.v1 import cluster_service_pb2, task_pb2
 from tests.turns import blocked_until
 
 
@@ -303,6 +303,16 @@ def test_the_feed_is_followed_line_by_line(run, line, lines):
     done = run(line)
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) == lines
+
+
+def test_a_cluster_without_a_leader_says_how_many_voters_it_needs(run, monkeypatch):
+    state = cluster_service_pb2.GetClusterStateResponse(node="n1")
+    for name in ("n1", "n2", "n3"):
+        state.members.add(name=name, suffrage=cluster_service_pb2.Member.VOTER, joined=True)
+    monkeypatch.setattr(Client, "cluster_state", lambda _: state)
+    assert (
+        "no leader: 2 of 3 voters have to be there; answered by n1" in run("cluster status").stdout
+    )
 
 
 def test_an_error_is_explained(run):

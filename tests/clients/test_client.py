@@ -58,6 +58,8 @@ def test_every_way_to_settle(cluster, client):
         request.settlements[0].WhichOneof("action") for request in cluster.requests("SettleTasks")
     ]
     assert actions == ["release", "bury", "reject", "ack"]
+    failures = [tube.peek(task.id).failure for task in (one, two, four)]
+    assert failures == ["ValueError: no", "why", ""]
     with pytest.raises(errors.LeaseStale):
         client.settle(four.token)
     with pytest.raises(errors.ItemsRefused):

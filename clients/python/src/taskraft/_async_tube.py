@@ -4,223 +4,39 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections import deque
-from collections.abc import AsyncIterable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Unpack, overload
 
 from taskraft import errors
 from taskraft._async_moves import AsyncMoves
-from taskraft._async_waits import WAIT_SECONDS_MAX
+from taskraft._async_puts import AsyncPuts
 from taskraft._calls import new_request_id
-from taskraft._connection import put_outcomes
-from taskraft._durations import Duration, milliseconds, seconds
-from taskraft._joiner import only, raise_refused
-from taskraft._packing import SPEC_BYTES, messages_of
-from taskraft._payload import Payload
-from taskraft._planned import PlannedTask, planned
-from taskraft._slots import lending
-from taskraft._spec import PutOptions, prototype, spec_of
+from taskraft._durations import Duration
 from taskraft._taken import AsyncTakenTask
 from taskraft._taking import TakeOptions, take_tasks
-from taskraft._task import Task
-from taskraft.v1 import task_pb2, task_service_pb2, tube_service_pb2
-
-if TYPE_CHECKING:
-    from taskraft._joiner import Outcome
-
-PUTS_IN_HAND: Final = 4
-"""Messages of one put_many that are built ahead of the one on its way."""
+from taskraft.v1 import tube_service_pb2
 
 
-class AsyncTube(AsyncMoves):
+class AsyncTube(AsyncPuts, AsyncMoves):
     """A handle of one tube; making one does not ask the server."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    # ----------------------------------------------------------------------------------- put
-
-    async def put(
-        self, payload: Payload, *, timeout: Duration | None = None, **options: Unpack[PutOptions]
-    ) -> int:
-        """Put a task and return its id once it is on the disks of a majority.
-
-        Concurrent calls are joined into one message. A failed attempt is repeated with the same
-        request_id until the time is over, so that the task is put once.
-
-        Args:
-            payload: Bytes as they are, a str as UTF-8, anything else as JSON.
-            timeout: How long to try; the client's timeout by default.
-            **options: See `PutOptions`.
-
-        Raises:
-            KeyTaken: An unfinished task has the unique key.
-            TaskraftError: Any other refusal.
-        """
-        spec = spec_of(payload, prototype(options, self.name) if options else None)
-        with self._traced_send([spec]) as task_ids:
-            outcomes = await self._submit([spec], timeout)
-            task_id = only(outcomes)
-            task_ids.append(task_id)
-            return task_id
-
-    async def put_many(
-        self,
-        payloads: Iterable[Payload] | AsyncIterable[Payload],
-        *,
-        timeout: Duration | None = None,
-        **options: Unpack[PutOptions],
-    ) -> list[int]:
-        """Put many tasks in order and return their ids; at most a few messages are in memory.
-
-        Args:
-            payloads: Read as fast as the server accepts them.
-            timeout: How long to try each message.
-            **options: The same for all tasks.
-
-        Raises:
-            ItemsRefused: Some were refused; all others were put.
-            TaskraftError: A message failed as a whole; what was read before it may have been put.
-        """
-        shared = prototype(options, self.name) if options else None
-        outcomes: list[Outcome[int]] = []
-        in_hand: deque[asyncio.Task[list[Outcome[int]]]] = deque()
-        try:
-            async for specs in messages_of(payloads, shared):
-                in_hand.append(self._start_put(specs, timeout))
-                if len(in_hand) >= PUTS_IN_HAND:
-                    outcomes += await in_hand.popleft()
-            while in_hand:
-                outcomes += await in_hand.popleft()
-        finally:
-            for put in in_hand:
-                put.cancel()
-        return _ids_or_refusal(outcomes)
-
-    async def put_atomic(
-        self,
-        payloads: Iterable[Payload],
-        *,
-        room_wait: Duration = 0,
-        timeout: Duration | None = None,
-        **options: Unpack[PutOptions],
-    ) -> list[int]:
-        """Put tasks all or none, in one message.
-
-        Args:
-            payloads: At most 10 000.
-            room_wait: In a tube with a capacity: wait so long for room.
-            timeout: How long to try.
-            **options: The same for all tasks.
-        """
-        shared = prototype(options, self.name) if options else None
-        specs = [spec_of(payload, shared) for payload in payloads]
-        request = task_service_pb2.PutTasksRequest(
-            request_id=new_request_id(),
-            tube=self.name,
-            atomic=True,
-            room_wait_ms=milliseconds(room_wait, "room_wait"),
-        )
-        with self._traced_send(specs) as task_ids:
-            request.tasks.extend(specs)
-            response = await self._connection.call(
-                lambda node: node.tasks.PutTasks,
-                request,
-                timeout=timeout,
-                wait_seconds=seconds(room_wait, "room_wait"),
-            )
-            task_ids.extend(_ids_or_refusal(put_outcomes(response)))
-            return task_ids
-
-    async def put_and_wait(
-        self,
-        payload: Payload,
-        *,
-        wait: Duration | None = None,
-        timeout: Duration | None = None,
-        **options: Unpack[PutOptions],
-    ) -> Task:
-        """Put a task, wait until it has ended or is buried, and return it as it is then.
-
-        A handler that waits makes room for another one meanwhile.
-
-        Args:
-            payload: As for `put`.
-            wait: How long; absent without limit. What is beyond a minute is waited for like `wait`.
-            timeout: How long to try to reach the cluster, beyond the wait.
-            **options: See `PutOptions`.
-
-        Returns:
-            The task with its `outcome`, TIMEOUT where the time was over first, and its `result`.
-        """
-        wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
-        wait_seconds = (
-            WAIT_SECONDS_MAX if wait is None else min(seconds(wait, "wait"), WAIT_SECONDS_MAX)
-        )
-        spec = spec_of(payload, prototype(options, self.name) if options else None)
-        request = task_service_pb2.PutTasksRequest(
-            request_id=new_request_id(),
-            tube=self.name,
-            outcome_wait_ms=max(round(wait_seconds * 1_000), 1),
-        )
-        async with lending():
-            return await self._put_and_wait_until(wait_end, request, spec, wait_seconds, timeout)
-
-    async def _put_and_wait_until(
-        self,
-        wait_end: float | None,
-        request: task_service_pb2.PutTasksRequest,
-        spec: task_pb2.TaskSpec,
-        wait_seconds: float,
-        timeout: Duration | None,
-    ) -> Task:
-        with self._traced_send([spec]) as task_ids:
-            request.tasks.append(spec)
-            response = await self._connection.call(
-                lambda node: node.tasks.PutTasks,
-                request,
-                timeout=timeout,
-                wait_seconds=wait_seconds,
-            )
-            task_ids.append(only(put_outcomes(response)))
-        task = Task(response.outcomes[0])
-        left = None if wait_end is None else max(wait_end - time.monotonic(), 0.0)
-        if task.outcome != "TIMEOUT" or left == 0.0:
-            return task
-        (task,) = await self.wait(task.id, wait=left, timeout=timeout)
-        return task
-
-    def task(self, payload: Payload, **options: Unpack[PutOptions]) -> PlannedTask:
-        """Return a task for this tube that is not put yet: for schedules, groups and batches."""
-        return planned(self.name, payload, options)
-
-    def _start_put(
-        self, specs: list[task_pb2.TaskSpec], timeout: Duration | None
-    ) -> asyncio.Task[list[Outcome[int]]]:
-        async def put() -> list[Outcome[int]]:
-            with self._traced_send(specs):
-                return await self._submit(specs, timeout)
-
-        return asyncio.create_task(put())
-
-    async def _submit(
-        self, specs: Sequence[task_pb2.TaskSpec], timeout: Duration | None
-    ) -> list[Outcome[int]]:
-        connection = self._connection
-        connection.use()
-        size_bytes = sum(len(spec.payload) for spec in specs) + SPEC_BYTES * len(specs)
-        deadline = connection.deadline(timeout)
-        return await connection.puts(self.name).submit(specs, size_bytes, deadline)
-
-    def _traced_send(self, specs: Sequence[task_pb2.TaskSpec]) -> AbstractContextManager[list[int]]:
-        """Return the span of a put, which names the ids that are added to its value."""
-        spans = self._connection.spans
-        return nullcontext([]) if spans is None else spans.send(self.name, specs)
-
     # ---------------------------------------------------------------------------------- take
+
+    @overload
+    async def take(
+        self, *, timeout: Duration | None = None, **options: Unpack[TakeOptions]
+    ) -> AsyncTakenTask: ...
+
+    @overload
+    async def take(
+        self,
+        *,
+        wait: Duration | None,
+        timeout: Duration | None = None,
+        **options: Unpack[TakeOptions],
+    ) -> AsyncTakenTask | None: ...
 
     async def take(
         self,
@@ -237,7 +53,7 @@ class AsyncTube(AsyncMoves):
             **options: See `TakeOptions`.
 
         Returns:
-            The task, or None if there was none in time.
+            The task, or None if there was none in time; without `wait` always a task.
         """
         tasks = await self.take_many(1, wait=wait, timeout=timeout, **options)
         return tasks[0] if tasks else None
@@ -278,9 +94,3 @@ class AsyncTube(AsyncMoves):
         for statistics in response.tubes:
             return statistics
         raise errors.TubeNotFound(f'no tube has the name "{self.name}"')
-
-
-def _ids_or_refusal(outcomes: Sequence[Outcome[int]]) -> list[int]:
-    task_ids = [0 if isinstance(each, errors.TaskraftError) else each for each in outcomes]
-    raise_refused(outcomes, task_ids=task_ids)
-    return task_ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from taskraft._async_tube import AsyncTube
 from taskraft._facade import blocking, iterating
@@ -41,6 +41,20 @@ class Tube:
         """Return a task for this tube that is not put yet: for schedules, groups and batches."""
         return self._inner.task(payload, **options)
 
+    @overload
+    def take(
+        self, *, timeout: Duration | None = None, **options: Unpack[TakeOptions]
+    ) -> TakenTask: ...
+
+    @overload
+    def take(
+        self,
+        *,
+        wait: Duration | None,
+        timeout: Duration | None = None,
+        **options: Unpack[TakeOptions],
+    ) -> TakenTask | None: ...
+
     def take(
         self,
         *,
@@ -48,7 +62,7 @@ class Tube:
         timeout: Duration | None = None,
         **options: Unpack[TakeOptions],
     ) -> TakenTask | None:
-        """Take the next task, or None if there was none in time; see `AsyncTube.take`."""
+        """Take the next task, or None if there was none within `wait`; see `AsyncTube.take`."""
         taken = self._portal.run(self._inner.take(wait=wait, timeout=timeout, **options))
         return None if taken is None else TakenTask(taken, self._portal)
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskraft.v1 import task_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from taskraft._payload import Json
 
 STATES: Final[Mapping[int, str]] = {
     number: name for name, number in task_pb2.Task.State.items() if number
@@ -69,14 +67,13 @@ class Task:
         """
         return self.message.spec.payload.decode()
 
-    def json(self) -> Json:
+    def json(self) -> Any:  # noqa: ANN401 - what it holds is agreed upon with the producer
         """Return the payload as the JSON value that it holds.
 
         Raises:
             ValueError: It is not JSON.
         """
-        value: Json = json.loads(self.message.spec.payload)
-        return value
+        return json.loads(self.message.spec.payload)
 
     @property
     def state(self) -> str:
@@ -112,6 +109,12 @@ class Task:
     def result(self) -> bytes:
         """What was stored with the acknowledgement of a kept task."""
         return self.message.result
+
+    @property
+    def failure(self) -> str:
+        """Why the last attempt failed, like "TimeoutError: no answer"; empty if it did not."""
+        failure = self.message.failure
+        return ": ".join(part for part in (failure.type, failure.message) if part)
 
     @property
     def outcome(self) -> str:

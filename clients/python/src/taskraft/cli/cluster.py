@@ -52,11 +52,13 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
     write_table(("ID", "NODE", "ROLE", "ADDRESS", "MATCH", "LAG", "ACTIVE"), rows)
     voters = sum(member.suffrage == Member.VOTER for member in state.members)
     phase = NodeState.Phase.Name(state.state.phase)
-    click.echo(
-        f"\nleader {state.leader or 'unknown'}, term {state.state.term}, "
-        f"{voters} voters, can lose {max((voters - 1) // 2, 0)}; "
-        f"answered by {state.node} ({phase}, version {state.version})"
+    led = (
+        f"leader {state.leader}, term {state.state.term}, "
+        f"{voters} voters, can lose {max((voters - 1) // 2, 0)}"
+        if state.leader
+        else f"no leader: {voters // 2 + 1} of {voters} voters have to be there"
     )
+    click.echo(f"\n{led}; answered by {state.node} ({phase}, version {state.version})")
 
 
 @cluster.command(

@@ -235,11 +235,7 @@ def _show(tasks: Sequence[Task], output: str) -> None:
                 task.attempt,
                 task.priority,
                 show_payload(task.payload, PAYLOAD_CHARACTERS_MAX),
-                ": ".join(
-                    part
-                    for part in (task.message.failure.type, task.message.failure.message)
-                    if part
-                ),
+                task.failure,
             )
             for task in tasks
         ),
