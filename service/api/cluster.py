@@ -13,7 +13,8 @@ from replication.errors import TransferFailed
 from replication.membership.roster import find
 from replication.node.status import NodeStatus
 from service import limits
-from service.api.membership import MembershipApi, Raft, check_request_id
+from service.api.member_checks import check_request_id
+from service.api.membership import MembershipApi, Raft
 from service.api.method import Call, Route, Servicer, Unary
 from service.api.reading import Reading
 from service.api.status import Refused

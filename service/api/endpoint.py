@@ -15,7 +15,8 @@ from replication.errors import NotLeader
 from service.access.caller import Caller
 from service.access.gate import OPEN_GATE, Gate
 from service.api.context import ServicerContext, check_size, deadline_of
-from service.api.forward import Forwarder, ServeHere, hops_of, trace_of, waited_of
+from service.api.forward import Forwarder, ServeHere
+from service.api.hops import hops_of, trace_of, waited_of
 from service.api.method import AnyUnary, ReadingMethod, Servicer, StreamMethod
 from service.api.refusals import refusal_of
 from service.api.status import (

@@ -8,32 +8,22 @@ requests of one method and returns raw answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
 
 import grpc
 import grpc.aio
+from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from replication.peers.security import PeerSecurity
-from service.access.gate import PRINCIPAL_KEY
+from service.api.hops import WAITED_KEY, Trace, marks_of
 from service.api.status import DOMAIN, RETRY_MS, STATUS_KEY, Refused, reason_name
 from service.config.addresses import PeerAddress
 from service.leader.phases import Leadership
 from service.limits import MESSAGE_BYTES_MAX
 from taskraft.v1 import error_pb2
 
-Trace: TypeAlias = tuple[tuple[str, str], ...]
-"""Metadata with a trace context; empty if a call has none."""
-
-HOPS_KEY: Final = "x-taskraft-hops"
-"""How often a call has been passed on; a second time is refused, so that calls cannot go round."""
-WAITED_KEY: Final = "x-taskraft-waited-ms"
-"""How long a call that is passed on has been under way: its wait goes on from there."""
-TRACE_KEYS: Final = ("traceparent", "tracestate")
-"""W3C trace context of a caller: whoever traces the leader's calls sees whose they are."""
-_DIGITS_MAX: Final = 15
-"""Numbers in metadata are no longer."""
 _CLOSING_SECONDS: Final = 60.0
 """How long calls may go on over a channel whose credentials were renewed."""
 _RECONNECT_MS: Final = 100
@@ -67,13 +57,18 @@ class ServeHere(Exception):
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
     """Return the reason that a node of ours gave; empty if the error is not from one."""
+    for detail in _details_of(error):
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info) and info.domain == DOMAIN:
+            return str(info.reason)
+    return ""
+
+
+def _details_of(error: grpc.aio.AioRpcError) -> Iterator[any_pb2.Any]:
+    """Yield the details of the status with which a call has failed."""
     for key, packed in error.trailing_metadata() or ():
         if key == STATUS_KEY and isinstance(packed, bytes):
-            for detail in status_pb2.Status.FromString(packed).details:
-                info = error_details_pb2.ErrorInfo()
-                if detail.Unpack(info) and info.domain == DOMAIN:
-                    return str(info.reason)
-    return ""
+            yield from status_pb2.Status.FromString(packed).details
 
 
 class Forwarder:
@@ -207,7 +202,7 @@ class Forwarder:
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
             waited = (WAITED_KEY, str(int((loop.time() - begun) * 1000)))
-            metadata = (*_passed_on(principal, trace), waited)
+            metadata = (*marks_of(principal, trace), waited)
             try:
                 answer = await call(raw, timeout=left, metadata=metadata)
             except grpc.aio.AioRpcError as error:
@@ -248,34 +243,4 @@ class Forwarder:
         """
         channel = await self.leader_channel(deadline)
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(method)
-        return call(requests, metadata=_passed_on(principal, trace))
-
-
-def _passed_on(principal: str, trace: Trace) -> Trace:
-    """Return the metadata of a call that is passed on: that it is, for whom, in which trace."""
-    hops = (HOPS_KEY, "1")
-    return (hops, (PRINCIPAL_KEY, principal), *trace) if principal else (hops, *trace)
-
-
-def trace_of(metadata: Mapping[str, str | bytes]) -> Trace:
-    """Return the trace context of a call, to be passed on with it."""
-    found = ((key, metadata.get(key)) for key in TRACE_KEYS)
-    return tuple((key, value) for key, value in found if isinstance(value, str))
-
-
-def waited_of(metadata: Mapping[str, str | bytes]) -> float:
-    """Return for how many seconds a call had been under way when it was passed on."""
-    return _number_of(metadata, WAITED_KEY) / 1000
-
-
-def hops_of(metadata: Mapping[str, str | bytes]) -> int:
-    """Return how often a call has been passed on."""
-    return _number_of(metadata, HOPS_KEY)
-
-
-def _number_of(metadata: Mapping[str, str | bytes], key: str) -> int:
-    """Return a number of the metadata; 0 for what no node of ours writes: anybody may send it."""
-    text = metadata.get(key)
-    if isinstance(text, str) and text.isdecimal() and len(text) <= _DIGITS_MAX:
-        return int(text)
-    return 0
+        return call(requests, metadata=marks_of(principal, trace))

@@ -16,7 +16,8 @@ from service.access.denial import NotKnown
 from service.api import task_checks
 from service.api.context import ServicerContext, deadline_of, read_message
 from service.api.endpoint import LEADER_KEY
-from service.api.forward import Forwarder, ServeHere, hops_of, trace_of
+from service.api.forward import Forwarder, ServeHere
+from service.api.hops import hops_of, trace_of
 from service.api.known import Known
 from service.api.lease_returns import LeaseReturns
 from service.api.method import parse

@@ -7,16 +7,8 @@ import grpc.aio
 import pytest
 
 from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from service.api.forward import (
-    HOPS_KEY,
-    WAITED_KEY,
-    Forwarder,
-    ServeHere,
-    hops_of,
-    reason_of,
-    trace_of,
-    waited_of,
-)
+from service.api.forward import Forwarder, ServeHere, reason_of
+from service.api.hops import HOPS_KEY, WAITED_KEY, hops_of, trace_of, waited_of
 from service.api.status import STATUS_KEY, Refused, rpc_status
 from service.config.addresses import PeerAddress
 from service.leader.phases import Leadership

@@ -5,10 +5,10 @@ import pytest
 from replication.core.progress import ProgressState
 from replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, RaftRole, Term
 from replication.node.status import NodeStatus, PeerStatus
-from service.api.membership import (
+from service.api.member_checks import (
     PROMOTION_LAG_ENTRIES_MAX,
-    _check_progress,
-    _loneliness_without,
+    check_progress,
+    loneliness_without,
 )
 from service.api.status import Refused
 from taskraft.v1 import error_pb2
@@ -31,7 +31,7 @@ def status(voters=(ME,), **peers):
 def refusal(seen, info=NEWCOMER):
     """Return why a learner is not promoted, or None if it may be."""
     try:
-        _check_progress(seen, info)
+        check_progress(seen, info)
     except Refused as refused:
         return refused
     return None
@@ -92,7 +92,7 @@ def test_a_voter_goes_only_if_most_of_the_others_answer(voters, silent, is_neede
     peers = {
         f"n{number}": peer(is_active=number not in silent) for number in voters if number != ME
     }
-    refused = _loneliness_without(status(voters, **peers), OTHER)
+    refused = loneliness_without(status(voters, **peers), OTHER)
     assert (refused is not None) is is_needed
     if refused is not None:
         rest = len(set(voters) - {OTHER})
@@ -104,6 +104,6 @@ def test_a_voter_goes_only_if_most_of_the_others_answer(voters, silent, is_neede
 
 
 def test_a_member_that_was_never_heard_of_does_not_answer():
-    refused = _loneliness_without(status((ME, OTHER, THIRD), n2=peer()), OTHER)
+    refused = loneliness_without(status((ME, OTHER, THIRD), n2=peer()), OTHER)
     assert refused is not None
     assert refused.metadata["answering"] == "1"

@@ -8,7 +8,8 @@ import pytest
 
 from service.access.caller import ANYBODY
 from service.api import stream_link
-from service.api.forward import HOPS_KEY, ServeHere
+from service.api.forward import ServeHere
+from service.api.hops import HOPS_KEY
 from service.api.mutations import Mutations
 from service.api.status import Refused
 from service.api.stream_link import (

@@ -6,7 +6,8 @@ import pytest
 
 from service.access.caller import AnonymousCaller
 from service.access.rights import Verb
-from service.api.subscription import MESSAGE_BYTES, Outbox, Subscription
+from service.api.outbox import MESSAGE_BYTES, Outbox
+from service.api.subscription import Subscription
 from service.leader.proposal import NotProposed, Outcome
 from service.leader.waiters import Claim
 from service.queue.commands import Reason, Refusal, State, Take, TakeResult, TaskView

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 import pytest
 
-from service.api.forward import HOPS_KEY, WAITED_KEY
+from service.api.hops import HOPS_KEY, WAITED_KEY
 from service.leader.roles import Phase
 from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2

@@ -223,7 +223,7 @@ CASES = {
             cursor=feed_service_pb2.FeedCursor(next_seq={-1: 0, 0: -5, 99: 0}), wait_ms=-1
         ),
         {
-            "wait_ms": "-1 is not from 0 to",
+            "wait_ms": "-1 is less than 0",
             "cursor.next_seq[-1]": "-1 is not from 0 to",
             "cursor.next_seq[0]": "-5 is less than 0",
             "cursor.next_seq[99]": "99 is not from 0 to",

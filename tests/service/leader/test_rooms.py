@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from service.api.forward import WAITED_KEY
+from service.api.hops import WAITED_KEY
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from tests.service.api.test_three_nodes import cluster_in

@@ -253,7 +253,7 @@ class WatchFeedRequest(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     wait_ms: _builtins.int
-    """How long to wait, at most 60 s."""
+    """How long to wait, 60 s at most."""
     @_builtins.property
     def cursor(self) -> Global___FeedCursor:
         """What the caller knows."""
@@ -345,7 +345,7 @@ class ReadChangesRequest(_message.Message):
     encoding: Global___ReadChangesRequest.Encoding.ValueType
     """How events are written."""
     wait_ms: _builtins.int
-    """Wait so long for sequence numbers that this node has not applied yet; then NODE_BEHIND."""
+    """Wait so long, 60 s at most, for sequence numbers that this node has not applied yet; then NODE_BEHIND."""
     chunk_bytes_max: _builtins.int
     """At most so many bytes a chunk, 4 KiB to 4 MiB. 0: 1 MiB."""
     @_builtins.property
