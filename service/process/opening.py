@@ -20,11 +20,13 @@ from service.storage.failing_store import FailingStore
 from service.storage.rocks import RocksStore
 
 STATE_DIRECTORY: Final = "state"
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""On Linux the monotonic clock stands still while the machine sleeps, elsewhere it does not."""
 
 
 def monotonic_ms() -> int:
-    """Return a time that never goes back."""
-    return time.monotonic_ns() // 1_000_000
+    """Return a time that never goes back, and goes on while the machine sleeps."""
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 def open_machine(config: Config, place: Place, failpoints: Failpoints) -> QueueMachine:

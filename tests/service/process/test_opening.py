@@ -1,0 +1,15 @@
+"""What a node opens when it starts, and the clock by which it goes."""
+
+import time
+
+import pytest
+
+from service.process.opening import monotonic_ms
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux tells")
+def test_time_goes_on_while_the_machine_sleeps(monkeypatch):
+    slept_ms = 3_600_000
+    clocks = {time.CLOCK_MONOTONIC: 5, time.CLOCK_BOOTTIME: 5 + slept_ms}
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: clocks[clock] * 1_000_000)
+    assert monotonic_ms() == 5 + slept_ms
