@@ -42,7 +42,7 @@ PORTS: Final = range(10_000, 32_768)
 Phase = cluster_service_pb2.NodeState
 RETRY_QUICKLY: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # no pause: how long it may take to connect
     ("grpc.max_reconnect_backoff_ms", 200),
 )
 

@@ -33,6 +33,9 @@ costs a flush, and to send it what it weighs."""
 KEEPALIVE_MS: Final = 2000
 """A connection without an answer for this long is dead: a cut network sends no reset."""
 
+CONNECT_MS: Final = 2000
+"""How long it may take to connect: several times there and back, on a busy machine."""
+
 FRAME_BYTES_LIMIT: Final = ENTRY_BYTES_MAX + FRAME_BYTES_MAX + (1 << 20)
 """No member sends a longer frame."""
 
@@ -50,7 +53,8 @@ _CHANNEL_OPTIONS: Final = (
     *CONNECTION_OPTIONS,
     # The pauses between attempts are the link's business.
     ("grpc.initial_reconnect_backoff_ms", 20),
-    ("grpc.min_reconnect_backoff_ms", 20),
+    # Not a pause, whatever its name: how long an attempt may take, with TLS and all.
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),

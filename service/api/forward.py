@@ -28,11 +28,14 @@ _CLOSING_SECONDS: Final = 60.0
 """How long calls may go on over a channel whose credentials were renewed."""
 _RECONNECT_MS: Final = 100
 _RECONNECT_MAX_MS: Final = 1_000
+_CONNECT_MS: Final = 2_000
+"""How long it may take to connect: several times there and back, on a busy machine."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
-    ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS),
+    # Not a pause, whatever its name: how long an attempt may take, with TLS and all.
+    ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
     ("grpc.max_reconnect_backoff_ms", _RECONNECT_MAX_MS),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -8,6 +8,7 @@ import pytest
 
 from taskraft import AsyncClient, _calls, errors
 from taskraft._calls import pause_seconds
+from tests.far_port import FarPort
 from tests.turns import turns_until
 
 
@@ -76,6 +77,14 @@ async def test_what_cannot_or_need_not_be_retried_is_raised_at_once(cluster, rea
             await client.tube("emails").put("a")
     assert told.value.reason == reason
     assert len(cluster.asked("PutTasks")) == 1
+
+
+async def test_a_node_that_is_far_away_is_reached_at_the_first_attempt(cluster):
+    async with FarPort(0.3) as far:
+        far.target = int(cluster.target.rpartition(":")[2])
+        async with AsyncClient(f"127.0.0.1:{far.port}") as client:
+            assert await client.tube("emails").put("a") == 1
+        assert far.arrivals == 1
 
 
 async def test_a_node_that_does_not_answer_is_left_for_another(three, monkeypatch):

@@ -31,6 +31,7 @@ from replication.storage.filesystem import DiskFileSystem
 from replication.storage.snapshot_inbox import SnapshotInbox
 from taskraft.raft.v1 import raft_pb2 as pb
 from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
+from tests.far_port import FarPort
 from tests.replication.remembering_member import META, Member
 
 
@@ -107,6 +108,23 @@ async def test_a_member_that_no_commit_waits_for_gets_its_entries_all_the_same(p
     one.peers.send([append])
     assert two.received == []
     await two.until(lambda: two.received == [append])
+
+
+@pytest.fixture
+async def far():
+    async with FarPort(0.25) as one:
+        yield one
+
+
+async def test_a_peer_that_is_far_away_is_reached_at_the_first_attempt(far, pair):
+    one, two = pair
+    far.target = two.port
+    one.peers.set_roster(roster_of([MemberInfo(MemberId(2), peer_address=f"127.0.0.1:{far.port}")]))
+    one.peers.send([beat(1)])
+    await two.until(lambda: two.received)
+    assert two.received == [beat(1)]
+    assert one.lost == []
+    assert far.arrivals == 2, "one for gRPC, and the lane"
 
 
 async def test_a_link_recovers_when_the_peer_comes_back(pair, tmp_path):

@@ -40,7 +40,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # no pause: how long it may take to connect
     ("grpc.max_reconnect_backoff_ms", 1_000),  # a restarted node is found within a second
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 )
