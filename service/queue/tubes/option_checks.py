@@ -134,6 +134,9 @@ def _shown(wish: object) -> str:
     """Return a value as the contract calls it."""
     if wish is True:  # the only option of this kind that does not suit every tube
         return "HIGHER_FIRST"
+    if isinstance(wish, tuple):  # weights by sub-queue: there may be very many, and long names
+        (name, weight), *more = wish
+        return f"{name[:32]!r}: {weight}" + (f" and {len(more)} more" if more else "")
     return wish.name if isinstance(wish, IntEnum) else str(wish)
 
 

@@ -74,7 +74,7 @@ CASES = {
             "tube.options.priority_order": "HIGHER_FIRST means nothing in a tube of kind FIFO",
             "tube.options.ttl_ms": "5 means nothing in a tube of kind FIFO",
             "tube.options.ttl_scope": "ALL means nothing in a tube of kind FIFO",
-            "tube.options.subqueue_weights": "means nothing in a tube of kind FIFO",
+            "tube.options.subqueue_weights": "'a': 2 means nothing in a tube of kind FIFO",
         },
     ),
     "options that contradict each other": (
