@@ -54,6 +54,8 @@ def choose(
         task.tube.ready.claim(task, ledger.now_ms)
         candidates.proceed()
         tasks.append(task)
+    if command.priority_bound is not None:
+        candidates.end()
     return tasks
 
 

@@ -28,13 +28,15 @@ class Candidates:
     the last number is the tube's place among them. One tube alone needs no comparison.
     """
 
-    __slots__ = ("_heads", "_ledger", "_offers", "_tubes")
+    __slots__ = ("_heads", "_ledger", "_looked_at", "_offers", "_tubes")
 
     def __init__(self, ledger: Ledger, tubes: Sequence[Tube], offers: Sequence[Offers]) -> None:
         """Look at what is offered of each tube."""
         self._ledger = ledger
         self._tubes = tubes
         self._offers = offers
+        self._looked_at: dict[int, Task] = {}
+        """The tasks that were looked at last and not claimed, by the places of their tubes."""
         if len(tubes) == 1:
             self._heads: list[tuple[int, ...]] = [(0,)]
         else:
@@ -56,6 +58,7 @@ class Candidates:
                 break
             task = ready_task(ledger, tube, offers, entry)
             if task.expire_at_ms > ledger.now_ms:
+                self._looked_at[place] = task
                 return task
             expire(ledger, task)
             self._compete()
@@ -63,7 +66,17 @@ class Candidates:
 
     def proceed(self) -> None:
         """Let the tube whose first task was claimed compete with its next one."""
+        del self._looked_at[self._heads[0][-1]]
         self._compete()
+
+    def end(self) -> None:
+        """Let go of what was looked at in vain, where it is so far behind that memory lacks it.
+
+        To be called where ``offers`` show that: otherwise nothing would ever let go of it.
+        """
+        for task in self._looked_at.values():
+            if task.state is READY and not task.dirty and not task.tube.ready.is_head(task):
+                self._ledger.evict(task)
 
     def _compete(self) -> None:
         if len(self._tubes) == 1:
@@ -80,7 +93,7 @@ class Candidates:
         entry = offers.least()
         if entry is None:
             return None
-        task = self._ledger.bring(tube, entry[-1])
+        task = self._looked_at[place] = self._ledger.bring(tube, entry[-1])
         return (*task.order[:2], task.created_ms, place)
 
 

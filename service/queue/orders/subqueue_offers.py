@@ -8,6 +8,7 @@ follows from the places of its tasks, from how many of them are taken and from i
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from service.queue.keys import READY_ORDER, order_scan
@@ -16,7 +17,7 @@ from service.queue.orders.ordered_index import NOTHING, OrderedIndex
 from service.queue.orders.subqueue import stored_turn, write_offer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from service.queue.commands import TubeOptions
     from service.queue.limits import Limits
@@ -206,12 +207,11 @@ class SubqueueOffers:
         """Append what changed of the offer of a sub-queue; its order is in memory."""
         write_offer(self._number, subqueue, writes, has_turns=self._fairness is not None)
 
-    def collect(self, writes: list[Write], ready: int) -> None:
+    def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
         """Take note that the store has every change, and append what is left of the rates.
 
-        ``ready`` is the number of ready tasks of the tube.
+        Returns the entries that left memory. ``ready`` is the number of ready tasks of the tube.
         """
-        self._index.flushed()
+        left = self._index.flushed()
         self._rates.collect(writes)
-        if self.types.has_any:
-            self.types.collect(ready)
+        return chain(left, self.types.collect(ready)) if self.types.has_any else left

@@ -7,7 +7,7 @@ knows, and of which it holds places (``subqueue_memory.py``), changes no order.
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -207,6 +207,9 @@ class SubqueueOrder:
         return [*offered, *self._memory.coming(count, count - len(offered))]
 
     def collect(self, writes: list[Write], ready: int) -> Iterable[Entry]:
-        """Append the offers that changed to ``writes``, and forget what is not in use."""
-        self._offers.collect(writes, ready)
-        return self._memory.collect(writes, ready)
+        """Append the offers that changed to ``writes``, and forget what is not in use.
+
+        Returns what left memory: of what was offered, also of sub-queues that it does not know.
+        """
+        left = self._offers.collect(writes, ready)
+        return chain(left, self._memory.collect(writes, ready))
