@@ -30,11 +30,3 @@ def check_get_group(request: pb.GetGroupRequest) -> None:
     wrong.name("name", request.name)
     wrong.consistency(request.consistency)
     wrong.raise_any()
-
-
-def check_group_name(name: str, request_id: str) -> None:
-    """Refuse a malformed name or request_id."""
-    wrong = Violations()
-    wrong.request_id(request_id)
-    wrong.name("name", name)
-    wrong.raise_any()

@@ -8,11 +8,12 @@ from service import forms
 from service.access.caller import Caller
 from service.access.rights import Verb
 from service.api.disk_room import DiskRoom
-from service.api.group_checks import check_create_group, check_get_group, check_group_name
+from service.api.group_checks import check_create_group, check_get_group
 from service.api.method import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, result_of
 from service.api.reading import Reading
 from service.api.status import Refused, error_message
+from service.api.violations import check_name
 from service.queue.commands import GroupResult, GroupTask, GroupView
 from taskraft.v1 import error_pb2
 from taskraft.v1 import group_service_pb2 as pb
@@ -58,14 +59,14 @@ class GroupApi:
 
     async def start(self, call: Call[pb.StartGroupRequest]) -> pb.StartGroupResponse:
         """Start a group; what does not fit into one entry goes on after the answer."""
-        check_group_name(call.request.name, call.request.request_id)
+        check_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.START_GROUP, call)
         group = group_as_seen(result_of(outcome, GroupResult).group, call.caller)
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
     async def cancel(self, call: Call[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
         """Cancel a group; what does not fit into one entry goes on after the answer."""
-        check_group_name(call.request.name, call.request.request_id)
+        check_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.CANCEL_GROUP, call)
         group = group_as_seen(result_of(outcome, GroupResult).group, call.caller)
         return pb.CancelGroupResponse(group=group, revision=outcome.index)

@@ -34,11 +34,3 @@ def check_schedule(schedule: pb.Schedule, request_id: str) -> None:
             wrong.add(f"schedule.{error.field}", str(error), position)
     check_stored_spec(wrong, "schedule.spec", schedule.spec)
     wrong.raise_any()
-
-
-def check_schedule_name(name: str, request_id: str) -> None:
-    """Refuse a malformed name or request_id."""
-    wrong = Violations()
-    wrong.request_id(request_id)
-    wrong.name("name", name)
-    wrong.raise_any()

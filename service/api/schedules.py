@@ -15,9 +15,10 @@ from service.api.method import Call, Route, Servicer, Unary
 from service.api.mutations import Mutations, hash_if_named, result_of
 from service.api.paging import mark_of, page_of
 from service.api.reading import Reading
-from service.api.schedule_checks import check_schedule, check_schedule_name
+from service.api.schedule_checks import check_schedule
 from service.api.status import error_message
 from service.api.tube_checks import check_page
+from service.api.violations import check_name
 from service.entries.codec import record_own
 from service.forms import Form
 from service.leader.schedule_plan import first_time
@@ -107,7 +108,7 @@ class ScheduleApi:
 
     async def delete(self, call: Call[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
         """Remove a schedule."""
-        check_schedule_name(call.request.name, call.request.request_id)
+        check_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.DELETE_SCHEDULE, call)
         result_of(outcome, CountResult)
         return pb.DeleteScheduleResponse(revision=outcome.index)

@@ -191,3 +191,11 @@ class Violations:
                 {"field": path, "limit": str(limit), "actual": str(actual)},
                 sizes,
             )
+
+
+def check_name(name: str, request_id: str) -> None:
+    """Refuse a request of which the name, of a group or a schedule, or the id is malformed."""
+    wrong = Violations()
+    wrong.request_id(request_id)
+    wrong.name("name", name)
+    wrong.raise_any()

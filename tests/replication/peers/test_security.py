@@ -46,15 +46,20 @@ class Node(Member):
 
 
 @pytest.fixture
-async def pair(tmp_path, authority):
+async def strangers(tmp_path, authority):
     nodes = [Node(tmp_path, authority, 1), Node(tmp_path, authority, 2)]
     for node in nodes:
         await node.start()
-    for node, other in zip(nodes, reversed(nodes), strict=True):
-        node.meet(other)
     yield nodes
     for node in nodes:
         await node.stop()
+
+
+@pytest.fixture
+async def pair(strangers):
+    for node, other in zip(strangers, reversed(strangers), strict=True):
+        node.meet(other)
+    return strangers
 
 
 def beat(number=1):
@@ -177,12 +182,8 @@ async def test_who_answers_must_be_the_node_that_was_called(pair):
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_member_that_nobody_has_told_of_yet_is_called_by_its_certificates_name(
-    tmp_path, authority
-):
-    old, new = Node(tmp_path, authority, 1), Node(tmp_path, authority, 2)
-    await old.start()
-    await new.start()
+async def test_a_member_that_nobody_has_told_of_yet_is_called_by_its_certificates_name(strangers):
+    old, new = strangers
     new.membership = replace(new.membership, peer_address=f"127.0.0.1:{new.port}")
     old.meet()
     new.meet(old)
@@ -194,8 +195,6 @@ async def test_a_member_that_nobody_has_told_of_yet_is_called_by_its_certificate
             old.peers.send([beat()])
             await asyncio.sleep(0)
     assert old.peers._nodes == {MemberId(2): "n2"}
-    await old.stop()
-    await new.stop()
 
 
 @pytest.mark.parametrize(
