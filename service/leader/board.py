@@ -9,22 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from service.machine.contents import Contents
 from service.machine.state_machine import QueueMachine
-from service.queue.commands import (
-    Batch,
-    ByFilter,
-    ByIds,
-    Command,
-    Kick,
-    Move,
-    Put,
-    Restart,
-    Selector,
-    Settle,
-    Snatch,
-    Switch,
-    Touch,
-    UpdateTasks,
-)
+from service.queue.commands import Command
 
 
 class QueueBoard:
@@ -56,33 +41,4 @@ class QueueBoard:
 
     def feeds(self, commands: Sequence[Command], now_ms: int) -> Mapping[str, int]:
         """Return how many tasks an entry may make ready by tube: too many rather than too few."""
-        put: dict[str, int] = {}
-        others = 1
-        for command in commands:
-            if isinstance(command, Put):
-                put[command.tube] = put.get(command.tube, 0) + len(command.tasks)
-            elif isinstance(command, Kick):
-                others += max(command.count, at_most(command.selector))
-            elif isinstance(command, Move | Snatch | Restart | Switch | UpdateTasks):
-                others += at_most(command.selector)
-            elif isinstance(command, Settle):
-                others += sum(
-                    len(settlement.tokens)
-                    for settlement in command.settlements
-                    if not isinstance(settlement, Touch)
-                )
-            elif isinstance(command, Batch):
-                for tube, tasks in self.feeds(command.operations, now_ms).items():
-                    put[tube] = put.get(tube, 0) + tasks
-        names = self._machine.queue.could_be_ready(commands, now_ms)
-        # In a fixed order: it decides the order of the takes.
-        return {name: put.get(name, 0) or others for name in sorted(names)}
-
-
-def at_most(selector: Selector | None) -> int:
-    """Return how many tasks a selector may name."""
-    if selector is None:
-        return 0
-    if isinstance(selector, ByFilter):
-        return selector.tasks_max
-    return len(selector.ids if isinstance(selector, ByIds) else selector.keys)
+        return self._machine.queue.foresee(commands, now_ms)

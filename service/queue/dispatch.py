@@ -99,7 +99,7 @@ from service.queue.tubes.changes import update_tube
 from service.queue.tubes.operations import create_tube, drop_tube, truncate_tube
 
 if TYPE_CHECKING:
-    from service.queue.commands import ChosenTasks, Command, Result
+    from service.queue.commands import Administration, Command, Result
     from service.queue.ledger import Ledger
 
 
@@ -123,7 +123,7 @@ def answer(ledger: Ledger, command: Command) -> Result:
     return result
 
 
-def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - one line per command
+def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - a table
     match command:
         case Put():
             return put(ledger, command)
@@ -135,22 +135,36 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return keep_sessions(ledger, command)
         case AttachSession():
             return attach_session(ledger, command)
-        case (
-            Kick()
-            | Bury()
-            | Delete()
-            | Move()
-            | UpdateTasks()
-            | Snatch()
-            | Restart()
-            | Switch()
-            | Cancel()
-        ):
-            return _change_chosen(ledger, command)
         case OpenSession():
             return open_session(ledger, command)
         case CloseSession():
             return close_session(ledger, command)
+        case Batch():
+            return execute_batch(ledger, command)
+        case Kick():
+            return kick(ledger, command)
+        case Bury():
+            return bury(ledger, command)
+        case Delete():
+            return delete(ledger, command)
+        case Move():
+            return move_tasks(ledger, command)
+        case UpdateTasks():
+            return update_tasks(ledger, command)
+        case Snatch():
+            return snatch(ledger, command)
+        case Restart():
+            return restart(ledger, command)
+        case Switch():
+            return switch(ledger, command)
+        case Cancel():
+            return cancel(ledger, command)
+        case _:
+            return _administer(ledger, command)
+
+
+def _administer(ledger: Ledger, command: Administration) -> Result:  # noqa: C901, PLR0912
+    match command:
         case CreateTube():
             return create_tube(ledger, command)
         case DropTube():
@@ -163,8 +177,6 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return update_tube(ledger, command)
         case Configure():
             return configure(ledger, command)
-        case Batch():
-            return execute_batch(ledger, command)
         case CreateGroup():
             return create_group(ledger, command)
         case StartGroup():
@@ -187,31 +199,6 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - on
             return commit_cursor(ledger, command)
         case NoteCalls():
             return note_calls(ledger, command)
-        case _:
-            assert_never(command)
-
-
-def _change_chosen(ledger: Ledger, command: ChosenTasks) -> CountResult | CancelResult | Refusal:
-    """Do a command that is about tasks which its caller chooses."""
-    match command:
-        case Kick():
-            return kick(ledger, command)
-        case Bury():
-            return bury(ledger, command)
-        case Delete():
-            return delete(ledger, command)
-        case Move():
-            return move_tasks(ledger, command)
-        case UpdateTasks():
-            return update_tasks(ledger, command)
-        case Snatch():
-            return snatch(ledger, command)
-        case Restart():
-            return restart(ledger, command)
-        case Switch():
-            return switch(ledger, command)
-        case Cancel():
-            return cancel(ledger, command)
         case _:
             assert_never(command)
 

@@ -7,17 +7,28 @@ to look for those. Too many cost a take in vain, too few one more round of conse
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from service.queue.commands import (
     AttachSession,
     Batch,
     Bury,
     Cancel,
+    CancelGroup,
     CloseSession,
+    CommitCursor,
+    Configure,
+    CreateGroup,
+    CreateSchedule,
+    CreateTube,
     Delete,
+    DeleteSchedule,
+    DropTube,
+    KeepSessions,
     Kick,
     Move,
+    NoteCalls,
+    OpenSession,
     Put,
     Reject,
     Release,
@@ -26,17 +37,30 @@ from service.queue.commands import (
     RunSchedule,
     Settle,
     Snatch,
+    StartGroup,
+    Startup,
     Switch,
+    Take,
     Touch,
+    TrimFeed,
+    TruncateTube,
+    UpdateSchedule,
     UpdateTasks,
     UpdateTube,
+    at_most,
 )
 from service.queue.keys import SESSION_TIMER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from service.queue.commands import Command, Settlement
+    from service.queue.commands import (
+        Administration,
+        ChosenTasks,
+        Command,
+        SessionCommand,
+        Settlement,
+    )
     from service.queue.ledger import Ledger
     from service.queue.tasks.task import Task
     from service.queue.tubes.tube import Tube
@@ -45,55 +69,84 @@ DEPENDENTS_MAX: Final = 16
 """So many of those that wait for a task are looked at to foresee where its end makes one ready."""
 
 
-def could_be_ready(ledger: Ledger, commands: Iterable[Command], now_ms: int) -> set[str]:
-    """Return the names of the tubes in which an entry of ``commands`` may make tasks ready.
+def foresee(ledger: Ledger, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
+    """Return in which tubes an entry may make tasks ready, in order of their names, and how many.
 
     Too many rather than too few: the proposer appends takes for them to the same entry. Looks
-    at the commands and at the deadlines that are due at ``now_ms``.
+    at the commands and at the deadlines that are due at ``now_ms``. Of puts it is known how many
+    tasks come to which tube, of all else only how many they are together.
     """
-    names: set[str] = set()
-    for command in _single(commands):
+    put: dict[str, int] = {}
+    names = set(_tubes_due(ledger, now_ms))
+    others = 1
+    for command in commands:
         match command:
-            case (
-                Put(tube)
-                | Kick(tube)
-                | ReleaseAll(tube)
-                | UpdateTube(tube)
-                | Snatch(tube)
-                | Restart(tube)
-                | Switch(tube)
-                | UpdateTasks(tube)
-            ):
-                names.add(tube)
-            case Delete(tube) | Bury(tube) | Cancel(tube):
-                # A taken task, or the first of its sub-queue, may make way for another.
-                found = ledger.tubes.get(tube)
-                if found is not None and _makes_way(found):
-                    names.add(tube)
-            case Move(tube, move_to=move_to):
-                names.update(_tubes_moved(ledger, tube, move_to))
-            case Settle(settlements):
-                names.update(_tubes_settled(ledger, settlements))
-            case RunSchedule(name):
-                names.update(_tubes_scheduled(ledger, name))
-            case CloseSession(session_id) | AttachSession(session_id, False):
-                names.update(_tubes_held(ledger, session_id))
+            case Put(tube, new):
+                put[tube] = put.get(tube, 0) + len(new)
+            case Batch(operations):
+                for tube, tasks in foresee(ledger, operations, now_ms).items():
+                    put[tube] = put.get(tube, 0) + tasks
             case _:
-                pass
-    names.update(_tubes_due(ledger, now_ms))
-    return names
+                fed, tasks = _fed(ledger, command)
+                names.update(fed)
+                others += tasks
+    # In a fixed order: it decides the order of the takes.
+    return {name: put.get(name, 0) or others for name in sorted(names.union(put))}
 
 
-def _tubes_moved(ledger: Ledger, tube: str, move_to: str) -> Iterator[str]:
-    """Yield where a move may make tasks ready: what goes may have stood before others.
+def _fed(  # noqa: C901 - a table
+    ledger: Ledger, command: Take | Settle | ChosenTasks | SessionCommand | Administration
+) -> tuple[Iterable[str], int]:
+    """Return in which tubes a command may make tasks ready, and how many beside one."""
+    match command:
+        case Kick(tube, selector=selector):
+            return (tube,), max(command.count, at_most(selector))
+        case Snatch(tube) | Restart(tube) | Switch(tube) | UpdateTasks(tube):
+            return (tube,), at_most(command.selector)
+        case Move(tube, move_to=move_to):
+            # Dead letters that go back wake their tubes themselves.
+            there = (move_to,) if move_to else ()
+            return (*_tubes_relieved(ledger, tube), *there), at_most(command.selector)
+        case Delete(tube) | Bury(tube) | Cancel(tube):
+            return _tubes_relieved(ledger, tube), 0
+        case Settle(settlements):
+            ends = (len(one.tokens) for one in settlements if not isinstance(one, Touch))
+            return _tubes_settled(ledger, settlements), sum(ends)
+        case ReleaseAll(tube) | UpdateTube(tube):
+            return (tube,), 0
+        case RunSchedule(name):
+            return _tubes_scheduled(ledger, name), 0
+        case CloseSession(session_id) | AttachSession(session_id, False):
+            return _tubes_held(ledger, session_id), 0
+        case CreateGroup() | StartGroup() | CancelGroup():  # they wake the tubes themselves
+            return (), 0
+        case (
+            Take()
+            | OpenSession()
+            | KeepSessions()
+            | AttachSession()
+            | CreateTube()
+            | DropTube()
+            | TruncateTube()
+            | Configure()
+            | CreateSchedule()
+            | UpdateSchedule()
+            | DeleteSchedule()
+            | Startup()
+            | TrimFeed()
+            | NoteCalls()
+            | CommitCursor()
+        ):
+            return (), 0
+        case _:
+            assert_never(command)
 
-    Dead letters that go back wake their tubes themselves.
-    """
+
+def _tubes_relieved(ledger: Ledger, tube: str) -> Iterator[str]:
+    """Yield a tube if the end of a task makes way there: it was taken, or stood before others."""
     found = ledger.tubes.get(tube)
     if found is not None and _makes_way(found):
         yield tube
-    if move_to:
-        yield move_to
 
 
 def _tubes_scheduled(ledger: Ledger, name: str) -> Iterator[str]:
@@ -165,12 +218,3 @@ def _and_dead_letters(tube: Tube) -> Iterator[str]:
     yield tube.name
     if tube.options.dead_letter_tube:
         yield tube.options.dead_letter_tube
-
-
-def _single(commands: Iterable[Command]) -> Iterator[Command]:
-    """Yield the commands, and in place of a batch its operations."""
-    for command in commands:
-        if isinstance(command, Batch):
-            yield from command.operations
-        else:
-            yield command

@@ -10,7 +10,7 @@ from service.queue.commands import (
     State,
 )
 from service.queue.digest import digest_of
-from service.queue.foresight import could_be_ready
+from service.queue.foresight import foresee
 from service.queue.life_cycle import READY
 from service.queue.operations.selection import named
 from service.queue.shell_readers import ShellReaders
@@ -232,7 +232,11 @@ class Readers(ShellReaders):
 
     def could_be_ready(self, commands: Iterable[Command], now_ms: int) -> set[str]:
         """Return the tubes in which an entry may make tasks ready: see ``foresight``."""
-        return could_be_ready(self._ledger, commands, now_ms)
+        return set(foresee(self._ledger, commands, now_ms))
+
+    def foresee(self, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
+        """Return in which tubes an entry may make tasks ready, and how many: see ``foresight``."""
+        return foresee(self._ledger, commands, now_ms)
 
     def digest(self) -> bytes:
         """Return a hash of the whole state: see ``digest``."""

@@ -11,7 +11,6 @@ from typing import Final
 
 from service.entries.body_editor import edit
 from service.forms import new_task
-from service.leader.board import at_most
 from service.queue.commands import (
     Ack,
     Batch,
@@ -27,6 +26,7 @@ from service.queue.commands import (
     Settle,
     Settlement,
     UpdateTasks,
+    at_most,
 )
 from service.queue.driver import Driver
 from service.queue.limits import Limits

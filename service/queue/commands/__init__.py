@@ -107,6 +107,7 @@ from service.queue.commands.selection import (
     ByIds,
     ByKeys,
     Selector,
+    at_most,
 )
 from service.queue.commands.sessions import (
     AttachSession,
@@ -168,22 +169,14 @@ ChosenTasks: TypeAlias = (
     Kick | Bury | Delete | Move | UpdateTasks | Snatch | Restart | Switch | Cancel
 )
 """What changes tasks that its caller chooses."""
-Command: TypeAlias = (
-    Put
-    | Take
-    | Settle
-    | ChosenTasks
-    | CreateTube
+SessionCommand: TypeAlias = OpenSession | KeepSessions | AttachSession | CloseSession
+Administration: TypeAlias = (
+    CreateTube
     | DropTube
     | TruncateTube
     | ReleaseAll
     | UpdateTube
     | Configure
-    | OpenSession
-    | KeepSessions
-    | AttachSession
-    | CloseSession
-    | Batch
     | CreateGroup
     | StartGroup
     | CancelGroup
@@ -196,6 +189,8 @@ Command: TypeAlias = (
     | NoteCalls
     | CommitCursor
 )
+"""What looks after all that tasks live in."""
+Command: TypeAlias = Put | Take | Settle | ChosenTasks | Batch | SessionCommand | Administration
 
 Result: TypeAlias = (
     PutResult
@@ -225,6 +220,7 @@ __all__ = [
     "PRIORITY_MIN",
     "SETTLEMENT_BRANCHES",
     "Ack",
+    "Administration",
     "AttachSession",
     "Awaited",
     "Batch",
@@ -297,6 +293,7 @@ __all__ = [
     "ScheduleResult",
     "ScheduleView",
     "Selector",
+    "SessionCommand",
     "SessionResult",
     "SessionView",
     "SettingsResult",
@@ -331,4 +328,5 @@ __all__ = [
     "UpdateTasks",
     "UpdateTube",
     "Waiting",
+    "at_most",
 ]

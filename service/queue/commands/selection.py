@@ -39,3 +39,12 @@ class ByFilter:
 
 
 Selector: TypeAlias = ByIds | ByKeys | ByFilter
+
+
+def at_most(selector: Selector | None) -> int:
+    """Return how many tasks a selector may name; None names none."""
+    if selector is None:
+        return 0
+    if isinstance(selector, ByFilter):
+        return selector.tasks_max
+    return len(selector.ids if isinstance(selector, ByIds) else selector.keys)
