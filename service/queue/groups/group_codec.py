@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from struct import Struct
 from typing import Final
 
@@ -16,6 +17,16 @@ _ONLY_IF_PROCESSED: Final = 4
 _REVOKE: Final = 8
 _SWEEPING: Final = 16
 _TEXTS: Final = 6
+_NUMBERS: Final = (
+    "open",
+    "processed",
+    "failed",
+    "cancelled",
+    "created_ms",
+    "ended_ms",
+    "last_task_id",
+)
+_numbers_of: Final = attrgetter(*_NUMBERS)
 
 
 def write_group(group: Group) -> bytes:
@@ -33,13 +44,7 @@ def write_group(group: Group) -> bytes:
         group.number,
         group.state,
         flags,
-        group.open,
-        group.processed,
-        group.failed,
-        group.cancelled,
-        group.created_ms,
-        group.ended_ms,
-        group.last_task_id,
+        *_numbers_of(group),
         refusal.reason if refusal is not None else 0,
         len(details),
         *group.cursor,
@@ -59,20 +64,13 @@ def write_group(group: Group) -> bytes:
 
 def read_group(record: bytes) -> Group:
     """Return the group of a record."""
-    number, state, flags, *counts, reason, details, tube, task = _record.unpack_from(record)
+    number, state, flags, *numbers, reason, details, tube, task = _record.unpack_from(record)
     texts, _ = read_texts(record, _record.size, _TEXTS + details)
     name, end_tube, end_spec, abort_tube, abort_spec, message = texts[:_TEXTS]
     group = Group(number, name.decode(), 0)
     group.state = GroupState(state)
-    (
-        group.open,
-        group.processed,
-        group.failed,
-        group.cancelled,
-        group.created_ms,
-        group.ended_ms,
-        group.last_task_id,
-    ) = counts
+    for field, value in zip(_NUMBERS, numbers, strict=True):
+        setattr(group, field, value)
     if flags & _HAS_END:
         group.end_task = GroupTask(end_tube.decode(), end_spec)
     if flags & _HAS_ABORT:

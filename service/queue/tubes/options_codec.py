@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 from service.queue.commands import Durability, OnAck, TtlPolicy, TtlScope, TubeOptions
 from service.queue.tasks.extras_codec import (
@@ -13,37 +15,44 @@ from service.queue.tasks.extras_codec import (
     write_texts,
 )
 
-_record = Struct(">?qqqq??qqBBBqQQQIIIIIIBI")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FIELDS: Final[tuple[tuple[str, str, Callable[[Any], object]], ...]] = (
+    ("higher_first", "?", bool),
+    ("priority", "q", int),
+    ("delay_ms", "q", int),
+    ("ttl_ms", "q", int),
+    ("ttr_ms", "q", int),
+    ("put_paused", "?", bool),
+    ("take_paused", "?", bool),
+    ("priority_min", "q", int),
+    ("priority_max", "q", int),
+    ("ttl_scope", "B", TtlScope),
+    ("ttl_policy", "B", TtlPolicy),
+    ("on_ack", "B", OnAck),
+    ("retain_ms", "q", int),
+    ("capacity_tasks", "Q", int),
+    ("capacity_bytes", "Q", int),
+    ("buried_max", "Q", int),
+    ("concurrency", "I", int),
+    ("subqueue_concurrency", "I", int),
+    ("rate_per_second", "I", int),
+    ("rate_burst", "I", int),
+    ("subqueue_rate_per_second", "I", int),
+    ("subqueue_rate_burst", "I", int),
+    ("durability", "B", Durability),
+)
+"""The options of fixed size in their order: name, how it is packed, and what it is read as."""
+
+_values_of: Final = attrgetter(*(name for name, _, _ in _FIELDS))
+_record: Final = Struct(">" + "".join(code for _, code, _ in _FIELDS) + "I")
+"""The options of fixed size, and the number of weights."""
 
 
 def write_options(options: TubeOptions) -> bytes:
     """Return the options as they are written; the same bytes on all replicas."""
-    head = _record.pack(
-        options.higher_first,
-        options.priority,
-        options.delay_ms,
-        options.ttl_ms,
-        options.ttr_ms,
-        options.put_paused,
-        options.take_paused,
-        options.priority_min,
-        options.priority_max,
-        options.ttl_scope,
-        options.ttl_policy,
-        options.on_ack,
-        options.retain_ms,
-        options.capacity_tasks,
-        options.capacity_bytes,
-        options.buried_max,
-        options.concurrency,
-        options.subqueue_concurrency,
-        options.rate_per_second,
-        options.rate_burst,
-        options.subqueue_rate_per_second,
-        options.subqueue_rate_burst,
-        options.durability,
-        len(options.subqueue_weights),
-    )
+    head = _record.pack(*_values_of(options), len(options.subqueue_weights))
     texts = [options.dead_letter_tube.encode()]
     for subqueue, weight in options.subqueue_weights:
         texts += (subqueue.encode(), weight.to_bytes(4, "big"))
@@ -52,32 +61,10 @@ def write_options(options: TubeOptions) -> bytes:
 
 def read_options(record: bytes, at: int) -> tuple[TubeOptions, int]:
     """Return the options that stand at a place of a record, and where they end."""
-    (
-        higher_first,
-        priority,
-        delay_ms,
-        ttl_ms,
-        ttr_ms,
-        put_paused,
-        take_paused,
-        priority_min,
-        priority_max,
-        ttl_scope,
-        ttl_policy,
-        on_ack,
-        retain_ms,
-        capacity_tasks,
-        capacity_bytes,
-        buried_max,
-        concurrency,
-        subqueue_concurrency,
-        rate_per_second,
-        rate_burst,
-        subqueue_rate_per_second,
-        subqueue_rate_burst,
-        durability,
-        weight_count,
-    ) = _record.unpack_from(record, at)
+    *numbers, weight_count = _record.unpack_from(record, at)
+    values: dict[str, Any] = {
+        name: read(number) for (name, _, read), number in zip(_FIELDS, numbers, strict=True)
+    }
     at += _record.size
     retry = read_retry(record, at)
     texts, end = read_texts(record, at + RETRY_BYTES, 1 + 2 * weight_count)
@@ -85,32 +72,6 @@ def read_options(record: bytes, at: int) -> tuple[TubeOptions, int]:
         (subqueue.decode(), int.from_bytes(weight, "big"))
         for subqueue, weight in zip(texts[1::2], texts[2::2], strict=True)
     )
-    options = TubeOptions(
-        higher_first=higher_first,
-        priority=priority,
-        delay_ms=delay_ms,
-        ttl_ms=ttl_ms,
-        ttr_ms=ttr_ms,
-        put_paused=put_paused,
-        take_paused=take_paused,
-        priority_min=priority_min,
-        priority_max=priority_max,
-        ttl_scope=TtlScope(ttl_scope),
-        ttl_policy=TtlPolicy(ttl_policy),
-        on_ack=OnAck(on_ack),
-        retain_ms=retain_ms,
-        capacity_tasks=capacity_tasks,
-        capacity_bytes=capacity_bytes,
-        buried_max=buried_max,
-        retry=retry,
-        dead_letter_tube=texts[0].decode(),
-        concurrency=concurrency,
-        subqueue_concurrency=subqueue_concurrency,
-        rate_per_second=rate_per_second,
-        rate_burst=rate_burst,
-        subqueue_rate_per_second=subqueue_rate_per_second,
-        subqueue_rate_burst=subqueue_rate_burst,
-        subqueue_weights=weights,
-        durability=Durability(durability),
-    )
+    target = texts[0].decode()
+    options = TubeOptions(**values, retry=retry, dead_letter_tube=target, subqueue_weights=weights)
     return options, end
