@@ -7,13 +7,12 @@ for all of them together, and of the keys it is known which are given and which 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from service.queue.commands import (
     Ack,
     Bury,
     ByFilter,
-    ByKeys,
     Delete,
     ItemReference,
     Kick,
@@ -26,16 +25,16 @@ from service.queue.commands import (
     UpdateTasks,
 )
 from service.queue.dependencies.references import no_item, refusal_of_reference
-from service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
+from service.queue.life_cycle import BURIED, DELAYED, READY
 from service.queue.operations.acknowledge import leaves_on_ack, stale
-from service.queue.operations.intake import existing_task
+from service.queue.operations.key_claims import KeyClaims
 from service.queue.operations.moves import (
     key_there,
-    refusal_of_key,
     refusal_of_move,
     refusal_to_move,
     target_of,
 )
+from service.queue.operations.named_tasks import NamedTasks
 from service.queue.operations.put import refusal_to_put, task_refusal
 from service.queue.operations.reckoning import reckon
 from service.queue.operations.selection import named
@@ -44,8 +43,6 @@ from service.queue.operations.update import update_refusal
 from service.queue.refusals import (
     at_item,
     first_of,
-    invalid,
-    key_taken,
     wrong_state,
 )
 from service.queue.tasks.updating import (
@@ -59,7 +56,6 @@ from service.queue.tubes.room import Room
 if TYPE_CHECKING:
     from service.queue.commands import (
         BatchOperation,
-        ByIds,
         Dependencies,
         NewTask,
         Settlement,
@@ -70,17 +66,6 @@ if TYPE_CHECKING:
 
 ChosenOperation: TypeAlias = Kick | Bury | Delete | UpdateTasks | Move
 """Operations that name their tasks by id or key."""
-_PUT_TWICE: Final = Refusal(
-    Reason.INVALID_FIELD, "a unique key is put twice in one batch", {"field": "unique_key"}
-)
-
-
-def _named_and_awaited(task: Task) -> Refusal:
-    return Refusal(
-        Reason.INVALID_FIELD,
-        f"task {task.id} of {task.tube.name!r} is depended on and named by another operation",
-        {"tube": task.tube.name, "task_id": str(task.id)},
-    )
 
 
 class BatchChecks:
@@ -92,17 +77,11 @@ class BatchChecks:
     def __init__(self, ledger: Ledger) -> None:
         """Look at no operation yet."""
         self._ledger = ledger
-        self._named: set[tuple[int, int]] = set()
-        self._awaited: set[tuple[int, int]] = set()
+        self._tasks = NamedTasks()
+        self._keys = KeyClaims(ledger)
         self._items = 0
         """Items of the puts so far."""
         self.room = Room()
-        self._keys: set[tuple[int, tuple[str, ...]]] = set()
-        self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
-        """Unique keys that are put, and those that are free before they are; by tube.
-
-        The value is the finished task that keeps the key until then, 0 where it is gone.
-        """
 
     def operation(self, operation: BatchOperation) -> Refusal | None:
         """Return why an operation cannot be done, or None."""
@@ -115,18 +94,6 @@ class BatchChecks:
                 return self._chosen(operation)
             case _:
                 assert_never(operation)
-
-    def _name(self, task: Task) -> Refusal | None:
-        """Note that an operation is about a task; refuse the second one."""
-        place = (task.tube.number, task.id)
-        if place in self._named:
-            return Refusal(
-                Reason.INVALID_FIELD,
-                f"task {task.id} of {task.tube.name!r} is named twice in one batch",
-                {"tube": task.tube.name, "task_id": str(task.id)},
-            )
-        self._named.add(place)
-        return _named_and_awaited(task) if place in self._awaited else None
 
     def _put(self, command: Put) -> Refusal | None:
         tube = self._ledger.tubes.find(command.tube)
@@ -148,11 +115,7 @@ class BatchChecks:
         return first_of(refusals) if refusals else None
 
     def _depends(self, dependencies: Dependencies | None) -> Refusal | None:
-        """Return why a task of a put cannot depend on what it names, or None.
-
-        No other operation of the batch may be about that, so that it is there, as it is, until the
-        put is done.
-        """
+        """Return why a task of a put cannot depend on what it names, or None."""
         for place, reference in enumerate(dependencies.on if dependencies is not None else ()):
             if isinstance(reference, ItemReference):
                 if not 0 <= reference.item < self._items:
@@ -163,43 +126,22 @@ class BatchChecks:
                 return refusal
             task = self._ledger.find(self._ledger.tubes[reference.tube], reference.id)
             assert task is not None
-            self._awaited.add((task.tube.number, task.id))
-            if (task.tube.number, task.id) in self._named:
-                return _named_and_awaited(task)
+            refusal = self._tasks.depend_on(task)
+            if refusal is not None:
+                return refusal
         return None
 
     def _new(self, tube: Tube, task: NewTask) -> Refusal | None:
-        """Return why a new task may not have its unique key, or None.
-
-        A key that an earlier operation of the batch makes free may be used again; but each key is
-        put once.
-        """
-        key = (tube.number, task.unique_key)
-        kept = self._freed.get(key, 0)
-        if kept and any(state in FINISHED for state in task.unique_among.states):
-            return key_taken(kept)
-        if task.unique_key and key not in self._freed:
-            if key in self._keys:
-                return _PUT_TWICE
-            self._keys.add(key)
-            existing = existing_task(self._ledger, tube, task, {})
-            if isinstance(existing, Refusal):
-                return existing
-            there = self._ledger.find(tube, existing) if existing is not None else None
-            if there is not None:
-                if task.on_conflict is OnConflict.REPLACE_IF_WAITING:
-                    self.room.comes(tube, 0, task.payload_bytes - there.payload_bytes)
-                return self._name(there)
-        self._freed.pop(key, None)
-        self._keys.add(key)
-        self.room.comes(tube, 1, task.payload_bytes)
-        return None
-
-    def _ends(self, task: Task, *, is_kept: bool) -> None:
-        """Note that an operation ends a task: the key is free from then on, if the task has it."""
-        place = (task.tube.number, task.extras.unique_key)
-        if task.extras.unique_key and self._ledger.unique_keys.find(*place) == task.id:
-            self._freed[place] = task.id if is_kept else 0
+        """Return why a new task may not have its unique key, or None."""
+        there = self._keys.put(tube, task)
+        if isinstance(there, Refusal):
+            return there
+        if there is None:
+            self.room.comes(tube, 1, task.payload_bytes)
+            return None
+        if task.on_conflict is OnConflict.REPLACE_IF_WAITING:
+            self.room.comes(tube, 0, task.payload_bytes - there.payload_bytes)
+        return self._tasks.name(there)
 
     def _settle(self, command: Settle) -> Refusal | None:
         refusals: list[Refusal] = []
@@ -212,10 +154,10 @@ class BatchChecks:
 
     def _settle_one(self, task: Task, settlement: Settlement) -> Refusal | None:
         """Return why a lease cannot be settled like this, or None."""
-        refusal = self._name(task) or unsuitable(self._ledger, task, settlement)
+        refusal = self._tasks.name(task) or unsuitable(self._ledger, task, settlement)
         if refusal is None:
             if isinstance(settlement, Ack):
-                self._ends(task, is_kept=not leaves_on_ack(task.tube, settlement))
+                self._keys.free(task, is_kept=not leaves_on_ack(task.tube, settlement))
             reckon(self._ledger, self.room, task, settlement)
         return refusal
 
@@ -227,7 +169,7 @@ class BatchChecks:
         if selector is None or isinstance(selector, ByFilter):
             text = "an operation of a batch names its tasks by id or key"
             return Refusal(Reason.INVALID_FIELD, text, {"field": "selector"})
-        refusal = self._whole(command, tube) or self._keys_named(tube, selector)
+        refusal = self._whole(command, tube) or self._keys.refusal_to_name(tube, selector)
         if refusal is not None:
             return refusal
         for item, task in enumerate(named(self._ledger, tube, selector)):
@@ -250,17 +192,9 @@ class BatchChecks:
             case _:
                 assert_never(command)
 
-    def _keys_named(self, tube: Tube, selector: ByIds | ByKeys) -> Refusal | None:
-        """Return why tasks cannot be named by key, or None: another one has the key by then."""
-        for item, key in enumerate(selector.keys if isinstance(selector, ByKeys) else ()):
-            if (tube.number, key) in self._keys:
-                text = "names a unique key that the batch gives to another task before"
-                return at_item(item, invalid("selector", text, {}))
-        return None
-
     def _one(self, command: ChosenOperation, tube: Tube, task: Task) -> Refusal | None:
         """Return why an operation cannot be done to one task, or None."""
-        refusal = self._name(task)
+        refusal = self._tasks.name(task)
         if refusal is not None:
             return refusal
         match command:
@@ -272,7 +206,7 @@ class BatchChecks:
             case Bury():
                 return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
             case Delete():
-                self._ends(task, is_kept=False)
+                self._keys.free(task, is_kept=False)
                 self.room.comes(tube, -1, -task.payload_bytes)
                 return None
             case UpdateTasks():
@@ -291,22 +225,9 @@ class BatchChecks:
         refusal = refusal_to_move(self._ledger, task, target, command)
         if refusal is not None:
             return refusal
-        self._ends(task, is_kept=False)
+        self._keys.free(task, is_kept=False)
         self.room.comes(task.tube, -1, -task.payload_bytes)
         payload_bytes = task.payload_bytes + growth(self._ledger, task, command.update)
         self.room.comes(target, 1, payload_bytes)
         key = key_there(task, target)
-        return self._key_comes(target, key) if key else None
-
-    def _key_comes(self, tube: Tube, key: tuple[str, ...]) -> Refusal | None:
-        """Return why a task that is moved cannot have its unique key in a tube, or None."""
-        place = (tube.number, key)
-        if place not in self._freed:
-            if place in self._keys:
-                return invalid("selector", "a key of it is given twice in one batch", {})
-            refusal = refusal_of_key(self._ledger, tube, key)
-            if refusal is not None:
-                return refusal
-        self._freed.pop(place, None)
-        self._keys.add(place)
-        return None
+        return self._keys.move(target, key) if key else None
