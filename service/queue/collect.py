@@ -98,18 +98,15 @@ def _let_go(ledger: Ledger, task: Task) -> None:
 
 
 def _collect_tubes(ledger: Ledger, writes: list[Write]) -> None:
-    tubes = ledger.tubes
-    tubes.collect_ended(writes)
-    for tube in tubes.dirty:
-        if tube.number in tubes.by_number:
-            for entry in tube.ready.collect(writes, tube.counters.states[READY]):
-                task = tube.tasks.get(entry[-1])
-                if task is not None and task.state is READY and not tube.ready.is_head(task):
-                    ledger.evict(task)
-            tube.buried.flushed()
-            writes.append((tube_key(tube.number), write_tube(tube)))
-            write_timer(tube, writes)
-    tubes.flushed()
+    ledger.tubes.collect_ended(writes)
+    for tube in ledger.tubes.fetch_changed():
+        for entry in tube.ready.collect(writes, tube.counters.states[READY]):
+            task = tube.tasks.get(entry[-1])
+            if task is not None and task.state is READY and not tube.ready.is_head(task):
+                ledger.evict(task)
+        tube.buried.flushed()
+        writes.append((tube_key(tube.number), write_tube(tube)))
+        write_timer(tube, writes)
 
 
 def _meta(ledger: Ledger) -> bytes:

@@ -38,7 +38,7 @@ from service.queue.operations.named_tasks import NamedTasks
 from service.queue.operations.put import refusal_to_put, task_refusal
 from service.queue.operations.reckoning import reckon
 from service.queue.operations.selection import named
-from service.queue.operations.settle import leases_of, unsuitable
+from service.queue.operations.settle_checks import leases_of, unsuitable
 from service.queue.operations.update import update_refusal
 from service.queue.refusals import (
     at_item,

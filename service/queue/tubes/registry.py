@@ -11,7 +11,7 @@ from service.queue.tubes.temporary import is_temporary
 from service.queue.tubes.totals import Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from service.queue.driver import Driver
     from service.queue.store import Write
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
 class Tubes(dict[str, "Tube"]):
     """The tubes within reach, by name: a dictionary to read, which only its methods change.
 
-    ``dirty`` has those that differ from their records, ``used`` those that did until the last batch
-    of writes, ``number`` is the last one given. ``temporary`` has the names of those whose contents
-    are kept elsewhere.
+    ``used`` has those that changed before the last batch of writes, ``number`` is the last one
+    given. ``temporary`` has the names of those whose contents are kept elsewhere.
     """
 
     __slots__ = (
+        "_dirty",
         "_ended",
         "by_number",
-        "dirty",
         "drivers",
         "number",
         "temporary",
@@ -45,7 +44,7 @@ class Tubes(dict[str, "Tube"]):
         self.drivers = drivers
         self.totals = Totals(self.by_number)
         self.temporary: dict[str, None] = {}
-        self.dirty: list[Tube] = []
+        self._dirty: list[Tube] = []
         self.used: list[Tube] = []
         self._ended: list[Tube] = []
 
@@ -87,7 +86,7 @@ class Tubes(dict[str, "Tube"]):
         """Note that a tube differs from its record."""
         if not tube.dirty:
             tube.dirty = True
-            self.dirty.append(tube)
+            self._dirty.append(tube)
 
     def collect_ended(self, writes: list[Write]) -> None:
         """Append the deletion of the records of tubes that were dropped to ``writes``."""
@@ -97,9 +96,10 @@ class Tubes(dict[str, "Tube"]):
                 writes.append((tube.written, None))
         self._ended.clear()
 
-    def flushed(self) -> None:
-        """Take note that the store knows all tubes as they are."""
-        for tube in self.dirty:
+    def fetch_changed(self) -> Sequence[Tube]:
+        """Return the tubes that differ from their records, which the caller writes now."""
+        for tube in self._dirty:
             tube.dirty = False
-        self.used = [tube for tube in self.dirty if tube.number in self.by_number]
-        self.dirty.clear()
+        self.used = [tube for tube in self._dirty if tube.number in self.by_number]
+        self._dirty.clear()
+        return self.used
