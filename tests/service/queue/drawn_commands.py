@@ -72,8 +72,9 @@ from service.queue.commands.filter import (
 )
 
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
-PASSED = st.sampled_from((0, 0, 1, 5, 20, 70))
+PASSED = st.sampled_from((0, 0, 0, 1, 5, 10, 20, 70))
 WISHES = st.none() | SPANS
+RARE_WISHES = st.none() | st.none() | st.none() | SPANS
 TUBES = st.sampled_from(
     (
         "mail",
@@ -116,10 +117,10 @@ NEW_TASKS = st.builds(
     lambda body, **wishes: NewTask(body, len(body), **wishes),
     body=st.sampled_from((b"", b"small", b"x" * 30, b"y" * 1500)),
     priority=st.none() | st.integers(-2, 2),
-    delay_ms=st.just(None) | WISHES,
-    ttl_ms=st.just(None) | WISHES,
-    ttr_ms=st.just(None) | WISHES,
-    visible_at_ms=st.just(None) | st.integers(0, 300),
+    delay_ms=RARE_WISHES,
+    ttl_ms=RARE_WISHES,
+    ttr_ms=RARE_WISHES,
+    visible_at_ms=st.none() | st.none() | st.none() | st.integers(0, 300),
     type=st.sampled_from(("", "a", "b")),
     position=st.sampled_from((Position.IN_ORDER, *Position)),
     retry=st.none() | st.none() | POLICIES,
@@ -145,6 +146,7 @@ RELEASES = st.builds(
     update=UPDATES,
 )
 SETTLEMENTS = st.one_of(
+    st.builds(Ack, TOKENS),
     st.builds(Ack, TOKENS),
     st.builds(
         Ack,
@@ -249,7 +251,7 @@ MOVES = st.builds(
     Move,
     TUBES,
     SELECTORS,
-    TUBES | st.just(""),
+    TUBES | TUBES | st.just(""),
     st.none() | DELAYS,
     st.sampled_from(Position),
     st.booleans(),
@@ -267,6 +269,23 @@ EASY_TAKES = st.builds(
 )
 """Takes that find something."""
 SETTLES = st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3))
+CIRCULATION = st.one_of(PUTS, *[EASY_TAKES] * 4, *[SETTLES] * 3)
+
+
+def chosen_changes(tubes, selectors, failures, updates):
+    """Return what changes chosen tasks in one of some tubes, moves and kicks aside."""
+    finished = (State.READY, State.BURIED, State.DONE, State.DELAYED, State.ZOMBIE)
+    return (
+        st.builds(Bury, tubes, selectors, failures),
+        st.builds(Delete, tubes, selectors),
+        st.builds(Snatch, tubes, selectors, DELAYS),
+        st.builds(Restart, tubes, selectors, DELAYS),
+        st.builds(Switch, tubes, selectors, st.sampled_from(finished), st.sampled_from((5, 20))),
+        st.builds(Cancel, tubes, selectors),
+        st.builds(UpdateTasks, tubes, selectors, updates | st.builds(TaskUpdate, delay_ms=DELAYS)),
+    )
+
+
 COMMANDS = st.one_of(
     PUTS,
     TAKES,
@@ -278,26 +297,10 @@ COMMANDS = st.one_of(
     st.builds(Settle, st.lists(SETTLEMENTS, max_size=3), st.booleans()),
     st.builds(Settle, st.lists(SETTLEMENTS, max_size=3)),
     st.builds(Kick, TUBES, st.integers(0, 4), st.none() | SELECTORS, DELAYS, update=UPDATES),
-    st.builds(Bury, TUBES, SELECTORS, FAILURES),
+    st.builds(Kick, TUBES, st.integers(0, 4), st.none() | SELECTORS, DELAYS, update=UPDATES),
     MOVES,
     MOVES,
-    st.builds(Delete, TUBES, SELECTORS),
-    st.builds(Snatch, TUBES, SELECTORS, DELAYS),
-    st.builds(Restart, TUBES, SELECTORS, DELAYS),
-    st.builds(
-        Switch,
-        TUBES,
-        SELECTORS,
-        st.sampled_from((State.READY, State.BURIED, State.DONE, State.DELAYED, State.ZOMBIE)),
-        st.sampled_from((5, 20)),
-    ),
-    st.builds(Cancel, TUBES, SELECTORS),
-    st.builds(
-        UpdateTasks,
-        TUBES,
-        SELECTORS,
-        UPDATES.filter(bool) | st.builds(TaskUpdate, delay_ms=DELAYS),
-    ),
+    *chosen_changes(TUBES, SELECTORS, FAILURES, UPDATES.filter(bool)),
     st.builds(ReleaseAll, TUBES),
     st.builds(
         OpenSession,
@@ -315,6 +318,12 @@ COMMANDS = st.one_of(
     st.builds(Startup, st.just(1), st.sampled_from((0, 50))),
     st.builds(lambda tube: NoteCalls([NotedCalls(tube, 1, 2, 3)]), TUBES),
 )
+
+
+@st.composite
+def circulation(draw):
+    """Draw what most entries consist of: else hardly a task would come round."""
+    return draw(CIRCULATION)
 
 
 @st.composite

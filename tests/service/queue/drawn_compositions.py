@@ -11,7 +11,6 @@ from service.queue.commands import (
     BuryTaken,
     ByFilter,
     ByIds,
-    Cancel,
     CancelGroup,
     CloseSession,
     CreateGroup,
@@ -36,15 +35,11 @@ from service.queue.commands import (
     Reject,
     Release,
     ReleaseAll,
-    Restart,
     RunSchedule,
     ScheduleOptions,
     Settle,
     Slot,
-    Snatch,
     StartGroup,
-    State,
-    Switch,
     Take,
     TaskReference,
     TaskUpdate,
@@ -56,8 +51,9 @@ from service.queue.commands import (
     UpdateTasks,
     UpdateTube,
 )
+from tests.service.queue.drawn_commands import chosen_changes
 
-TUBES = st.sampled_from(("mail", "mail", "kept", "line", "own", "plain", "tried", "temp"))
+TUBES = st.sampled_from(("mail", "tried", "kept", "line", "own", "plain", "tried", "temp"))
 GROUPS = st.sampled_from(("g", "h"))
 IDS = st.integers(1, 6)
 TOKENS = st.lists(st.integers(1, 16), max_size=3)
@@ -98,7 +94,7 @@ KEYED_TASKS = st.builds(
     lambda body, **wishes: NewTask(body, len(body), **wishes),
     BODIES,
     delay_ms=SPANS,
-    unique_key=st.sampled_from(((), ("a",), ("stored",))),
+    unique_key=st.sampled_from((("a",), ("b",), ("stored",))),
     on_conflict=st.sampled_from(OnConflict),
     group=st.sampled_from(("", "g", "h")),
     dependencies=st.none() | DEPENDENCIES,
@@ -134,7 +130,7 @@ MOVES = st.builds(
 PUTS = st.one_of(
     st.builds(Put, TUBES, st.lists(PLAIN_TASKS, min_size=1, max_size=4), st.booleans()),
     st.builds(Put, TUBES, st.lists(TIMED_TASKS, min_size=1, max_size=3)),
-    st.builds(Put, TUBES, st.lists(KEYED_TASKS, min_size=1, max_size=4)),
+    *[st.builds(Put, TUBES, st.lists(KEYED_TASKS, min_size=1, max_size=4))] * 2,
     st.builds(Put, st.just("line"), st.lists(QUEUED_TASKS, min_size=1, max_size=4)),
 )
 TAKES = st.one_of(
@@ -150,21 +146,8 @@ TAKES = st.one_of(
 )
 CHANGES = st.one_of(
     st.builds(Kick, TUBES, st.integers(0, 3), st.none() | ANY, DELAYS),
-    st.builds(Bury, TUBES, ANY, FAILURES),
-    st.builds(Delete, TUBES, CHOSEN),
     MOVES,
-    st.builds(Snatch, TUBES, CHOSEN, DELAYS),
-    st.builds(Restart, TUBES, CHOSEN, DELAYS),
-    st.builds(
-        Switch,
-        TUBES,
-        CHOSEN,
-        st.sampled_from((State.READY, State.BURIED, State.DONE, State.DELAYED, State.ZOMBIE)),
-        st.sampled_from((5, 20)),
-    ),
-    st.builds(Cancel, TUBES, CHOSEN),
-    st.builds(UpdateTasks, TUBES, CHOSEN, UPDATES),
-    st.builds(UpdateTasks, TUBES, CHOSEN, st.builds(TaskUpdate, delay_ms=DELAYS)),
+    *chosen_changes(TUBES, ANY, FAILURES, UPDATES),
 )
 BATCHES = st.builds(
     Batch,
@@ -177,6 +160,7 @@ BATCHES = st.builds(
             st.builds(Bury, TUBES, CHOSEN),
             st.builds(Delete, TUBES, CHOSEN),
             st.builds(UpdateTasks, TUBES, CHOSEN, UPDATES),
+            st.builds(Move, TUBES, CHOSEN, TUBES | st.just(""), position=st.sampled_from(Position)),
         ),
         min_size=1,
         max_size=3,
@@ -201,21 +185,21 @@ PLANS = st.builds(
     SPECS,
 )
 SLOTS = st.lists(st.integers(1, 300), min_size=1, max_size=3, unique=True).map(sorted)
+RUNS = st.builds(
+    lambda name, version, slots: RunSchedule(
+        name, version, [Slot(at_ms, b"!") for at_ms in slots], slots[-1], slots[-1] + 9
+    ),
+    SCHEDULES,
+    st.sampled_from((1, 1, 1, 2)),
+    SLOTS,
+)
 SCHEDULED = st.one_of(
+    st.builds(CreateSchedule, SCHEDULES, PLANS, st.integers(0, 300)),
     st.builds(CreateSchedule, SCHEDULES, PLANS, st.integers(0, 300)),
     st.builds(UpdateSchedule, SCHEDULES, PLANS, st.integers(0, 300)),
     st.builds(DeleteSchedule, SCHEDULES),
-    *[
-        st.builds(
-            lambda name, version, slots: RunSchedule(
-                name, version, [Slot(at_ms, b"!") for at_ms in slots], slots[-1], slots[-1] + 9
-            ),
-            SCHEDULES,
-            st.sampled_from((1, 1, 1, 2)),
-            SLOTS,
-        )
-    ]
-    * 3,
+    RUNS,
+    RUNS,
 )
 TUBE_CHANGES = st.one_of(
     st.builds(
@@ -229,6 +213,8 @@ TUBE_CHANGES = st.one_of(
                 {"capacity_tasks": 0},
                 {"concurrency": 2},
                 {"buried_max": 1},
+                {"subqueue_rate_per_second": 40},
+                {"subqueue_rate_per_second": 0, "subqueue_rate_burst": 0},
             )
         ),
     ),
@@ -246,11 +232,11 @@ EASY_TAKES = st.builds(
 )
 CIRCULATION = st.one_of(
     PUTS,
-    PUTS,
-    EASY_TAKES,
-    st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3), st.booleans()),
-    st.builds(Settle, st.builds(lambda tokens: [Ack(tokens)], TOKENS)),
+    *[EASY_TAKES] * 5,
+    *[st.builds(Settle, st.lists(SETTLEMENTS, min_size=1, max_size=3), st.booleans())] * 2,
+    *[st.builds(Settle, st.builds(lambda tokens: [Ack(tokens)], TOKENS))] * 2,
     st.builds(StartGroup, GROUPS),
+    RUNS,
 )
 COMPOSED = st.one_of(
     PUTS,
@@ -262,6 +248,12 @@ COMPOSED = st.one_of(
     BATCHES,
     TUBE_CHANGES,
 )
+
+
+@st.composite
+def composed_circulation(draw):
+    """Draw what most entries consist of."""
+    return draw(CIRCULATION)
 
 
 @st.composite

@@ -9,26 +9,38 @@ from hypothesis.stateful import invariant
 
 from service.queue.commands import (
     CreateGroup,
+    CreateSchedule,
     CreateTube,
     Exhausted,
     GroupTask,
     OnAck,
+    Overlap,
     Position,
     RetryPolicy,
+    ScheduleOptions,
     Startup,
     TtlScope,
     TubeKind,
     TubeOptions,
 )
-from tests.service.queue.drawn_compositions import CIRCULATION, composed_command
-from tests.service.queue.test_queue_properties import LIMITS, SETTINGS, QueueMachine
+from tests.service.queue.drawn_compositions import composed_circulation, composed_command
+from tests.service.queue.test_queue_properties import LIMITS, SETTINGS, QueueMachine, entries
 
 RETRY = RetryPolicy(2, 10, exhausted=Exhausted.DEAD_LETTER, position=Position.BACK)
 OPENING = (
     Startup(1, 0, "feed", 3),
     CreateTube("mail", TubeKind.FIFOTTL, TubeOptions(ttl_scope=TtlScope.ALL)),
     CreateTube("kept", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.RETAIN, retain_ms=30)),
-    CreateTube("line", TubeKind.UTUBETTL, TubeOptions(subqueue_weights=(("a", 2),))),
+    CreateTube(
+        "line",
+        TubeKind.UTUBETTL,
+        TubeOptions(
+            subqueue_weights=(("a", 2),),
+            subqueue_concurrency=2,
+            subqueue_rate_per_second=50,
+            subqueue_rate_burst=2,
+        ),
+    ),
     CreateTube("own", TubeKind.CUSTOM, TubeOptions(), driver="newest", driver_version=3),
     CreateTube("plain", TubeKind.FIFO, TubeOptions(on_ack=OnAck.KEEP)),
     CreateTube(
@@ -37,6 +49,7 @@ OPENING = (
         TubeOptions(retry=RETRY, dead_letter_tube="own", priority_max=2, capacity_tasks=5),
     ),
     CreateGroup("g", GroupTask("mail", b"end"), GroupTask("tried", b"abort")),
+    CreateSchedule("nightly", ScheduleOptions("mail", "@daily", Overlap.SKIP, spec=b"end"), 100),
 )
 
 
@@ -52,8 +65,7 @@ class ComposedMachine(QueueMachine):
         group_retention_ms=60,
     )
 
-    circulation = CIRCULATION
-    any_command = composed_command()
+    commands = entries(composed_circulation(), composed_command())
 
     @invariant()
     def remembers_who_waits_for_whom_and_who_is_in_a_group(self):

@@ -14,23 +14,19 @@ from service.queue.commands import (
     CreateTube,
     Exhausted,
     GroupResult,
-    ItemReference,
     ItemRefusal,
     NewTask,
     OnAck,
     OnConflict,
     OpenSession,
     Position,
-    Put,
     Reason,
     Refusal,
     RetryPolicy,
     ScheduleResult,
-    Settle,
     Startup,
     State,
     TakeResult,
-    TaskReference,
     TtlPolicy,
     TtlScope,
     TubeKind,
@@ -50,13 +46,8 @@ from service.queue.keys import (
 from service.queue.limits import Limits
 from service.queue.queue import Queue
 from service.queue.tubes.profiles import PROFILES, defaults_of
-from tests.service.queue.drawn_commands import (
-    EASY_TAKES,
-    PASSED,
-    PUTS,
-    SETTLES,
-    any_command,
-)
+from tests.service.queue.aim import aimed
+from tests.service.queue.drawn_commands import PASSED, any_command, circulation
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.model.counting import shown
 from tests.service.queue.model.queue import NaiveQueue
@@ -79,6 +70,8 @@ LIMITS = Limits(
     session_ttr_min_ms=40,
 )
 
+INTERRUPTIONS = st.sampled_from(("", "", "", "collect", "read_ahead", "restore", "crash"))
+"""What happens between two entries."""
 NEWEST = Newest()
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -104,18 +97,23 @@ OPENING = (
             priority_min=-2,
             priority_max=2,
             buried_max=2,
-            capacity_tasks=4,
+            capacity_tasks=6,
             capacity_bytes=3_100,
         ),
     ),
     CreateTube("room", TubeKind.LIMFIFOTTL, TubeOptions(capacity_tasks=3)),
     CreateTube("slow", TubeKind.FIFOTTL, TubeOptions(rate_per_second=40, rate_burst=2)),
     CreateTube("few", TubeKind.FIFOTTL, TubeOptions(concurrency=2, rate_per_second=70)),
-    CreateTube("kept", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.KEEP)),
+    CreateTube("kept", TubeKind.FIFOTTL, TubeOptions(on_ack=OnAck.KEEP, dead_letter_tube="dead")),
     CreateTube("retained", TubeKind.FIFO, TubeOptions(on_ack=OnAck.RETAIN, retain_ms=20)),
     CreateTube("high", TubeKind.FIFOTTL, TubeOptions(True, 1, 5, 150, 30)),
     OpenSession("session-one", "", 100),
 )
+
+
+def entries(circulation, other):
+    """Return how entries are drawn: most of what brings tasks round, some of everything."""
+    return st.lists(st.one_of(circulation, circulation, other), max_size=4)
 
 
 def opened_as(profile, command):
@@ -239,50 +237,13 @@ class QueueMachine(RuleBasedStateMachine):
     def open(self):
         self.apply(5, [opened_as(self.profile, command) for command in self.opening])
 
-    circulation = st.one_of(PUTS, EASY_TAKES, EASY_TAKES, SETTLES, SETTLES)
-    """What most entries consist of: else hardly a task would ever be taken, and few come back."""
-    any_command = any_command()
+    commands = entries(circulation(), any_command())
 
-    @rule(data=st.data(), passed=PASSED)
-    def work(self, data, passed):
-        commands = data.draw(st.lists(self.circulation, min_size=1, max_size=4))
-        self.apply(passed, self.aimed(commands))
-
-    @rule(data=st.data(), passed=PASSED)
-    def entry(self, data, passed):
-        commands = data.draw(st.lists(self.any_command, max_size=4))
-        self.apply(passed, self.aimed(commands))
-
-    def aimed(self, commands):
-        """Return commands most of whose tokens are of leases that there are."""
-        return [self.aimed_one(command) for command in commands]
-
-    def aimed_one(self, command):
-        match command:
-            case Settle(settlements):
-                aimed = [replace(one, tokens=[*map(self.aim, one.tokens)]) for one in settlements]
-                return replace(command, settlements=aimed)
-            case Put(tasks=tasks) if any(task.dependencies for task in tasks):
-                return replace(command, tasks=[*map(self.aimed_task, tasks)])
-            case Batch(operations):
-                return replace(command, operations=self.aimed(operations))
-            case _:
-                return command
-
-    def aimed_task(self, new):
-        on = [self.aim_reference(one) for one in new.dependencies.on] if new.dependencies else []
-        depends = replace(new.dependencies, on=tuple(on)) if on else None
-        return replace(new, dependencies=depends)
-
-    def aim_reference(self, reference):
-        there = sorted((task["tube"]["name"], task["id"]) for task in self.model.tasks)
-        if isinstance(reference, ItemReference) or not there or reference.id == 1:
-            return reference
-        return TaskReference(*there[reference.id % len(there)])
-
-    def aim(self, token):
-        leases = sorted(task["token"] for task in self.model.tasks if task["token"])
-        return leases[token % len(leases)] if leases and token % 8 else token
+    @rule(data=st.data(), passed=PASSED, then=INTERRUPTIONS)
+    def entry(self, data, passed, then):
+        self.apply(passed, aimed(self.model, data.draw(self.commands)))
+        if then:
+            getattr(self, then)()
 
     def apply(self, passed, commands):
         self.index += 1
@@ -291,10 +252,6 @@ class QueueMachine(RuleBasedStateMachine):
         results = self.queue.apply(self.index, self.now, commands)
         expected = self.model.apply(self.index, self.now, commands)
         assert answers(commands, results) == answers(commands, expected)
-
-    @rule(how=st.sampled_from(("collect", "read_ahead", "restore", "crash")))
-    def interrupt(self, how):
-        getattr(self, how)()
 
     def collect(self):
         """After it, the indexes remember nothing of what the store did not know."""

@@ -129,8 +129,7 @@ class SubqueueMachine(QueueMachine):
     """The same machine with other tubes and with commands that meet in few sub-queues."""
 
     opening = OPENING
-    circulation = CIRCULATION
-    any_command = COMMANDS
+    commands = st.lists(CIRCULATION | COMMANDS, max_size=4)
 
 
 SubqueueMachine.TestCase.settings = settings(SETTINGS, max_examples=60)
