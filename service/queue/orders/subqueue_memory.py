@@ -114,9 +114,11 @@ class SubqueueMemory:
             order = subqueue.order
             assert order is not None
             self._offers.write(subqueue, writes)
+            # Before the order trusts the store: that has the writes only after this.
+            is_unused = subqueue.taken == 0 and order.least() is None
             left += order.flushed()
             self._warm.pop(subqueue.name, None)
-            if subqueue.taken == 0 and order.least() is None:
+            if is_unused:
                 del self._known[subqueue.name]
             else:
                 self._warm[subqueue.name] = subqueue

@@ -155,3 +155,20 @@ def test_a_truncated_tube_goes_on_with_what_is_left_and_its_records_move_along()
     assert queue.next_deadline_ms() == 1_000
     queue.apply(4, 1_000, [])
     assert queue.has_ready("t")
+
+
+def test_a_barred_sub_queue_that_gets_its_tasks_back_after_a_restart_goes_on_when_it_may():
+    """Nothing asks for its first task before the next batch of writes: that is not to say no."""
+    store = MemoryStore()
+    queue = Queue(store, Limits())
+    options = TubeOptions(subqueue_rate_per_second=1, subqueue_rate_burst=1)
+    task = NewTask(b"", 0, subqueue="a", ttr_ms=10)
+    queue.apply(1, 0, [CreateTube("t", TubeKind.UTUBETTL, options), Put("t", [task]), Take(["t"])])
+    store.write(queue.collect_writes())
+    queue = Queue(store, Limits())
+    queue.apply(2, 10, [])
+    store.write(queue.collect_writes())
+    queue.apply(3, 1_000, [])
+    assert queue.has_ready("t")
+    (taken,) = queue.apply(4, 1_000, [Take(["t"])])
+    assert [task.attempt for task in taken.tasks] == [2]
