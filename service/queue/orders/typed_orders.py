@@ -73,7 +73,7 @@ class TypedOrders:
 
     def discard(self, task_type: str, entry: Entry) -> None:
         """Remove an entry from the order of a type; harmless where it is not there."""
-        if task_type:
+        if task_type and self.has_any:
             self._order(task_type).discard(entry)
 
     def ask(self, types: Sequence[str]) -> list[OrderedIndex]:

@@ -1,0 +1,18 @@
+"""What the orders by type remember."""
+
+from __future__ import annotations
+
+from service.queue.commands import CreateTube, NewTask, Put, Take, TubeKind, TubeOptions
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from tests.service.queue.memory_store import MemoryStore
+
+
+def test_a_task_that_was_never_ready_leaves_nothing_behind_in_the_order_of_its_type():
+    queue = Queue(MemoryStore(), Limits())
+    new = NewTask(b"", 0, type="b", delay_ms=1_000)
+    queue.apply(1, 0, [CreateTube("t", TubeKind.FIFOTTL, TubeOptions()), Put("t", [new])])
+    (taken,) = queue.apply(2, 0, [Take(["t"], task_id=1)])
+    assert [task.id for task in taken.tasks] == [1]
+    queue.collect_writes()
+    assert queue._ledger.tubes["t"].ready.types._orders == {}
