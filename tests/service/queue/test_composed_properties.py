@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import settings
+import pytest
 from hypothesis.stateful import invariant
 
 from service.queue.commands import (
@@ -24,7 +24,7 @@ from service.queue.commands import (
     TubeOptions,
 )
 from tests.service.queue.drawn_compositions import composed_circulation, composed_command
-from tests.service.queue.test_queue_properties import LIMITS, SETTINGS, QueueMachine, entries
+from tests.service.queue.test_queue_properties import LIMITS, QueueMachine, entries, run_part
 
 RETRY = RetryPolicy(2, 10, exhausted=Exhausted.DEAD_LETTER, position=Position.BACK)
 OPENING = (
@@ -78,6 +78,6 @@ class ComposedMachine(QueueMachine):
             assert group["ended"] or len(members) == model.fates(group)["open"]
 
 
-ComposedMachine.TestCase.settings = settings(SETTINGS, max_examples=100)
-TestEverythingAgainstTheNaiveOne = ComposedMachine.TestCase
-del QueueMachine
+@pytest.mark.parametrize("part", range(10))
+def test_everything_together_behaves_as_the_naive_queue(part):
+    run_part(ComposedMachine, part)

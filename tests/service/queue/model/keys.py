@@ -75,7 +75,10 @@ class NaiveKeys:
 
     def change(self, task, state, visible_at):
         """Say that a task has changed; the state that it stays in began when it began."""
-        since, stays = task["since"], state is task["state"]
+        since, before, stays = task["since"], task["state"], state is task["state"]
+        task["state"] = State.GONE  # it lines up anew: its sub-queue, if it offers no other, too
+        self.settle_turns(task["tube"])
+        task["state"] = before
         self.go(task, EventKind.UPDATE, state, visible_at)
         if stays:
             task["since"] = since

@@ -24,6 +24,7 @@ class NaiveMoving:
         copy = {
             **task,
             "tube": target,
+            "subqueue": task["subqueue"] if self.has_subqueues(target) else "",
             "id": target["next"],
             "lane": self.lane(target, position) if delay == 0 and position.value else 0,
             "priority": priority,
@@ -35,6 +36,7 @@ class NaiveMoving:
             "lease_until": NEVER,
             "session": None,
             "progress": None,
+            "cancelled": False,
             "crosses": True,
             "key": key,
         }

@@ -276,9 +276,9 @@ class NaiveQueue(
         chosen = self.choose(tubes, command)
         return TakeResult([self.lease(task, session, command) for task in chosen])
 
-    def choose(self, tubes, command):  # noqa: C901 - as long as the rules are
-        """Return what a take gets; in a sub-queue, a task that is passed by bars those behind."""
-        chosen, passed, room = [], [], command.bytes_max
+    def choose(self, tubes, command):
+        """Return what a take gets."""
+        chosen, room = [], command.bytes_max
         tubes = [tube for tube in tubes if self.takeable(tube)]
         takeable = [self.takeable(tube) for tube in tubes]
         weights = self.weights(tubes, command)
@@ -289,9 +289,7 @@ class NaiveQueue(
                 if sum(task["tube"] is tube for task in chosen) >= takeable[place]:
                     continue
                 offers = [
-                    (key, task)
-                    for key, task in self.offers(tube)
-                    if not any(task is other for other in passed)
+                    (key, task) for key, task in self.offers(tube) if self.suits(command, task)
                 ]
                 if offers:
                     _, task = min(offers, key=lambda offer: offer[0])
@@ -300,14 +298,6 @@ class NaiveQueue(
             if not firsts:
                 break
             _, task = min(firsts, key=lambda first: first[0])
-            bound = command.priority_bound
-            if bound is not None and task["tube"]["view"].options.higher_first:
-                bound = ~bound
-            if (command.types and task["type"] not in command.types) or (
-                bound is not None and self.urgency(task) > bound
-            ):
-                passed.append(task)
-                continue
             if task["expire_at"] <= self.now:
                 self.move(task, EventKind.TTL_EXPIRED, State.GONE)
                 continue
@@ -321,6 +311,14 @@ class NaiveQueue(
                 passes[place] += 10**6 // weights[place]
                 task["tube"]["share"] = passes[place]
         return chosen
+
+    def suits(self, command, task):
+        """Tell whether a take is for a task; one that is passed by bars those behind it."""
+        bound = command.priority_bound
+        if bound is not None and task["tube"]["view"].options.higher_first:
+            bound = ~bound
+        is_urgent = bound is None or self.urgency(task) <= bound
+        return is_urgent and (not command.types or task["type"] in command.types)
 
     def urgency(self, task):
         higher = task["tube"]["view"].options.higher_first

@@ -76,7 +76,7 @@ class NaiveSettling:
         more = self.stays_with(task, settlement)
         return self.too_big(task["tube"], more, more)
 
-    def unfit(self, settlement, token, *, alone=True):  # noqa: C901 - one line per rule
+    def unfit(self, settlement, token, *, alone=True):  # noqa: C901, PLR0912 - one line per rule
         task = self.holder(token)
         if not task:
             return Reason.LEASE_STALE
@@ -110,6 +110,8 @@ class NaiveSettling:
                     return Reason.INVALID_FIELD
                 if barred := self.barred(target, task):
                     return barred
+                if task["cancelled"]:  # it goes nowhere
+                    return None
                 full = self.no_room(target, [task], self.more(task, settlement.update))
                 if full:
                     return full

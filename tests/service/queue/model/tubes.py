@@ -87,6 +87,7 @@ class NaiveTubes:
         self.numbers += 1
         place = next(place for place, one in enumerate(self.tubes) if one is tube)
         emptied = {"number": self.numbers, "keys": {}, "memory": b"", "time": 0, "turns": {}}
+        emptied.update(front=0, back=0)
         self.tubes[place] = {**tube, **emptied}
         return CountResult(count)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+import pytest
 from hypothesis import strategies as st
 
 from service.queue.commands import (
@@ -33,7 +33,7 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTube,
 )
-from tests.service.queue.test_queue_properties import SETTINGS, QueueMachine
+from tests.service.queue.test_queue_properties import PROFILE, QueueMachine, run_part
 
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -132,10 +132,6 @@ class SubqueueMachine(QueueMachine):
     commands = st.lists(CIRCULATION | COMMANDS, max_size=4)
 
 
-SubqueueMachine.TestCase.settings = settings(SETTINGS, max_examples=60)
-TestSubqueuesAgainstTheNaiveOnes = SubqueueMachine.TestCase
-
-
 class TarantoolMachine(SubqueueMachine):
     """The same in the profile of tarantool/queue."""
 
@@ -154,10 +150,19 @@ class T15Machine(SubqueueMachine):
     profile = "t15"
 
 
-FEW = settings(SETTINGS, max_examples=8)
-for machine in (TarantoolMachine, XqueueMachine, T15Machine):
-    machine.TestCase.settings = FEW
-TestTarantoolProfile = TarantoolMachine.TestCase
-TestXqueueProfile = XqueueMachine.TestCase
-TestT15Profile = T15Machine.TestCase
-del QueueMachine
+class RsqueueMachine(SubqueueMachine):
+    """The same in the profile of rsqueue."""
+
+    profile = "rsqueue"
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_subqueues_behave_as_the_naive_ones(part):
+    run_part(SubqueueMachine, part)
+
+
+@pytest.mark.parametrize(
+    "machine", [TarantoolMachine, XqueueMachine, T15Machine, RsqueueMachine], ids=PROFILE
+)
+def test_subqueues_of_a_profile_behave_as_the_naive_ones(machine):
+    run_part(machine, machine.profile)
