@@ -13,6 +13,7 @@ from service.queue.commands import (
     CreateTube,
     Delete,
     DropTube,
+    Move,
     NewTask,
     Outcome,
     Put,
@@ -92,6 +93,21 @@ async def test_two_who_wait_for_one_task_both_hear_of_it(stage):
     assert len(stage.outcomes) == 2
     stage.do(Bury("t", ByIds([1])))
     assert [await stage.finish(wait) for wait in waits] == [[Outcome.BURIED_OUT]] * 2
+    assert len(stage.outcomes) == 0
+
+
+@pytest.mark.parametrize("is_buried", [True, False])
+async def test_a_task_that_moves_and_ends_in_one_entry_is_heard_of_where_it_has_gone(
+    stage, is_buried
+):
+    stage.put(b"1")
+    wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
+    ends = [Bury("other", ByIds([1]))] if is_buried else []
+    stage.do(Move("t", ByIds([1]), "other"), *ends)
+    if not is_buried:
+        assert wait.open
+        stage.do(Bury("other", ByIds([1])))
+    assert await stage.finish(wait) == [Outcome.BURIED_OUT]
     assert len(stage.outcomes) == 0
 
 

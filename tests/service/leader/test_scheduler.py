@@ -127,6 +127,14 @@ async def test_the_timer_waits_for_the_next_time_and_never_long(bench):
     assert bench.waits[-1] == 0
 
 
+async def test_the_first_time_of_all_is_waited_for_whatever_the_schedules_are_called(bench):
+    later = replace(view(), name="a", next_ms=SECOND)
+    bench.queue.views = {"a": later, "b": replace(view(), name="b", next_ms=FIRST)}
+    bench.now_ms = FIRST - 500
+    bench.scheduler.begin()
+    assert bench.waits[-1] == 0.5
+
+
 @pytest.mark.parametrize("error", [NotProposed("x"), OutcomeUnknown("x"), Overloaded("x")])
 async def test_a_run_that_was_not_done_is_tried_again_later(bench, error):
     bench.look()

@@ -181,6 +181,23 @@ def test_a_store_that_would_make_us_wait_is_written_later_but_not_never(tmp_path
     machine.abandon()
 
 
+def test_what_changed_is_written_after_a_while_however_little_it_is(tmp_path):
+    clock = Clock()
+    machine = machine_in(tmp_path / "state", clock, entries=1_000)
+    machine.apply(story())
+    assert machine.snapshot_index == 6
+    clock.time_ms = 999
+    machine.apply(puts(7, 7, 1))
+    assert machine.snapshot_index == 6
+    clock.time_ms = 1_000
+    machine.apply(puts(8, 8, 1))
+    assert machine.snapshot_index == 8
+    clock.time_ms = 1_999
+    machine.apply(puts(9, 9, 1))
+    assert machine.snapshot_index == 8, "the span begins anew with each collection"
+    machine.abandon()
+
+
 def content_of(snapshot):
     pieces = (snapshot.read(offset, MIB) for offset in itertools.count(0, MIB))
     return b"".join(itertools.takewhile(len, pieces))

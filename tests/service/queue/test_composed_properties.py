@@ -24,7 +24,13 @@ from service.queue.commands import (
     TubeOptions,
 )
 from tests.service.queue.drawn_compositions import composed_circulation, composed_command
-from tests.service.queue.test_queue_properties import LIMITS, QueueMachine, entries, run_part
+from tests.service.queue.test_queue_properties import (
+    ENTRIES_MIN,
+    LIMITS,
+    QueueMachine,
+    entries,
+    run_part,
+)
 
 RETRY = RetryPolicy(2, 10, exhausted=Exhausted.DEAD_LETTER, position=Position.BACK)
 OPENING = (
@@ -80,4 +86,4 @@ class ComposedMachine(QueueMachine):
 
 @pytest.mark.parametrize("part", range(10))
 def test_everything_together_behaves_as_the_naive_queue(part):
-    run_part(ComposedMachine, part)
+    assert run_part(ComposedMachine, part) >= ENTRIES_MIN

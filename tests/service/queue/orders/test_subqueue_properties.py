@@ -33,7 +33,7 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTube,
 )
-from tests.service.queue.test_queue_properties import PROFILE, QueueMachine, run_part
+from tests.service.queue.test_queue_properties import ENTRIES_MIN, PROFILE, QueueMachine, run_part
 
 OPENING = (
     Startup(1, 0, "feed", 3),
@@ -158,11 +158,11 @@ class RsqueueMachine(SubqueueMachine):
 
 @pytest.mark.parametrize("part", range(6))
 def test_subqueues_behave_as_the_naive_ones(part):
-    run_part(SubqueueMachine, part)
+    assert run_part(SubqueueMachine, part) >= ENTRIES_MIN
 
 
 @pytest.mark.parametrize(
     "machine", [TarantoolMachine, XqueueMachine, T15Machine, RsqueueMachine], ids=PROFILE
 )
 def test_subqueues_of_a_profile_behave_as_the_naive_ones(machine):
-    run_part(machine, machine.profile)
+    assert run_part(machine, machine.profile) >= ENTRIES_MIN

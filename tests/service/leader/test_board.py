@@ -1,0 +1,45 @@
+"""How many tasks an entry may make ready: takes wait behind it for as many."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from service.leader.board import QueueBoard
+from service.machine.contents import Contents
+from service.queue.commands import (
+    ByFilter,
+    ByIds,
+    CreateTube,
+    Kick,
+    NewTask,
+    Put,
+    TubeKind,
+    TubeOptions,
+)
+from service.queue.limits import Limits
+from service.queue.queue import Queue
+from service.storage.memory import MemoryStore
+
+
+@pytest.fixture
+def board():
+    queue = Queue(MemoryStore(), Limits())
+    queue.apply(1, 0, [CreateTube("t", TubeKind.FIFOTTL, TubeOptions())])
+    return QueueBoard(SimpleNamespace(queue=queue), Contents(lambda: queue))
+
+
+@pytest.mark.parametrize(
+    ("kick", "most"),
+    [
+        (Kick("t", 7), 7),
+        (Kick("t", selector=ByIds([1, 2, 3])), 3),
+        (Kick("t", selector=ByFilter(None, 5)), 5),
+    ],
+)
+def test_a_kick_makes_as_many_tasks_ready_as_it_names(board, kick, most):
+    assert board.feeds([kick], 0) == {"t": 1 + most}
+
+
+def test_puts_are_counted_by_tube(board):
+    new = NewTask(b"", 0)
+    assert board.feeds([Put("t", [new, new]), Put("t", [new])], 0) == {"t": 3}
