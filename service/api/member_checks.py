@@ -65,7 +65,8 @@ def check_progress(status: NodeStatus, info: MemberInfo) -> None:
     answers = progress is not None and progress.is_active
     follows = progress is not None and progress.state is ProgressState.REPLICATE
     if not info.directory_id or not answers or not follows or lag > PROMOTION_LAG_ENTRIES_MAX:
-        state = f"{lag} entries behind" if answers else "not answering"
+        state = f"{lag} entries behind" if follows else "not following the log yet"
+        state = state if answers else "not answering"
         state = state if info.directory_id else "not there: its node has not joined"
         raise Refused(
             error_pb2.Error.NODE_BEHIND,

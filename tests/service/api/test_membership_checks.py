@@ -67,7 +67,7 @@ def test_a_learner_that_does_not_follow_yet_is_not_promoted(state):
     refused = refusal(status(n2=peer(7, state)))
     assert refused.reason == error_pb2.Error.NODE_BEHIND
     assert refused.metadata == {"name": "n2", "lag_entries": "7"}
-    assert "7 entries behind" in refused.message
+    assert "not following the log yet" in refused.message
 
 
 def test_a_learner_that_has_not_joined_is_not_promoted():

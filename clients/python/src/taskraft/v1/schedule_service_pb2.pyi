@@ -69,7 +69,7 @@ class Schedule(_message.Message):
         SKIP_OVERLAP: Schedule._Overlap.ValueType  # 2
         """The time is left out."""
         CANCEL_BEFORE: Schedule._Overlap.ValueType  # 3
-        """The task before is removed first, as by Delete: a holder's later settle gets LEASE_STALE."""
+        """The task before is removed if the new one can be put, as by Delete: a holder's later settle gets LEASE_STALE."""
 
     class Overlap(_Overlap, metaclass=_OverlapEnumTypeWrapper):
         """What happens when the task of the time before has not ended and is not buried."""
@@ -81,7 +81,7 @@ class Schedule(_message.Message):
     SKIP_OVERLAP: Schedule.Overlap.ValueType  # 2
     """The time is left out."""
     CANCEL_BEFORE: Schedule.Overlap.ValueType  # 3
-    """The task before is removed first, as by Delete: a holder's later settle gets LEASE_STALE."""
+    """The task before is removed if the new one can be put, as by Delete: a holder's later settle gets LEASE_STALE."""
 
     NAME_FIELD_NUMBER: _builtins.int
     CRON_FIELD_NUMBER: _builtins.int
