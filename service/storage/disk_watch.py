@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-CHECK_MS: Final = 100
+CHECK_MS: Final = 10
 """How long an answer of the file system holds: a fast disk takes some tens of MiB in that time."""
 
 

@@ -18,7 +18,7 @@ def put_until_it_dies(address):
         create = tube_service_pb2.CreateTubeRequest(tube=tube)
         tube_service_pb2_grpc.TubeServiceStub(channel).CreateTube(create, timeout=20)
         tasks = task_service_pb2_grpc.TaskServiceStub(channel)
-        for number in range(1000):
+        for number in range(20_000):
             spec = task_pb2.TaskSpec(payload=b"%d" % number)
             try:
                 tasks.PutTasks(pb.PutTasksRequest(tube="t", tasks=[spec]), timeout=20)
@@ -32,10 +32,11 @@ def found(address):
     """Return the numbers of all tasks."""
     with grpc.insecure_channel(address) as channel:
         tasks = task_service_pb2_grpc.TaskServiceStub(channel)
-        taken = tasks.TakeTasks(
-            pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=1000), timeout=20
-        )
-        return [int(task.spec.payload) for task in taken.tasks]
+        take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="t")], tasks_max=1000, wait_ms=0)
+        numbers = []
+        while taken := tasks.TakeTasks(take, timeout=20).tasks:
+            numbers += [int(task.spec.payload) for task in taken]
+        return numbers
 
 
 @pytest.mark.parametrize(
