@@ -276,10 +276,14 @@ class Member:
     def uncommitted_changes(self) -> list[LogIndex]:
         """Return where its log has membership changes that it does not know to be committed."""
         log = self.driver.core._member.log
-        if log.commit_index == log.last_index:
-            return []
-        tail = log.entries(LogIndex(log.commit_index + 1), LogIndex(log.last_index + 1), 1 << 30)
-        return [entry.index for entry in tail if of_entry(entry) is not None]
+        first, end = LogIndex(log.commit_index + 1), LogIndex(log.last_index + 1)
+        found: list[LogIndex] = []
+        while first < end:
+            # Of the stored ones it gives those of one segment at a time.
+            tail = log.entries(first, end, 1 << 30)
+            found += [entry.index for entry in tail if of_entry(entry) is not None]
+            first = LogIndex(tail[-1].index + 1)
+        return found
 
     # Input
 
