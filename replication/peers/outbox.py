@@ -16,7 +16,8 @@ from replication.core.types import LogIndex, Message, MessageKind, Term
 
 QUEUE_MESSAGES_MAX: Final = 4096
 QUEUE_BYTES_MAX: Final = 32 << 20
-"""Data of entries that wait for the stream; twice the window that the core keeps per follower."""
+"""Data of entries that wait for the stream, unless a single message has more; twice the window that
+the core keeps per follower."""
 
 FRAME_BYTES_MAX: Final = 4 << 20
 """Data of entries in one frame; a single larger message still travels alone."""
@@ -65,7 +66,9 @@ class Outbox:
         """
         queue = self._queue
         size = payload_bytes(message.entries)
-        if len(queue) >= self._messages_max or self._bytes + size > self._bytes_max:
+        # Data that is too large alone goes when no other waits: it would never get through.
+        is_full = self._bytes > 0 and self._bytes + size > self._bytes_max
+        if is_full or len(queue) >= self._messages_max:
             return False
         if not self._may_wait(message, is_patient=is_patient):
             self.is_urgent = True

@@ -183,6 +183,17 @@ def test_what_does_not_fit_is_refused_and_room_comes_back():
     assert not outbox.put(HEARTBEAT)
 
 
+def test_data_that_is_too_large_for_the_queue_goes_when_no_other_waits():
+    """Refused, it would be sent again and again, and its peer would never get any further."""
+    small = Outbox(bytes_max=10)
+    small.put(HEARTBEAT)
+    assert small.put(append(1, size=11))
+    assert not small.put(append(2, size=1))
+    assert len(small.take_frame()) == 2
+    assert small.put(append(2, size=1))
+    assert not small.put(append(3, size=11))
+
+
 def test_what_is_no_acknowledgement_hurries_whatever_was_acknowledged():
     outbox = outbox_with(ack(9))
     for urgent in (HEARTBEAT, ack(3, reject=True), message(MessageKind.READ_INDEX, term=Term(0))):
