@@ -391,8 +391,13 @@ def test_ctrl_c_ends_a_command_with_130_and_without_a_word(cluster):
         assert taking.stderr.read() == "\n"
 
 
-def test_a_disk_without_room_for_the_output_is_told_in_one_line(cluster):
-    with Path("/dev/full").open("w") as full, started(cluster, "put emails a", stdout=full) as put:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_disk_without_room_for_the_output_is_told_in_one_line(cluster, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with (
+        Path("/dev/full").open("w") as full,
+        started(cluster, "put emails a", stdout=full, env=environment) as put,
+    ):
         assert put.wait(30) == 1
         assert put.stderr.read() == "error: No space left on device\n"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -56,8 +58,19 @@ def tell(error: Exception) -> int | None:
         return USAGE
     if isinstance(error, OSError) and error.errno != errno.EPIPE:  # click knows closed pipes
         click.echo(f"error: {error.strerror or error}", err=True)
+        _let_go_of_output()
         return FAILED
     return None
+
+
+def _let_go_of_output() -> None:
+    """Drop what cannot be written: Python tries again as it ends, fails, and exits with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def exit_code(error: errors.TaskraftError) -> int:
