@@ -11,17 +11,19 @@ from operator import attrgetter
 from typing import Final
 
 from service import wire
+from service.api.status import item_errors
 from service.queue.commands import (
     FOREVER_MS,
     NO_EXTRAS,
     Extras,
     SessionView,
+    SettleResult,
     TaskView,
 )
 from service.queue.life_cycle import BURIED, DELAYED, HELD, READY, TAKEN, EventKind
 from service.queue.tubes.counters import Call, Calls
 from service.queue.tubes.statistics import TubeStatistics
-from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import session_service_pb2, task_pb2, task_service_pb2, tube_service_pb2
 
 _SPEC: Final = wire.tag(task_pb2.Task.SPEC_FIELD_NUMBER, wire.LENGTH)
 _ID: Final = wire.tag(task_pb2.Task.ID_FIELD_NUMBER, wire.VARINT)
@@ -30,6 +32,22 @@ _MORTAL: Final = (READY, DELAYED, TAKEN, BURIED, HELD)
 """States that the end of the time to live may end."""
 SECRET_PREFIX: Final = 8
 """So many characters of a session id are shown to others than its owner."""
+
+
+def settled_message(result: SettleResult, revision: int) -> task_service_pb2.SettleTasksResponse:
+    """Return what became of settlements."""
+    return task_service_pb2.SettleTasksResponse(
+        errors=item_errors(result.refused),
+        touched=[
+            task_service_pb2.TouchedLease(
+                token=lease.token,
+                lease_until_ms=lease.lease_until_ms,
+                cancel_requested=lease.cancel_requested,
+            )
+            for lease in result.touched
+        ],
+        revision=revision,
+    )
 
 
 def finite(duration_ms: int) -> int:

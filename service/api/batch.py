@@ -8,6 +8,7 @@ from typing import Final
 from service import forms, limits
 from service.access.leases import own_batch
 from service.api import selection_checks as checks
+from service.api.answers import settled_message
 from service.api.disk_room import DiskRoom
 from service.api.method import Call, Route, Unary
 from service.api.missing_tubes import MissingTubes
@@ -87,18 +88,9 @@ def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
     if isinstance(result, PutResult):
         put = pb.PutTasksResponse(task_ids=result.ids, existing=result.existing, revision=revision)
         return pb.BatchResult(put=put)
-    errors = item_errors(result.refused)
     if isinstance(result, SettleResult):
-        touched = [
-            pb.TouchedLease(
-                token=lease.token,
-                lease_until_ms=lease.lease_until_ms,
-                cancel_requested=lease.cancel_requested,
-            )
-            for lease in result.touched
-        ]
-        settled = pb.SettleTasksResponse(errors=errors, touched=touched, revision=revision)
-        return pb.BatchResult(settle=settled)
+        return pb.BatchResult(settle=settled_message(result, revision))
+    errors = item_errors(result.refused)
     if kind == "kick":
         kicked = pb.KickTasksResponse(count=result.count, errors=errors, revision=revision)
         return pb.BatchResult(kick=kicked)

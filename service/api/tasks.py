@@ -9,6 +9,7 @@ from typing import Final
 from service import forms
 from service.access.leases import own_settlements
 from service.api import task_checks
+from service.api.answers import settled_message
 from service.api.batch import BatchApi
 from service.api.chosen import chosen_tasks
 from service.api.disk_room import DiskRoom
@@ -144,16 +145,4 @@ class TaskApi:
         settle_violations(call.request, self._settings.payload_bytes_max).raise_any()
         own = own_settlements(self._reading.contents, call.request, call.caller)
         outcome = await self._mutations.apply_as(forms.SETTLE, call, own)
-        settled = result_of(outcome, SettleResult)
-        return pb.SettleTasksResponse(
-            errors=item_errors(settled.refused),
-            touched=[
-                pb.TouchedLease(
-                    token=lease.token,
-                    lease_until_ms=lease.lease_until_ms,
-                    cancel_requested=lease.cancel_requested,
-                )
-                for lease in settled.touched
-            ],
-            revision=outcome.index,
-        )
+        return settled_message(result_of(outcome, SettleResult), outcome.index)
