@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Final
 
 from bench.codec import BATCH, measure, put_request
-from service.access.caller import ANYBODY, AuthenticatedCaller, Caller
-from service.access.current_principals import CurrentPrincipals
-from service.access.leases import own_settlements
-from service.access.principals import digest_of
-from service.machine.contents import Contents
-from service.queue import commands as core
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.storage.memory import MemoryStore
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import ANYBODY, AuthenticatedCaller, Caller
+from taskraft_service.access.current_principals import CurrentPrincipals
+from taskraft_service.access.leases import own_settlements
+from taskraft_service.access.principals import digest_of
+from taskraft_service.machine.contents import Contents
+from taskraft_service.queue import commands as core
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
 
 TOKEN: Final = "0123456789abcdef0123456789abcdef"  # noqa: S105 - of nobody
 PRINCIPALS: Final = 100

@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.core_queue import CoreQueue, bodies, cpu_ns, resident_bytes
-from service.process.main import spare_the_collector
-from service.queue.commands import TubeKind
+from taskraft_service.process.main import spare_the_collector
+from taskraft_service.queue.commands import TubeKind
 
 BATCH = 100
 BATCHES_PER_ROUND = 30

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
-from service.process.main import spare_the_collector
-from service.queue.commands import Ack, Settle, Take, TakeResult, TaskView, TubeKind
+from taskraft_service.process.main import spare_the_collector
+from taskraft_service.queue.commands import Ack, Settle, Take, TakeResult, TaskView, TubeKind
 
 CONSUMERS = 10
 BATCH = 100

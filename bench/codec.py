@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from service import forms, wire
-from service.api.answers import encode_tasks
-from service.entries.codec import decode_entry, encode_entry, record
-from service.queue import commands as core
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import forms, wire
+from taskraft_service.api.answers import encode_tasks
+from taskraft_service.entries.codec import decode_entry, encode_entry, record
+from taskraft_service.queue import commands as core
 
 BATCH: Final = 100
 ROUNDS: Final = 9

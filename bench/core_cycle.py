@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from service.process.main import spare_the_collector
-from service.queue.commands import (
+from taskraft_service.process.main import spare_the_collector
+from taskraft_service.queue.commands import (
     Ack,
     CreateTube,
     NewTask,
@@ -28,12 +28,12 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.storage.rocks import RocksStore
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.rocks import RocksStore
 
 if TYPE_CHECKING:
-    from service.queue.commands import Command
+    from taskraft_service.queue.commands import Command
 
 TASKS_PER_ROUND = 20_000
 TASKS_PER_COLLECT = 5_000

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.machine.state_machine import COLLECT_TASKS
-from service.queue.commands import (
+from taskraft_service.machine.state_machine import COLLECT_TASKS
+from taskraft_service.queue.commands import (
     Ack,
     CreateTube,
     NewTask,
@@ -21,14 +21,14 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.storage.rocks import RocksStore
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.rocks import RocksStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from service.queue.commands import Command, Result, TaskView
+    from taskraft_service.queue.commands import Command, Result, TaskView
 
 BLOCK_CACHE_BYTES = 64 * 1024 * 1024
 WRITE_BUFFER_BYTES = 32 * 1024 * 1024

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.core_queue import CoreQueue, cpu_ns, resident_bytes
-from service.process.main import spare_the_collector
-from service.queue.commands import NewTask, State, TubeKind
-from service.queue.limits import Limits
+from taskraft_service.process.main import spare_the_collector
+from taskraft_service.queue.commands import NewTask, State, TubeKind
+from taskraft_service.queue.limits import Limits
 
 BATCH = 100
 SPAN_MS = 1_000_000

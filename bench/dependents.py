@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.core_queue import CoreQueue, bodies, cpu_ns, resident_bytes
-from service.process.main import spare_the_collector
-from service.queue.commands import Dependencies, State, TaskReference, TubeKind
+from taskraft_service.process.main import spare_the_collector
+from taskraft_service.queue.commands import Dependencies, State, TaskReference, TubeKind
 
 TUBE = "chain"
 TASKS_PER_PUT = 1_000

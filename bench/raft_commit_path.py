@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from statistics import median
 from time import process_time_ns
 
-from replication.core.config import Config
-from replication.core.memory_log import MemoryLog
-from replication.core.raft import RaftCore
-from replication.core.types import (
+from taskraft_replication.core.config import Config
+from taskraft_replication.core.memory_log import MemoryLog
+from taskraft_replication.core.raft import RaftCore
+from taskraft_replication.core.types import (
     APPEND_WORKER,
     APPLY_WORKER,
     NO_MEMBER,
@@ -31,8 +31,8 @@ from replication.core.types import (
     Message,
     RaftRole,
 )
-from replication.peers.outbox import Outbox
-from service.process.main import spare_the_collector
+from taskraft_replication.peers.outbox import Outbox
+from taskraft_service.process.main import spare_the_collector
 
 MEMBERS = tuple(MemberId(number) for number in (1, 2, 3))
 GOAL_US = 60

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     Entry,
     LogIndex,
     MemberId,
@@ -27,11 +27,11 @@ from replication.core.types import (
     Roster,
     SnapshotMeta,
 )
-from replication.machine import SnapshotReader, StagedState
-from replication.node.config import NodeConfig
-from replication.node.node import Node
-from replication.peers.contract import Chosen, Membership, Receiver
-from replication.peers.transport import GrpcTransport
+from taskraft_replication.machine import SnapshotReader, StagedState
+from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.node.node import Node
+from taskraft_replication.peers.contract import Chosen, Membership, Receiver
+from taskraft_replication.peers.transport import GrpcTransport
 
 
 class NullSnapshot:

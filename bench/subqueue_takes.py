@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.core_queue import CoreQueue, bodies, cpu_ns
-from service.process.main import spare_the_collector
-from service.queue.commands import NewTask, OpenSession, TubeKind
+from taskraft_service.process.main import spare_the_collector
+from taskraft_service.queue.commands import NewTask, OpenSession, TubeKind
 
 TAKES_PER_ROUND = 200
 ROUNDS = 15

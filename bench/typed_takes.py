@@ -15,13 +15,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
-from service.process.main import spare_the_collector
-from service.queue.commands import Take, TakeResult, TubeKind
+from taskraft_service.process.main import spare_the_collector
+from taskraft_service.queue.commands import Take, TakeResult, TubeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.queue.commands import TaskView
+    from taskraft_service.queue.commands import TaskView
 
 TAKES_PER_ROUND = 200
 ROUNDS = 15

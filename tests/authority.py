@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from replication.tls.files import TlsFiles
+from taskraft_replication.tls.files import TlsFiles
 
 DAY = dt.timedelta(days=1)
 

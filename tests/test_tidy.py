@@ -56,7 +56,7 @@ REGISTRIES = tuple(
 )
 """Where packages come from is the business of whoever installs them."""
 
-STUB_PACKAGES = ("taskraft.v1", "taskraft.raft.v1", "taskraft.log.v1")
+STUB_PACKAGES = ("taskraft.v1",)
 
 
 @cache
@@ -193,8 +193,9 @@ def misplaced_tests() -> list[str]:
         place(path)
         for path, _ in modules()
         if path.name.startswith("test_") and tests in path.parents
-        for folder in [path.parent.relative_to(tests)]
-        if folder.parts[:1] in {("replication",), ("service",)} and not (ROOT / folder).is_dir()
+        for top, *rest in [path.relative_to(tests).parts[:-1] or ("",)]
+        if top in {"replication", "service"}
+        and not (ROOT / top / f"taskraft_{top}").joinpath(*rest).is_dir()
     ]
 
 
@@ -210,7 +211,7 @@ def imports_beyond_the_stubs() -> list[str]:
 
 
 def rocksdb_outside_storage() -> list[str]:
-    storage = ROOT / "service" / "storage"
+    storage = ROOT / "service" / "taskraft_service" / "storage"
     return [
         f"{place(path, line)} {name}"
         for path, tree in modules()

@@ -125,7 +125,7 @@ class Node:
         """Start the process; it keeps its data between lives."""
         assert not self.is_running, f"{self.name} runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "service.process.main", "--lifeline"]
+        command = [sys.executable, "-m", "taskraft_service.process.main", "--lifeline"]
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal reaches us, and we stop the nodes.
             self._process = subprocess.Popen(

@@ -11,6 +11,7 @@ import filecmp
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -18,12 +19,41 @@ from typing import Final
 from grpc_tools import protoc
 
 CONTRACT: Final = Path("proto")
-STUBS: Final = Path("clients/python/src")
 PATTERNS: Final = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
 
 
+@dataclass(frozen=True, slots=True)
+class StubPackage:
+    """Where the stubs of one folder of the contract are generated.
+
+    A generated module imports its siblings by the path under which protoc read them. The stubs of
+    the internal contracts live in the server's packages, so protoc reads their files under the
+    path ``package`` instead of their path below ``proto/``.
+    """
+
+    contract: Path
+    """Folder of the ``.proto`` files."""
+    package: Path
+    """Import path of the stubs, as a relative path."""
+    root: Path
+    """Folder on Python's import path that holds ``package``."""
+
+
+STUB_PACKAGES: Final = (
+    StubPackage(CONTRACT / "taskraft/v1", Path("taskraft/v1"), Path("clients/python/src")),
+    *(
+        StubPackage(
+            CONTRACT / f"taskraft/{name}/v1",
+            Path(f"taskraft_replication/stubs/{name}/v1"),
+            Path("replication"),
+        )
+        for name in ("raft", "log")
+    ),
+)
+
+
 class GeneratorFailed(Exception):
-    """The contract does not compile; protoc has printed why."""
+    """protoc refused the contract and printed the reason."""
 
 
 def generate(target: Path) -> None:
@@ -33,10 +63,14 @@ def generate(target: Path) -> None:
         GeneratorFailed: protoc refused the contract.
     """
     plugins = Path(sys.executable).parent
-    sources = sorted(str(path) for path in CONTRACT.rglob("*.proto"))
+    sources = sorted(
+        str(stubs.package / path.name)
+        for stubs in STUB_PACKAGES
+        for path in stubs.contract.glob("*.proto")
+    )
     arguments = [
         "protoc",
-        f"-I{CONTRACT}",
+        *(f"-I{stubs.package}={stubs.contract}" for stubs in STUB_PACKAGES),
         f"-I{files('grpc_tools') / '_proto'}",
         f"--plugin=protoc-gen-mypy={plugins / 'protoc-gen-mypy'}",
         f"--plugin=protoc-gen-mypy_grpc={plugins / 'protoc-gen-mypy_grpc'}",
@@ -50,37 +84,54 @@ def generate(target: Path) -> None:
         raise GeneratorFailed(", ".join(sources))
 
 
-def stubs_below(root: Path) -> dict[Path, Path]:
-    """Return the generated files below ``root`` by their path relative to it."""
+def fresh_stubs(target: Path) -> dict[Path, Path]:
+    """Generate below ``target``; return the generated files by their path in the repository."""
+    generate(target)
     return {
-        path.relative_to(root): path for pattern in PATTERNS for path in sorted(root.rglob(pattern))
+        stubs.root / path.relative_to(target): path
+        for stubs in STUB_PACKAGES
+        for path in generated_below(target / stubs.package)
     }
 
 
-def differences(fresh: dict[Path, Path], committed: dict[Path, Path]) -> list[str]:
+def committed_stubs() -> set[Path]:
+    """Return the paths of the stubs in the repository."""
+    return {path for root in roots() for path in generated_below(root)}
+
+
+def roots() -> set[Path]:
+    """Return the folders on Python's import path that hold stubs."""
+    return {stubs.root for stubs in STUB_PACKAGES}
+
+
+def generated_below(folder: Path) -> list[Path]:
+    """Return the generated files below ``folder``, sorted."""
+    return sorted(path for pattern in PATTERNS for path in folder.rglob(pattern))
+
+
+def differences(fresh: dict[Path, Path], committed: set[Path]) -> list[str]:
     """Return one line per committed stub that is missing, stale or left over."""
-    lines = [f"missing: {STUBS / name}" for name in fresh.keys() - committed.keys()]
-    lines += [f"left over: {STUBS / name}" for name in committed.keys() - fresh.keys()]
+    lines = [f"missing: {name}" for name in fresh.keys() - committed]
+    lines += [f"left over: {name}" for name in committed - fresh.keys()]
     lines += [
-        f"stale: {STUBS / name}"
-        for name in fresh.keys() & committed.keys()
-        if not filecmp.cmp(fresh[name], committed[name], shallow=False)
+        f"stale: {name}"
+        for name in fresh.keys() & committed
+        if not filecmp.cmp(fresh[name], name, shallow=False)
     ]
     return sorted(lines)
 
 
-def replace(fresh: dict[Path, Path], committed: dict[Path, Path]) -> None:
+def replace(fresh: dict[Path, Path], committed: set[Path]) -> None:
     """Make the committed stubs equal the fresh ones, and packages of their folders."""
-    for name in committed.keys() - fresh.keys():
-        committed[name].unlink()
+    for name in committed - fresh.keys():
+        name.unlink()
     for name, path in fresh.items():
-        target = STUBS / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    for folder in {name.parent for name in fresh}:
-        # The outermost package is the client's own.
-        for package in (folder, *folder.parents[:-2]):
-            marker = STUBS / package / "__init__.py"
+        name.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, name)
+    for stubs in STUB_PACKAGES:
+        # The outermost package is not generated.
+        for package in (stubs.package, *stubs.package.parents[:-2]):
+            marker = stubs.root / package / "__init__.py"
             if not marker.exists() or not marker.read_text():
                 dotted = ".".join(package.parts)
                 marker.write_text(f'"""Hold the generated stubs of {dotted}."""\n')
@@ -92,8 +143,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     is_check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as scratch:
-        generate(Path(scratch))
-        fresh, committed = stubs_below(Path(scratch)), stubs_below(STUBS)
+        fresh, committed = fresh_stubs(Path(scratch)), committed_stubs()
         if not is_check:
             replace(fresh, committed)
             return 0

@@ -7,9 +7,9 @@ import subprocess
 import grpc
 import pytest
 
-from service.process.main import EXIT_BROKEN
 from taskraft.v1 import task_pb2, task_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.process.main import EXIT_BROKEN
 from tools.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.cluster

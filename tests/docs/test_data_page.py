@@ -2,8 +2,8 @@
 
 import re
 
-from service.queue import keys
-from service.queue.collect import FORMAT
+from taskraft_service.queue import keys
+from taskraft_service.queue.collect import FORMAT
 from tests.docs.documents import ROOT
 
 PAGE = (ROOT / "docs" / "data.md").read_text()

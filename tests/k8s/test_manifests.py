@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.config.node import Config, read_config
+from taskraft_service.config.node import Config, read_config
 from tools import manifests
 
 OVERLAYS = manifests.OVERLAYS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.peers.security import cluster_name, node_name
+from taskraft_replication.peers.security import cluster_name, node_name
 from tests.k8s.test_manifests import node_config, one
 from tools import manifests
 

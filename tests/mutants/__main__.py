@@ -2,7 +2,8 @@
 
 Each is applied to a copy of the code, and its tests are run there up to the first failure. A mutant
 that no test kills is a test that is missing; then the exit status is 1. Besides those of the table
-there are any number of generated ones: ``--generated replication/core --sample 100 --seed 7``.
+there are any number of generated ones:
+``--generated replication/taskraft_replication/core --sample 100 --seed 7``.
 """
 
 from __future__ import annotations

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 SUITE_OF: Final = (
-    ("replication/core/", "core"),
-    ("replication/storage/", "storage"),
-    ("replication/peers/", "transport"),
-    ("replication/tls/", "transport"),
-    ("replication/node/", "node"),
-    ("replication/membership/", "membership"),
+    ("replication/taskraft_replication/core/", "core"),
+    ("replication/taskraft_replication/storage/", "storage"),
+    ("replication/taskraft_replication/peers/", "transport"),
+    ("replication/taskraft_replication/tls/", "transport"),
+    ("replication/taskraft_replication/node/", "node"),
+    ("replication/taskraft_replication/membership/", "membership"),
     ("replication/", "driver"),
-    ("service/queue/", "queue"),
-    ("service/entries/", "entries"),
-    ("service/forms/", "forms"),
-    ("service/leader/", "leader"),
-    ("service/api/", "api"),
-    ("service/storage/", "state"),
+    ("service/taskraft_service/queue/", "queue"),
+    ("service/taskraft_service/entries/", "entries"),
+    ("service/taskraft_service/forms/", "forms"),
+    ("service/taskraft_service/leader/", "leader"),
+    ("service/taskraft_service/api/", "api"),
+    ("service/taskraft_service/storage/", "state"),
     ("service/", "service"),
 )
 """Which suite should notice, by the beginning of the file's name; the first that fits counts."""

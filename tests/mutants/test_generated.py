@@ -39,7 +39,7 @@ class Log:
     ],
 )
 def test_a_mistake_is_made_at_each_place_where_one_can_be(tmp_path, statement, mutated):
-    file = tmp_path / "replication/core/log.py"
+    file = tmp_path / "replication/taskraft_replication/core/log.py"
     file.parent.mkdir(parents=True)
     text = SOURCE.format(statement=statement)
     file.write_text(text)
@@ -48,7 +48,7 @@ def test_a_mistake_is_made_at_each_place_where_one_can_be(tmp_path, statement, m
 
 
 def test_mutants_of_our_code_are_python_have_names_of_their_own_and_tests():
-    mutants = generate(ROOT, ["replication/core"])
+    mutants = generate(ROOT, ["replication/taskraft_replication/core"])
     assert len(mutants) > 1000
     assert len({each.name for each in mutants}) == len(mutants)
     assert {each.suite for each in mutants} <= set(SUITES)

@@ -5,7 +5,7 @@ import sys
 
 from tests.mutants.trial import ROOT
 
-BUCKET = "service/queue/tubes/token_bucket.py"
+BUCKET = "service/taskraft_service/queue/tubes/token_bucket.py"
 TESTS = "tests/service/queue/tubes/test_token_bucket.py"
 
 

@@ -12,12 +12,17 @@ TEST = "tests/replication/driver/test_proposals.py::test_a_proposal_is_resolved_
 
 def in_proposals(old, new):
     return Mutant(
-        f"{old}-{new}", "replication/driver/proposals.py", "", f"{old}\n", f"{new}\n", "driver"
+        f"{old}-{new}",
+        "replication/taskraft_replication/driver/proposals.py",
+        "",
+        f"{old}\n",
+        f"{new}\n",
+        "driver",
     )
 
 
 def test_a_mutant_is_killed_by_the_test_that_fails_and_leaves_the_code_as_it_was():
-    path = ROOT / "replication/driver/proposals.py"
+    path = ROOT / "replication/taskraft_replication/driver/proposals.py"
     text = path.read_text()
     broken = in_proposals("        if term != entry.term:", "        if False:")
     harmless = in_proposals("        if term != entry.term:", "        if entry.term != term:")

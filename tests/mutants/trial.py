@@ -26,6 +26,9 @@ Stage: TypeAlias = Callable[[Changed], Sequence[Sequence[str]]]
 """Chooses the tests that a mutant must pass next, perhaps none; some are collected together."""
 
 
+IMPORT_ROOTS: Final = ("service", "replication", "clients/python/src")
+"""Folders of the repository that hold importable packages."""
+
 TEST_SECONDS_MAX: Final = 60
 """A test that waits longer hangs."""
 NO_TEST: Final = "pytest itself"
@@ -68,7 +71,8 @@ class Worker:
     def __init__(self, copy: Path, test_seconds_max: int = TEST_SECONDS_MAX) -> None:
         self._copy = copy
         self._test_seconds_max = test_seconds_max
-        paths = os.pathsep.join([str(copy), str(copy / "clients/python/src")])
+        roots = (copy, *(copy / root for root in IMPORT_ROOTS))
+        paths = os.pathsep.join(str(root) for root in roots)
         self._process = subprocess.Popen(
             [sys.executable, "tests/mutants/worker.py", str(copy.parent)],
             cwd=copy,
@@ -88,7 +92,7 @@ class Worker:
 
     def attempt(self, mutant: Changed, groups: Sequence[Sequence[str]]) -> Verdict:
         """Run groups of tests on ``mutant``, one after the other: to collect all takes long."""
-        module = mutant.file.removesuffix(".py").replace("/", ".")
+        module = module_name(mutant.file)
         source = mutant.changed((self._copy / mutant.file).read_text())
         answer = Answer("", "", 0)
         for tests in groups:
@@ -184,6 +188,13 @@ def open_workshop(count: int, test_seconds_max: int = TEST_SECONDS_MAX) -> Itera
         for worker in workers:
             worker.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def module_name(file: str) -> str:
+    """Return the import name of a file, given by its path in the repository."""
+    for root in IMPORT_ROOTS:
+        file = file.removeprefix(f"{root}/")
+    return file.removesuffix(".py").replace("/", ".")
 
 
 def copy_code(copy: Path) -> Path:

@@ -61,8 +61,8 @@ IMPORTED: Final = (
     "rocksdict",
     "sortedcontainers",
     "structlog",
-    "taskraft.log.v1.log_pb2",
-    "taskraft.raft.v1.raft_pb2_grpc",
+    "taskraft_replication.stubs.log.v1.log_pb2",
+    "taskraft_replication.stubs.raft.v1.raft_pb2_grpc",
     "taskraft.v1",
 )
 

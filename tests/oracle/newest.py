@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from service.queue.driver import Arrival, Placement
+from taskraft_service.queue.driver import Arrival, Placement
 
 _METADATA: Final = "Metadata-Version: 2.1\nName: taskraft-oracle-newest\nVersion: 1\n"
 _ENTRY_POINTS: Final = "[taskraft.drivers]\nnewest = tests.oracle.newest:DRIVER\n"
 
 
 class Newest:
-    """Satisfies ``service.queue.driver.Driver``."""
+    """Satisfies ``taskraft_service.queue.driver.Driver``."""
 
     name = "newest"
     version = 1

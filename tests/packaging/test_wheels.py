@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 TOP_LEVEL = {
-    "taskraft_server": {"service", "replication"},
+    "taskraft_server": {"taskraft_service", "taskraft_replication"},
     "taskraft": {"taskraft"},
     "taskraft_pipeline": {"pyspark_taskraft", "taskraft_pipeline"},
 }
@@ -44,7 +44,12 @@ def test_every_package_says_that_it_is_typed(wheels, distribution):
 
 @pytest.mark.parametrize("distribution", TOP_LEVEL)
 def test_every_module_of_the_checkout_is_in_its_wheel(wheels, distribution):
-    roots = (ROOT, ROOT / "clients/python/src", ROOT / "pipeline/src")
+    roots = (
+        ROOT / "service",
+        ROOT / "replication",
+        ROOT / "clients/python/src",
+        ROOT / "pipeline/src",
+    )
     modules = {
         str(path.relative_to(root))
         for root in roots

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from replication.core.confchange import ConfChange, Transition
-from replication.core.config import UNLIMITED, Config, ReadOnly
-from replication.core.errors import ProposalDropped
-from replication.core.membership import voters
-from replication.core.types import (
+from taskraft_replication.core.confchange import ConfChange, Transition
+from taskraft_replication.core.config import UNLIMITED, Config, ReadOnly
+from taskraft_replication.core.errors import ProposalDropped
+from taskraft_replication.core.membership import voters
+from taskraft_replication.core.types import (
     ConfState,
     EntryKind,
     LogIndex,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from replication.core import membership
-from replication.core.config import UNLIMITED, Config
-from replication.core.errors import ConfChangeFault, ConfChangeInvalid
-from replication.core.members import Members
-from replication.core.quorum import (
+from taskraft_replication.core import membership
+from taskraft_replication.core.config import UNLIMITED, Config
+from taskraft_replication.core.errors import ConfChangeFault, ConfChangeInvalid
+from taskraft_replication.core.members import Members
+from taskraft_replication.core.quorum import (
     EVERYTHING,
     VoteResult,
     joint_index,
@@ -18,7 +18,7 @@ from replication.core.quorum import (
     majority_index,
     majority_vote,
 )
-from replication.core.types import ConfState, LogIndex, MemberId
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId
 from tests.raft_traces.script import Directive
 from tests.raft_traces.writing import PROGRESS_NAMES, parse_changes, write_configuration
 

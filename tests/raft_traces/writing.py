@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind, of_entry
-from replication.core.progress import ProgressState
-from replication.core.status import ProgressStatus
-from replication.core.trace import (
+from taskraft_replication.core.confchange import (
+    ConfChange,
+    MemberChange,
+    MemberChangeKind,
+    of_entry,
+)
+from taskraft_replication.core.progress import ProgressState
+from taskraft_replication.core.status import ProgressStatus
+from taskraft_replication.core.trace import (
     Fact,
     MessageRefused,
     Reconfigured,
@@ -16,7 +21,7 @@ from replication.core.trace import (
     RoleTaken,
     SnapshotRestored,
 )
-from replication.core.types import (
+from taskraft_replication.core.types import (
     APPEND_WORKER,
     APPLY_WORKER,
     ConfState,

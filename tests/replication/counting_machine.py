@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from replication.core.types import Entry, LogIndex
+from taskraft_replication.core.types import Entry, LogIndex
 
 
 class FrozenState:

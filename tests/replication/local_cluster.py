@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     ConfState,
     LogIndex,
     MemberId,
@@ -15,10 +15,10 @@ from replication.core.types import (
     SoftState,
     Term,
 )
-from replication.errors import Stopped
-from replication.node.config import NodeConfig
-from replication.node.node import Node
-from replication.peers.transport import GrpcTransport
+from taskraft_replication.errors import Stopped
+from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.node.node import Node
+from taskraft_replication.peers.transport import GrpcTransport
 from tests.replication.counting_machine import CountingMachine
 
 

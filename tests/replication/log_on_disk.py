@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replication.core.types import ConfState, Entry, HardState, LogIndex, MemberId, Term
-from replication.storage.filesystem import DiskFileSystem
-from replication.storage.group_storage import GroupStorage, StorageConfig
-from replication.storage.metadata import Identity
+from taskraft_replication.core.types import ConfState, Entry, HardState, LogIndex, MemberId, Term
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
+from taskraft_replication.storage.metadata import Identity
 
 FOUNDERS = ConfState(voters=(MemberId(1), MemberId(2), MemberId(3)))
 SEGMENT_BYTES = 1 << 13

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import google_crc32c
 
-from replication.core.config import Config
-from replication.core.types import (
+from taskraft_replication.core.config import Config
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     LogIndex,
@@ -28,16 +28,16 @@ from replication.core.types import (
     SoftState,
     Term,
 )
-from replication.driver.driver import build_driver
-from replication.driver.trimmer import TrimPolicy
-from replication.machine import SnapshotReader, StateMachine
-from replication.membership.roster import roster_of
-from replication.storage.failing_filesystem import FailingFileSystem
-from replication.storage.failing_machine import FailingMachine
-from replication.storage.failpoints import Failpoints
-from replication.storage.filesystem import FileSystem
-from replication.storage.group_storage import GroupStorage, StorageConfig
-from replication.storage.metadata import Identity
+from taskraft_replication.driver.driver import build_driver
+from taskraft_replication.driver.trimmer import TrimPolicy
+from taskraft_replication.machine import SnapshotReader, StateMachine
+from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.storage.failing_filesystem import FailingFileSystem
+from taskraft_replication.storage.failing_machine import FailingMachine
+from taskraft_replication.storage.failpoints import Failpoints
+from taskraft_replication.storage.filesystem import FileSystem
+from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
+from taskraft_replication.storage.metadata import Identity
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     ConfState,
     LogIndex,
     MemberId,
@@ -14,13 +14,13 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
-from replication.membership.roster import roster_of
-from replication.peers.contract import Membership
-from replication.peers.grpc_peers import GrpcPeers
-from replication.peers.transport import GrpcTransport
-from replication.storage.filesystem import DiskFileSystem
-from replication.storage.snapshot_inbox import SnapshotInbox
+from taskraft_replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
+from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.peers.contract import Membership
+from taskraft_replication.peers.grpc_peers import GrpcPeers
+from taskraft_replication.peers.transport import GrpcTransport
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
 
 META = SnapshotMeta(LogIndex(9), Term(2), ConfState(voters=(MemberId(1), MemberId(2))))
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from replication.background import Background, run_beside
+from taskraft_replication.background import Background, run_beside
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from replication.core.confchange import MemberChangeKind, encode
-from replication.core.types import (
+from taskraft_replication.core.confchange import MemberChangeKind, encode
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     EntryKind,
@@ -20,7 +20,7 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.membership.roster import change_of, with_roster
+from taskraft_replication.membership.roster import change_of, with_roster
 from tests.replication.promising_member import FOUNDERS, PromisingMember
 
 SNAPSHOT_AT = 300

@@ -7,10 +7,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from service.api.forward import reason_of
-from service.config.node import Config
-from service.leader.roles import Phase
-from service.process.assembly import Server
 from taskraft.v1 import (
     cluster_service_pb2_grpc,
     feed_service_pb2_grpc,
@@ -21,6 +17,10 @@ from taskraft.v1 import (
     tube_service_pb2_grpc,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.forward import reason_of
+from taskraft_service.config.node import Config
+from taskraft_service.leader.roles import Phase
+from taskraft_service.process.assembly import Server
 from tests.turns import turns_until
 
 

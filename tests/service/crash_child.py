@@ -23,20 +23,20 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from replication.core.types import Entry, LogIndex, MemberId, Term
-from replication.errors import ReplicationError
-from replication.storage.failpoints import NAMES, Action, Failpoints, Rule, parse_rules
-from replication.storage.filesystem import DiskFileSystem
-from service import forms
-from service.entries.codec import encode_entry, record_own
-from service.machine.state_machine import CollectPace, QueueMachine
-from service.queue.limits import Limits
-from service.storage.directory import StateDirectory, StateForeign, StateMissing
-from service.storage.failing_store import FailingStore
-from service.storage.rocks import StateDamaged
-from taskraft.log.v1 import log_pb2
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.core.types import Entry, LogIndex, MemberId, Term
+from taskraft_replication.errors import ReplicationError
+from taskraft_replication.storage.failpoints import NAMES, Action, Failpoints, Rule, parse_rules
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms
+from taskraft_service.entries.codec import encode_entry, record_own
+from taskraft_service.machine.state_machine import CollectPace, QueueMachine
+from taskraft_service.queue.limits import Limits
+from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
+from taskraft_service.storage.failing_store import FailingStore
+from taskraft_service.storage.rocks import StateDamaged
 from tests.replication.promising_member import Promises, PromisingMember
 from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
 

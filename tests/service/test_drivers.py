@@ -5,11 +5,11 @@ from importlib.metadata import EntryPoint
 import grpc
 import pytest
 
-from service.drivers import DriverUnusable, installed_drivers
-from service.process import opening
-from service.queue.driver import DriverMissing
 from taskraft import AsyncClient
 from taskraft.v1 import tube_service_pb2
+from taskraft_service.drivers import DriverUnusable, installed_drivers
+from taskraft_service.process import opening
+from taskraft_service.queue.driver import DriverMissing
 from tests.service.conftest import config_in, put, reason_of, running, take
 from tests.service.queue.test_driver import Newest
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from replication.core.types import MemberId, RaftRole
+from taskraft_replication.core.types import MemberId, RaftRole
 from tests.sim.ambush import Ambushes
 from tests.sim.storage_thread import SYNC_US
 

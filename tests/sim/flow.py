@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replication.core.log import payload_bytes
-from replication.core.progress import Progress, ProgressState
-from replication.core.types import Entry, LogIndex, MemberId, Term
+from taskraft_replication.core.log import payload_bytes
+from taskraft_replication.core.progress import Progress, ProgressState
+from taskraft_replication.core.types import Entry, LogIndex, MemberId, Term
 from tests.sim.violation import demand
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from replication.driver.trimmer import TrimPolicy
+from taskraft_replication.driver.trimmer import TrimPolicy
 
 NEVER_BYTES = 1 << 40
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from replication.core.types import LogIndex
-from service.queue.commands import (
+from taskraft_replication.core.types import LogIndex
+from taskraft_service.queue.commands import (
     Ack,
     BuryTaken,
     ByIds,

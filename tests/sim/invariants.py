@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replication.core import membership
-from replication.core.confchange import of_entry
-from replication.core.quorum import VoteResult, joint_vote
-from replication.core.types import (
+from taskraft_replication.core import membership
+from taskraft_replication.core.confchange import of_entry
+from taskraft_replication.core.quorum import VoteResult, joint_vote
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     LogIndex,
@@ -20,8 +20,8 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.storage.group_storage import BOOTSTRAP_INDEX
-from replication.storage.stored_log import StoredLog
+from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX
+from taskraft_replication.storage.stored_log import StoredLog
 from tests.sim.flow import Flow
 from tests.sim.history import History
 from tests.sim.machine import Applied, Stamped

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
-from replication.core.types import ConfState, LogIndex, MemberId, Message
-from replication.driver.fastest_followers import FastestFollowers
-from replication.peers.contract import Chosen
-from replication.peers.outbox import Outbox
-from replication.peers.pacer import Pacer
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message
+from taskraft_replication.driver.fastest_followers import FastestFollowers
+from taskraft_replication.peers.contract import Chosen
+from taskraft_replication.peers.outbox import Outbox
+from taskraft_replication.peers.pacer import Pacer
 from tests.sim.schedule import Event
 
 FULL_SHARE = 0.1
@@ -33,7 +33,7 @@ class Process(Protocol):
 
 
 class Link:
-    """What ``replication.peers.link`` does with a lane."""
+    """What ``taskraft_replication.peers.link`` does with a lane."""
 
     def __init__(
         self, process: Process, to: MemberId, rng: Random, leave: Callable[[Link], None]

@@ -7,11 +7,11 @@ from hashlib import blake2b
 from random import Random
 from struct import Struct
 
-from replication.core.types import Entry, EntryKind, LogIndex, Term
-from service.queue.commands import Command, Result
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.queue.values import value
+from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
+from taskraft_service.queue.commands import Command, Result
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.values import value
 from tests.service.queue.memory_store import MemoryStore
 
 NO_DIGEST = bytes(16)

@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 
 import google_crc32c
 
-from replication.core.confchange import of_entry
-from replication.core.config import Config
-from replication.core.errors import Compacted, Unavailable
-from replication.core.types import (
+from taskraft_replication.core.confchange import of_entry
+from taskraft_replication.core.config import Config
+from taskraft_replication.core.errors import Compacted, Unavailable
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     HardState,
@@ -26,12 +26,12 @@ from replication.core.types import (
     SoftState,
     Term,
 )
-from replication.driver.driver import Driver, build_driver
-from replication.errors import LogDamaged, MemberRemoved, SnapshotBroken, SnapshotUnusable
-from replication.machine import SnapshotReader
-from replication.storage.group_storage import GroupStorage, StorageConfig
-from replication.storage.metadata import Identity
-from replication.storage.stored_log import StoredLog
+from taskraft_replication.driver.driver import Driver, build_driver
+from taskraft_replication.errors import LogDamaged, MemberRemoved, SnapshotBroken, SnapshotUnusable
+from taskraft_replication.machine import SnapshotReader
+from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
+from taskraft_replication.storage.metadata import Identity
+from taskraft_replication.storage.stored_log import StoredLog
 from tests.sim.ambush import Moment
 from tests.sim.disk import SimDisk
 from tests.sim.habits import Habits

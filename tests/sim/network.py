@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from replication.core.types import MemberId, Message
+from taskraft_replication.core.types import MemberId, Message
 from tests.sim.schedule import Event, Schedule
 
 Link = tuple[MemberId, MemberId]

@@ -6,18 +6,18 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from replication.core import membership
-from replication.core.confchange import (
+from taskraft_replication.core import membership
+from taskraft_replication.core.confchange import (
     LEAVE_JOINT,
     ConfChange,
     MemberChange,
     MemberChangeKind,
     Transition,
 )
-from replication.core.errors import ConfChangeInvalid
-from replication.core.types import ConfState, MemberId, MemberInfo
-from replication.errors import ChangeRefused
-from replication.membership.roster import change_of_several
+from taskraft_replication.core.errors import ConfChangeInvalid
+from taskraft_replication.core.types import ConfState, MemberId, MemberInfo
+from taskraft_replication.errors import ChangeRefused
+from taskraft_replication.membership.roster import change_of_several
 
 if TYPE_CHECKING:
     from tests.sim.member import Member

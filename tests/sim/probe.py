@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from replication.core.types import ConfState, Entry, HardState, LogIndex, MemberId, Term
-from replication.errors import DirectoryRefused, LogDamaged, MemberRemoved, StateLost
-from replication.membership.roster import was_removed
-from replication.storage.group_storage import GroupStorage, StorageConfig
-from replication.storage.metadata import Identity
+from taskraft_replication.core.types import ConfState, Entry, HardState, LogIndex, MemberId, Term
+from taskraft_replication.errors import DirectoryRefused, LogDamaged, MemberRemoved, StateLost
+from taskraft_replication.membership.roster import was_removed
+from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
+from taskraft_replication.storage.metadata import Identity
 from tests.sim.disk import Crashed, SimDisk
 from tests.sim.violation import demand
 

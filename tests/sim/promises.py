@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from replication.core.config import MESSAGE_BYTES_MAX
-from replication.core.log import payload_bytes
-from replication.core.types import MemberId, Message, MessageKind, Term
+from taskraft_replication.core.config import MESSAGE_BYTES_MAX
+from taskraft_replication.core.log import payload_bytes
+from taskraft_replication.core.types import MemberId, Message, MessageKind, Term
 from tests.sim.violation import demand
 
 if TYPE_CHECKING:

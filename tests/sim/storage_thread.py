@@ -33,7 +33,7 @@ class Process(Protocol):
 
 
 class StorageThread:
-    """What ``replication.node.storage_worker`` does on a thread."""
+    """What ``taskraft_replication.node.storage_worker`` does on a thread."""
 
     def __init__(self, process: Process, disk: SimDisk, rng: Random) -> None:
         self.sync_us = SYNC_US

@@ -2,8 +2,15 @@
 
 from types import NoneType
 
-from replication.core.types import LogIndex, Message, MessageKind, RaftRole, SnapshotMeta, Term
-from replication.errors import ProposalLost
+from taskraft_replication.core.types import (
+    LogIndex,
+    Message,
+    MessageKind,
+    RaftRole,
+    SnapshotMeta,
+    Term,
+)
+from taskraft_replication.errors import ProposalLost
 from tests.sim.test_known_failures import cut, scripted
 from tests.sim.world import Read
 

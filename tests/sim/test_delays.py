@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from replication.peers.pacer import DELAY_MS
+from taskraft_replication.peers.pacer import DELAY_MS
 from tests.sim.member import Member
 from tests.sim.test_known_failures import cut, scripted
 from tests.sim.world import World

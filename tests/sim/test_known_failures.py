@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
-from replication.core.errors import ConfChangeFault
-from replication.core.types import MemberInfo, RaftRole
-from replication.errors import ProposalLost
-from replication.membership.roster import change_of_several
+from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from taskraft_replication.core.errors import ConfChangeFault
+from taskraft_replication.core.types import MemberInfo, RaftRole
+from taskraft_replication.errors import ProposalLost
+from taskraft_replication.membership.roster import change_of_several
 from tests.replication.storage.test_crash_points import Promises, append
 from tests.sim.disk import Crashed, SimDisk
 from tests.sim.member import Member

@@ -1,7 +1,7 @@
 """What the driver hears of the network reaches the core."""
 
-from replication.core.progress import ProgressState
-from replication.core.types import RaftRole
+from taskraft_replication.core.progress import ProgressState
+from taskraft_replication.core.types import RaftRole
 from tests.sim.test_known_failures import cut, scripted
 
 

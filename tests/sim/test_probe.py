@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from replication.storage.group_storage import GroupStorage
-from replication.storage.segment_log import SegmentLog
+from taskraft_replication.storage.group_storage import GroupStorage
+from taskraft_replication.storage.segment_log import SegmentLog
 from tests.sim.disk import SimDisk
 from tests.sim.probe import Probe
 from tests.sim.seeds import run_seed

@@ -1,6 +1,11 @@
 """Snapshots that are on their way while leaders change and members come."""
 
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind, Transition
+from taskraft_replication.core.confchange import (
+    ConfChange,
+    MemberChange,
+    MemberChangeKind,
+    Transition,
+)
 from tests.sim.test_known_failures import cut, scripted
 from tests.sim.world import World
 

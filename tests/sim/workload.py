@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from replication.core.types import LogIndex, RaftRole
-from service.queue.commands import (
+from taskraft_replication.core.types import LogIndex, RaftRole
+from taskraft_service.queue.commands import (
     FOREVER_MS,
     Ack,
     BuryTaken,

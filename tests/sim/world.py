@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from random import Random
 
-from replication.core.config import Config
-from replication.core.quorum import VoteResult, joint_vote
-from replication.core.types import (
+from taskraft_replication.core.config import Config
+from taskraft_replication.core.quorum import VoteResult, joint_vote
+from taskraft_replication.core.types import (
     ConfState,
     LogIndex,
     MemberId,
@@ -16,8 +16,8 @@ from replication.core.types import (
     Message,
     RaftRole,
 )
-from replication.membership.roster import roster_of
-from service.queue.commands import TaskView
+from taskraft_replication.membership.roster import roster_of
+from taskraft_service.queue.commands import TaskView
 from tests.sim.ambush import Moment
 from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from replication.core.confchange import of_entry
-from replication.core.config import Config
-from replication.core.memory_log import MemoryLog
-from replication.core.raft import RaftCore
-from replication.core.trace import Fact
-from replication.core.types import (
+from taskraft_replication.core.confchange import of_entry
+from taskraft_replication.core.config import Config
+from taskraft_replication.core.memory_log import MemoryLog
+from taskraft_replication.core.raft import RaftCore
+from taskraft_replication.core.trace import Fact
+from taskraft_replication.core.types import (
     APPEND_WORKER,
     APPLY_WORKER,
     ConfState,

@@ -5,10 +5,10 @@ Each test replaces one piece of the core by a wrong one. What the rules are stan
 
 import pytest
 
-from replication.core import election, follower, sender
-from replication.core.leader import become_leader
-from replication.core.members import Members
-from replication.core.types import ConfState, Message, MessageKind
+from taskraft_replication.core import election, follower, sender
+from taskraft_replication.core.leader import become_leader
+from taskraft_replication.core.members import Members
+from taskraft_replication.core.types import ConfState, Message, MessageKind
 from tests.replication.core.cluster import Cluster, with_log
 
 K = MessageKind

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.core.types import Message, MessageKind, RaftRole
+from taskraft_replication.core.types import Message, MessageKind, RaftRole
 from tests.replication.core.cluster import Cluster, in_joint, to
 
 K = MessageKind

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.core.confchange import (
+from taskraft_replication.core.confchange import (
     LEAVE_JOINT,
     ConfChange,
     MemberChange,
@@ -14,8 +14,8 @@ from replication.core.confchange import (
     encode,
     of_entry,
 )
-from replication.core.errors import ConfChangeMalformed
-from replication.core.types import Entry, EntryKind
+from taskraft_replication.core.errors import ConfChangeMalformed
+from taskraft_replication.core.types import Entry, EntryKind
 
 ANY = st.builds(
     ConfChange,

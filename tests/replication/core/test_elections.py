@@ -2,10 +2,17 @@
 
 import pytest
 
-from replication.core.confchange import ConfChange, encode
-from replication.core.roles import ROLE_CHANGES, take_role
-from replication.core.trace import MessageRefused, Refusal, RoleTaken
-from replication.core.types import Entry, EntryKind, HardState, Message, MessageKind, RaftRole
+from taskraft_replication.core.confchange import ConfChange, encode
+from taskraft_replication.core.roles import ROLE_CHANGES, take_role
+from taskraft_replication.core.trace import MessageRefused, Refusal, RoleTaken
+from taskraft_replication.core.types import (
+    Entry,
+    EntryKind,
+    HardState,
+    Message,
+    MessageKind,
+    RaftRole,
+)
 from tests.raft_traces.writing import parse_changes
 from tests.replication.core.cluster import Cluster, storing_a_snapshot, to, with_log
 

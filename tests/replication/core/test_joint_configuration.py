@@ -2,9 +2,9 @@
 
 import pytest
 
-from replication.core.confchange import LEAVE_JOINT, ConfChange, Transition
-from replication.core.errors import ConfChangeFault
-from replication.core.types import ConfState, EntryKind, RaftRole
+from taskraft_replication.core.confchange import LEAVE_JOINT, ConfChange, Transition
+from taskraft_replication.core.errors import ConfChangeFault
+from taskraft_replication.core.types import ConfState, EntryKind, RaftRole
 from tests.raft_traces.writing import parse_changes
 from tests.replication.core.cluster import Cluster, in_joint
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from replication.core.errors import DropReason, ProposalDropped
-from replication.core.trace import Refusal
-from replication.core.types import Message, MessageKind, RaftRole
+from taskraft_replication.core.errors import DropReason, ProposalDropped
+from taskraft_replication.core.trace import Refusal
+from taskraft_replication.core.types import Message, MessageKind, RaftRole
 from tests.replication.core.cluster import Cluster, storing_a_snapshot, to
 
 K = MessageKind

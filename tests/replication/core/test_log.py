@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.core.config import UNLIMITED
-from replication.core.errors import Compacted
-from replication.core.log import RaftLog, within
-from replication.core.memory_log import MemoryLog
-from replication.core.types import ConfState, Entry, Snapshot, SnapshotMeta
-from replication.core.unstable import Unstable
+from taskraft_replication.core.config import UNLIMITED
+from taskraft_replication.core.errors import Compacted
+from taskraft_replication.core.log import RaftLog, within
+from taskraft_replication.core.memory_log import MemoryLog
+from taskraft_replication.core.types import ConfState, Entry, Snapshot, SnapshotMeta
+from taskraft_replication.core.unstable import Unstable
 
 
 def entries(*terms, first=1, data=b""):

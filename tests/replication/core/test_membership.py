@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.core import membership
-from replication.core.confchange import (
+from taskraft_replication.core import membership
+from taskraft_replication.core.confchange import (
     LEAVE_JOINT,
     ConfChange,
     MemberChange,
     MemberChangeKind,
     Transition,
 )
-from replication.core.errors import ConfChangeFault, ConfChangeInvalid
-from replication.core.types import ConfState
+from taskraft_replication.core.errors import ConfChangeFault, ConfChangeInvalid
+from taskraft_replication.core.types import ConfState
 from tests.raft_traces.writing import parse_changes, write_configuration
 
 

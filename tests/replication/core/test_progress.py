@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.core.inflights import Inflights
-from replication.core.progress import Progress, ProgressState
+from taskraft_replication.core.inflights import Inflights
+from taskraft_replication.core.progress import Progress, ProgressState
 
 
 def progress(match=0, next_index=1, *, messages_max=3, bytes_max=100):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.core.quorum import (
+from taskraft_replication.core.quorum import (
     EVERYTHING,
     VoteResult,
     joint_index,
@@ -14,7 +14,7 @@ from replication.core.quorum import (
     majority_index,
     majority_vote,
 )
-from replication.core.types import ConfState
+from taskraft_replication.core.types import ConfState
 
 VOTERS = st.sets(st.integers(1, 7), max_size=7)
 ACKED = st.dictionaries(st.integers(1, 9), st.integers(0, 5))

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import replication.core
-from replication.core.roles import ROLE_CHANGES
-from replication.core.types import RaftRole
+import taskraft_replication.core
+from taskraft_replication.core.roles import ROLE_CHANGES
+from taskraft_replication.core.types import RaftRole
 
 PAGE = Path(__file__).parents[3] / "docs" / "raft.md"
 BEGIN, END = "<!-- roles:", "<!-- /roles -->"
@@ -25,7 +25,7 @@ def test_page_draws_the_roles_as_the_table_has_them():
 
 def test_page_names_every_module_that_tells_a_part_of_the_protocol():
     text = PAGE.read_text()
-    folder = Path(replication.core.__file__).parent
+    folder = Path(taskraft_replication.core.__file__).parent
     supporting = {"__init__", "types", "config", "errors", "trace", "status", "log_reader"}
     for module in sorted(path.stem for path in folder.glob("*.py")):
         assert module in supporting | {"memory_log"} or f"`{module}`" in text, module

@@ -10,9 +10,14 @@ from random import Random
 
 import pytest
 
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind, Transition
-from replication.core.errors import ProposalDropped
-from replication.core.types import LogIndex, MemberId, RaftRole
+from taskraft_replication.core.confchange import (
+    ConfChange,
+    MemberChange,
+    MemberChangeKind,
+    Transition,
+)
+from taskraft_replication.core.errors import ProposalDropped
+from taskraft_replication.core.types import LogIndex, MemberId, RaftRole
 from tests.replication.core.cluster import Cluster
 
 STEPS = 1500

@@ -2,10 +2,10 @@
 
 import pytest
 
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
-from replication.core.config import Config, ReadOnly
-from replication.core.trace import MessageRefused, Refusal
-from replication.core.types import Message, MessageKind, RaftRole, ReadState
+from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from taskraft_replication.core.config import Config, ReadOnly
+from taskraft_replication.core.trace import MessageRefused, Refusal
+from taskraft_replication.core.types import Message, MessageKind, RaftRole, ReadState
 from tests.replication.core.cluster import Cluster, of_kind, to
 
 K = MessageKind

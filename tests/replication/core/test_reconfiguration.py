@@ -4,12 +4,23 @@ from struct import Struct
 
 import pytest
 
-from replication.core.confchange import LEAVE_JOINT, ConfChange, Transition, encode, of_entry
-from replication.core.config import Config
-from replication.core.errors import ConfChangeFault, ConfChangeInvalid, DropReason, ProposalDropped
-from replication.core.memory_log import MemoryLog
-from replication.core.raft import RaftCore
-from replication.core.types import (
+from taskraft_replication.core.confchange import (
+    LEAVE_JOINT,
+    ConfChange,
+    Transition,
+    encode,
+    of_entry,
+)
+from taskraft_replication.core.config import Config
+from taskraft_replication.core.errors import (
+    ConfChangeFault,
+    ConfChangeInvalid,
+    DropReason,
+    ProposalDropped,
+)
+from taskraft_replication.core.memory_log import MemoryLog
+from taskraft_replication.core.raft import RaftCore
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     EntryKind,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from replication.core.errors import DropReason, ProposalDropped
-from replication.core.progress import ProgressState
-from replication.core.types import (
+from taskraft_replication.core.errors import DropReason, ProposalDropped
+from taskraft_replication.core.progress import ProgressState
+from taskraft_replication.core.types import (
     Entry,
     HardState,
     Message,

@@ -2,17 +2,17 @@
 
 import pytest
 
-from replication.core.confchange import (
+from taskraft_replication.core.confchange import (
     ConfChange,
     MemberChange,
     MemberChangeKind,
     Transition,
     encode,
 )
-from replication.core.errors import SnapshotTemporarilyUnavailable
-from replication.core.progress import ProgressState
-from replication.core.trace import MessageRefused, Refusal
-from replication.core.types import (
+from taskraft_replication.core.errors import SnapshotTemporarilyUnavailable
+from taskraft_replication.core.progress import ProgressState
+from taskraft_replication.core.trace import MessageRefused, Refusal
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     EntryKind,

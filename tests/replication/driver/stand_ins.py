@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replication.core.types import Entry, LogIndex, MemberId, RaftRole, Term
+from taskraft_replication.core.types import Entry, LogIndex, MemberId, RaftRole, Term
 
 
 class Waiting:

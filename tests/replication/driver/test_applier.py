@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from replication.core.confchange import MemberChangeKind, encode
-from replication.core.types import (
+from taskraft_replication.core.confchange import MemberChangeKind, encode
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     EntryKind,
@@ -18,8 +18,8 @@ from replication.core.types import (
     MessageKind,
     Term,
 )
-from replication.membership.roster import change_of
-from replication.storage.failpoints import Failpoints
+from taskraft_replication.membership.roster import change_of
+from taskraft_replication.storage.failpoints import Failpoints
 from tests.replication import promising_member
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.driver.test_driver import Watched, entries

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
-from replication.core.progress import ProgressState
-from replication.core.types import (
+from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from taskraft_replication.core.progress import ProgressState
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     LogIndex,
@@ -20,10 +20,16 @@ from replication.core.types import (
     SoftState,
     Term,
 )
-from replication.driver import trimmer
-from replication.errors import ChangeRefused, NotLeader, ProposalLost, ReadUnconfirmed, Stopped
-from replication.storage import metadata
-from replication.storage.failpoints import Failpoints
+from taskraft_replication.driver import trimmer
+from taskraft_replication.errors import (
+    ChangeRefused,
+    NotLeader,
+    ProposalLost,
+    ReadUnconfirmed,
+    Stopped,
+)
+from taskraft_replication.storage import metadata
+from taskraft_replication.storage.failpoints import Failpoints
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.driver.stand_ins import Waiting
 from tests.replication.promising_member import FOUNDERS, SELF, Promises, PromisingMember

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replication.core.types import ConfState, LogIndex, MemberId, Message, MessageKind
-from replication.driver.fastest_followers import FastestFollowers
-from replication.peers.contract import Chosen
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Message, MessageKind
+from taskraft_replication.driver.fastest_followers import FastestFollowers
+from taskraft_replication.peers.contract import Chosen
 
 ONE, TWO, THREE, FOUR, FIVE = map(MemberId, range(1, 6))
 

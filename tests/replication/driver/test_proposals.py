@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replication.core.types import LogIndex, RaftRole
-from replication.driver.proposals import Proposals
-from replication.errors import NotLeader, ProposalLost
+from taskraft_replication.core.types import LogIndex, RaftRole
+from taskraft_replication.driver.proposals import Proposals
+from taskraft_replication.errors import NotLeader, ProposalLost
 from tests.replication.driver.stand_ins import Leader, Waiting, entry
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replication.core.types import LogIndex, ReadState
-from replication.driver.reads import Reads
-from replication.errors import ReadUnconfirmed
+from taskraft_replication.core.types import LogIndex, ReadState
+from taskraft_replication.driver.reads import Reads
+from taskraft_replication.errors import ReadUnconfirmed
 from tests.replication.driver.stand_ins import Leader, Waiting
 
 
@@ -115,7 +115,7 @@ def test_no_reader_waits_for_a_member_that_has_ended():
 
 
 def test_too_many_readers_are_refused_at_once(monkeypatch):
-    monkeypatch.setattr("replication.driver.reads.READERS_MAX", 2)
+    monkeypatch.setattr("taskraft_replication.driver.reads.READERS_MAX", 2)
     core = Leader()
     reads = Reads(core, 1, retry_ticks=2, expiry_ticks=6)
     waiting = [Waiting() for _ in range(3)]

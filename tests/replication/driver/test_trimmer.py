@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.types import LogIndex, Term
-from replication.driver.trimmer import FLUSH_MEMBERSHIPS, Trimmer, TrimPolicy
-from replication.storage.metadata import LogStart
+from taskraft_replication.core.types import LogIndex, Term
+from taskraft_replication.driver.trimmer import FLUSH_MEMBERSHIPS, Trimmer, TrimPolicy
+from taskraft_replication.storage.metadata import LogStart
 from tests.replication.log_on_disk import Log
 
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from replication.core import membership
-from replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
-from replication.core.errors import ConfChangeMalformed
-from replication.core.types import ChangeMade, ConfState, LogIndex, MemberId, MemberInfo, Roster
-from replication.errors import MessageMalformed
-from replication.membership.codec import (
+from taskraft_replication.core import membership
+from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from taskraft_replication.core.errors import ConfChangeMalformed
+from taskraft_replication.core.types import (
+    ChangeMade,
+    ConfState,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Roster,
+)
+from taskraft_replication.errors import MessageMalformed
+from taskraft_replication.membership.codec import (
     decode_conf_state,
     decode_roster,
     encode_conf_state,
     encode_roster,
 )
-from replication.membership.roster import (
+from taskraft_replication.membership.roster import (
     CHANGES_KEPT_MAX,
     change_of,
     made_before,
@@ -26,9 +33,9 @@ from replication.membership.roster import (
     with_configured,
     with_roster,
 )
-from replication.storage.filesystem import DiskFileSystem
-from replication.storage.metadata import Metadata
-from taskraft.raft.v1 import raft_pb2 as pb
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.metadata import Metadata
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 ADD_LEARNER = MemberChangeKind.ADD_LEARNER
 

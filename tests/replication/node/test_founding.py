@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from types import SimpleNamespace
 
-from replication.core.types import ConfState, MemberId, MemberInfo
-from replication.membership.roster import roster_of
-from replication.node.founding import Founding
-from replication.storage.metadata import NOBODY
+from taskraft_replication.core.types import ConfState, MemberId, MemberInfo
+from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.node.founding import Founding
+from taskraft_replication.storage.metadata import NOBODY
 
 ONE, TWO, THREE = map(MemberId, (1, 2, 3))
 

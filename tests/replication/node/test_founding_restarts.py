@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from replication.core.types import MemberId
-from replication.errors import StorageFailed
-from replication.node.config import NodeConfig
-from replication.storage.failpoints import Failpoints, parse_rules
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.errors import StorageFailed
+from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.storage.failpoints import Failpoints, parse_rules
 from tests.replication.local_cluster import LocalCluster
 
 ONE, TWO, THREE = map(MemberId, (1, 2, 3))

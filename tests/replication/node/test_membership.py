@@ -6,20 +6,20 @@ import asyncio
 
 import pytest
 
-from replication.core.confchange import MemberChange, MemberChangeKind, Transition
-from replication.core.errors import ConfChangeFault
-from replication.core.types import (
+from taskraft_replication.core.confchange import MemberChange, MemberChangeKind, Transition
+from taskraft_replication.core.errors import ConfChangeFault
+from taskraft_replication.core.types import (
     MemberId,
     MemberInfo,
     RaftRole,
 )
-from replication.errors import ChangeRefused, DirectoryUnknown, MemberRemoved, NotLeader
-from replication.membership.roster import (
+from taskraft_replication.errors import ChangeRefused, DirectoryUnknown, MemberRemoved, NotLeader
+from taskraft_replication.membership.roster import (
     change_of,
     change_of_several,
     find,
 )
-from replication.node.node import Node
+from taskraft_replication.node.node import Node
 from tests.replication.local_cluster import LocalCluster
 
 ADD_LEARNER = MemberChangeKind.ADD_LEARNER

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from replication.core.types import MemberInfo, RaftRole
-from replication.errors import (
+from taskraft_replication.core.types import MemberInfo, RaftRole
+from taskraft_replication.errors import (
     DirectoryForeign,
     DirectoryLocked,
     NotLeader,
@@ -18,11 +18,11 @@ from replication.errors import (
     Stopped,
     TransferFailed,
 )
-from replication.node.config import NodeConfig
-from replication.node.node import Node
-from replication.node.succession import Succession
-from replication.storage.metadata import Identity
-from replication.storage.stored_member import stored_member
+from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.node.node import Node
+from taskraft_replication.node.succession import Succession
+from taskraft_replication.storage.metadata import Identity
+from taskraft_replication.storage.stored_member import stored_member
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.local_cluster import LocalCluster
 

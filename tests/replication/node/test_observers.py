@@ -4,8 +4,15 @@ import logging
 
 import pytest
 
-from replication.core.types import NO_MEMBER, ConfState, LogIndex, MemberId, RaftRole, SoftState
-from replication.node.observers import Observers
+from taskraft_replication.core.types import (
+    NO_MEMBER,
+    ConfState,
+    LogIndex,
+    MemberId,
+    RaftRole,
+    SoftState,
+)
+from taskraft_replication.node.observers import Observers
 
 LEADER = SoftState(MemberId(1), RaftRole.LEADER)
 JOINT = ConfState((MemberId(1),), (MemberId(3),), (MemberId(1), MemberId(2)))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     ConfState,
     LogIndex,
     MemberId,
@@ -16,8 +16,8 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.errors import DirectoryUnknown, SnapshotBroken
-from replication.node.performer import PeerReceiver, Performer, SealingSink
+from taskraft_replication.errors import DirectoryUnknown, SnapshotBroken
+from taskraft_replication.node.performer import PeerReceiver, Performer, SealingSink
 
 TWO = MemberId(2)
 BEAT = Message(MessageKind.HEARTBEAT, MemberId(1), TWO)

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.confchange import ConfChange
-from replication.core.types import ConfState, LogIndex, MemberId, RaftRole
-from replication.errors import NotLeader, Stopped, TransferFailed
-from replication.node.requests import Requests
-from replication.node.turns import Turns
+from taskraft_replication.core.confchange import ConfChange
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, RaftRole
+from taskraft_replication.errors import NotLeader, Stopped, TransferFailed
+from taskraft_replication.node.requests import Requests
+from taskraft_replication.node.turns import Turns
 from tests.replication.core.cluster import Cluster
 
 ALONE = ConfState((MemberId(1),))

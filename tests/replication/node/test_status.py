@@ -1,6 +1,6 @@
 """What a leader's status says of the members that answer."""
 
-from replication.node.status import peers_of, successor_of
+from taskraft_replication.node.status import peers_of, successor_of
 from tests.replication.core.cluster import Cluster
 
 TICKS = 10

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from replication.node.storage_worker import StorageWorker
+from taskraft_replication.node.storage_worker import StorageWorker
 
 
 class Work:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.types import NO_MEMBER, MemberId
-from replication.node.succession import Succession
+from taskraft_replication.core.types import NO_MEMBER, MemberId
+from taskraft_replication.node.succession import Succession
 from tests.replication.node.clock import Clock
 
 LEADER = MemberId(2)

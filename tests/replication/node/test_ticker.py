@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from replication.node.ticker import Ticker
+from taskraft_replication.node.ticker import Ticker
 from tests.replication.node.clock import Clock
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from replication.node.turns import Turns
+from taskraft_replication.node.turns import Turns
 
 
 async def test_a_turn_wakes_those_who_wait_and_nobody_who_comes_later():

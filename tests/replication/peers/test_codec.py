@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     EntryKind,
@@ -17,16 +17,16 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.errors import MessageMalformed
-from replication.membership.codec import encode_conf_state
-from replication.peers.codec import (
+from taskraft_replication.errors import MessageMalformed
+from taskraft_replication.membership.codec import encode_conf_state
+from taskraft_replication.peers.codec import (
     decode_frame,
     decode_message,
     decode_snapshot_meta,
     encode_frame,
     encode_message,
 )
-from taskraft.raft.v1 import raft_pb2 as pb
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 K = MessageKind
 LOCAL = {K.HUP, K.BEAT, K.UNREACHABLE, K.SNAPSHOT, K.SNAPSHOT_STATUS, K.CHECK_QUORUM}

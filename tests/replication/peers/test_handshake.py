@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from replication.core.types import MemberId, MemberInfo, Roster
-from replication.errors import DirectoryUnknown, MemberRemoved, PeerRefused
-from replication.membership.roster import roster_of
-from replication.peers.contract import Membership
-from replication.peers.handshake import (
+from taskraft_replication.core.types import MemberId, MemberInfo, Roster
+from taskraft_replication.errors import DirectoryUnknown, MemberRemoved, PeerRefused
+from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.peers.contract import Membership
+from taskraft_replication.peers.handshake import (
     Expulsion,
     PeerExpelled,
     PeerIncarnations,

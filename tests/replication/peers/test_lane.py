@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from replication.peers import port
-from replication.peers.lane import (
+from taskraft_replication.peers import port
+from taskraft_replication.peers.lane import (
     ENCRYPTED,
     MAGIC,
     PLAIN,
@@ -20,8 +20,8 @@ from replication.peers.lane import (
     Tickets,
     dial,
 )
-from replication.peers.port import PeerPort
-from replication.peers.security import PeerSecurity
+from taskraft_replication.peers.port import PeerPort
+from taskraft_replication.peers.security import PeerSecurity
 from tests.authority import Authority
 
 FRAME_BYTES_MAX = 4 << 20

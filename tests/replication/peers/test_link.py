@@ -3,9 +3,9 @@
 import asyncio
 from types import SimpleNamespace
 
-from replication.core.types import MemberId
-from replication.peers import link
-from replication.peers.link import BACK_OFF_MAX_MS, BACK_OFF_MIN_MS, PeerLink
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.peers import link
+from taskraft_replication.peers.link import BACK_OFF_MAX_MS, BACK_OFF_MIN_MS, PeerLink
 
 ATTEMPTS = 7
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from replication.core.config import MESSAGE_BYTES_MAX
-from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
-from replication.peers.outbox import (
+from taskraft_replication.core.config import MESSAGE_BYTES_MAX
+from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
+from taskraft_replication.peers.outbox import (
     FRAME_BYTES_MAX,
     PATIENT_BYTES_MAX,
     QUEUE_BYTES_MAX,

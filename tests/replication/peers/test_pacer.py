@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
-from replication.peers.outbox import Outbox
-from replication.peers.pacer import DELAY_MS, Pacer
+from taskraft_replication.core.types import Entry, LogIndex, MemberId, Message, MessageKind, Term
+from taskraft_replication.peers.outbox import Outbox
+from taskraft_replication.peers.pacer import DELAY_MS, Pacer
 
 
 class Timers:

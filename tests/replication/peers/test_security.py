@@ -9,14 +9,21 @@ import grpc
 import pytest
 from grpc import aio
 
-from replication.core.types import LogIndex, MemberId, MemberInfo, Message, MessageKind, Term
-from replication.errors import PeerRefused
-from replication.membership.roster import roster_of
-from replication.peers.security import PeerSecurity
-from replication.peers.transport import GrpcTransport
-from replication.tls.files import CurrentTls, TlsUnusable, read_tls, utc_now
-from taskraft.raft.v1 import raft_pb2 as pb
-from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
+from taskraft_replication.core.types import (
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Message,
+    MessageKind,
+    Term,
+)
+from taskraft_replication.errors import PeerRefused
+from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.peers.security import PeerSecurity
+from taskraft_replication.peers.transport import GrpcTransport
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
+from taskraft_replication.tls.files import CurrentTls, TlsUnusable, read_tls, utc_now
 from tests.authority import DAY, Authority
 from tests.replication.remembering_member import Member
 

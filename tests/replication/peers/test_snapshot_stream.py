@@ -4,10 +4,10 @@ from collections import deque
 
 import pytest
 
-from replication.errors import SnapshotBroken
-from replication.peers import snapshot_stream
-from replication.peers.snapshot_stream import ATTEMPTS_MAX, PAUSE_SECONDS, Transfer
-from taskraft.raft.v1 import raft_pb2 as pb
+from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.peers import snapshot_stream
+from taskraft_replication.peers.snapshot_stream import ATTEMPTS_MAX, PAUSE_SECONDS, Transfer
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
 
 
 class Attempts(Transfer):

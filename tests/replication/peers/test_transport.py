@@ -10,7 +10,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     Entry,
     EntryKind,
     LogIndex,
@@ -21,16 +21,16 @@ from replication.core.types import (
     Snapshot,
     Term,
 )
-from replication.errors import SnapshotBroken
-from replication.membership.roster import roster_of
-from replication.peers import grpc_peers
-from replication.peers.grpc_peers import GrpcPeers
-from replication.peers.lane import LaneSender, dial
-from replication.peers.outbox import QUEUE_MESSAGES_MAX
-from replication.storage.filesystem import DiskFileSystem
-from replication.storage.snapshot_inbox import SnapshotInbox
-from taskraft.raft.v1 import raft_pb2 as pb
-from taskraft.raft.v1.raft_pb2_grpc import PeerServiceStub
+from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.membership.roster import roster_of
+from taskraft_replication.peers import grpc_peers
+from taskraft_replication.peers.grpc_peers import GrpcPeers
+from taskraft_replication.peers.lane import LaneSender, dial
+from taskraft_replication.peers.outbox import QUEUE_MESSAGES_MAX
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
 from tests.far_port import FarPort
 from tests.replication.remembering_member import META, Member
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     ConfState,
     HardState,
     LogIndex,
@@ -17,7 +17,7 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.snapshots.installer import Installer
+from taskraft_replication.snapshots.installer import Installer
 
 META = SnapshotMeta(LogIndex(100), Term(5), ConfState(voters=(MemberId(1),)))
 ANNOUNCED = Message(MessageKind.STORAGE_APPEND, snapshot=Snapshot(META, b"content"))

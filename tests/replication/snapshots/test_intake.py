@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     ConfState,
     LogIndex,
     Message,
@@ -16,8 +16,8 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.errors import SnapshotBroken
-from replication.snapshots.intake import SnapshotIntake
+from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.snapshots.intake import SnapshotIntake
 
 
 class Surroundings:

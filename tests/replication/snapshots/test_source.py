@@ -4,8 +4,8 @@ from collections import deque
 
 import pytest
 
-from replication.core.errors import Compacted
-from replication.core.types import (
+from taskraft_replication.core.errors import Compacted
+from taskraft_replication.core.types import (
     ConfState,
     LogIndex,
     MemberId,
@@ -15,7 +15,7 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.snapshots.source import SnapshotSource
+from taskraft_replication.snapshots.source import SnapshotSource
 
 
 class View:

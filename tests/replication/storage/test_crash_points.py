@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     HardState,
@@ -20,8 +20,8 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.storage.group_storage import GroupStorage, StorageConfig
-from replication.storage.metadata import Identity
+from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
+from taskraft_replication.storage.metadata import Identity
 from tests.sim.disk import Crashed, SimDisk
 
 ALONE = ConfState(voters=(MemberId(1),))

@@ -8,9 +8,9 @@ import os
 
 import pytest
 
-from replication.errors import DirectoryLocked, DirectoryUnwritable
-from replication.storage import data_directory
-from replication.storage.data_directory import DataDirectory
+from taskraft_replication.errors import DirectoryLocked, DirectoryUnwritable
+from taskraft_replication.storage import data_directory
+from taskraft_replication.storage.data_directory import DataDirectory
 
 
 def test_a_directory_is_made_with_its_parents_each_name_durable(tmp_path, monkeypatch):

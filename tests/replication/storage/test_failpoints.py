@@ -4,9 +4,13 @@ import errno
 
 import pytest
 
-from replication.storage.failing_filesystem import FailingFileSystem, subject_of, with_failpoints
-from replication.storage.failing_machine import machine_with_failpoints
-from replication.storage.failpoints import (
+from taskraft_replication.storage.failing_filesystem import (
+    FailingFileSystem,
+    subject_of,
+    with_failpoints,
+)
+from taskraft_replication.storage.failing_machine import machine_with_failpoints
+from taskraft_replication.storage.failpoints import (
     NAMES,
     NO_FAILPOINTS,
     Action,
@@ -15,7 +19,7 @@ from replication.storage.failpoints import (
     Rule,
     parse_rules,
 )
-from replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.filesystem import DiskFileSystem
 from tests.replication.counting_machine import CountingMachine
 
 

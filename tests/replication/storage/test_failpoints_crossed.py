@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from replication.errors import MemberRemoved
-from replication.storage.checked_file import read_checked, write_checked
-from replication.storage.failing_filesystem import FailingFileSystem
-from replication.storage.failpoints import NAMES, Action, Failpoints, Rule
+from taskraft_replication.errors import MemberRemoved
+from taskraft_replication.storage.checked_file import read_checked, write_checked
+from taskraft_replication.storage.failing_filesystem import FailingFileSystem
+from taskraft_replication.storage.failpoints import NAMES, Action, Failpoints, Rule
 from tests.replication.counting_machine import CountingMachine
 from tests.replication.promising_member import Promises, PromisingMember
 from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story

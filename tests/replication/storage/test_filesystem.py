@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from replication.storage import filesystem
-from replication.storage.filesystem import DiskFileSystem, is_out_of_room
+from taskraft_replication.storage import filesystem
+from taskraft_replication.storage.filesystem import DiskFileSystem, is_out_of_room
 
 
 @pytest.fixture

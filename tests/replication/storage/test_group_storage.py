@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from replication.core.errors import Compacted, Unavailable
-from replication.core.types import (
+from taskraft_replication.core.errors import Compacted, Unavailable
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     EntryKind,
@@ -15,11 +15,11 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.errors import DirectoryForeign, FormatUnknown, LogDamaged, StateLost
-from replication.storage.filesystem import DiskFileSystem
-from replication.storage.group_storage import GroupStorage
-from replication.storage.record import HEADER_BYTES, encode_batch, record_bytes
-from replication.storage.segment import RECORDS_OFFSET
+from taskraft_replication.errors import DirectoryForeign, FormatUnknown, LogDamaged, StateLost
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.group_storage import GroupStorage
+from taskraft_replication.storage.record import HEADER_BYTES, encode_batch, record_bytes
+from taskraft_replication.storage.segment import RECORDS_OFFSET
 from tests.replication.log_on_disk import FOUNDERS, SALT, SEGMENT_BYTES, Log, config, entry
 from tests.sim.disk import SimDisk
 

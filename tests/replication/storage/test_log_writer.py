@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     APPEND_WORKER,
     ConfState,
     Entry,
@@ -20,7 +20,7 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.storage.log_writer import LogWriter, _overwrite
+from taskraft_replication.storage.log_writer import LogWriter, _overwrite
 from tests.replication.driver.stand_ins import entry
 
 STORED = HardState(Term(3), MemberId(2), LogIndex(4))

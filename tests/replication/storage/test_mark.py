@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from replication.core.types import LogIndex, Term
-from replication.errors import LogDamaged
-from replication.storage.mark import Mark, MarkFile
+from taskraft_replication.core.types import LogIndex, Term
+from taskraft_replication.errors import LogDamaged
+from taskraft_replication.storage.mark import Mark, MarkFile
 from tests.sim.disk import SimDisk
 
 SLOT_BYTES = 40

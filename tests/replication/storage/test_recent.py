@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replication.core.types import LogIndex
-from replication.storage.recent import RecentEntries
+from taskraft_replication.core.types import LogIndex
+from taskraft_replication.storage.recent import RecentEntries
 from tests.replication.driver.stand_ins import entry
 
 

@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from replication.core.types import HardState, LogIndex, MemberId
-from replication.errors import LogDamaged
-from replication.storage.record import encode_batch, record_bytes
-from replication.storage.segment import RECORDS_OFFSET
+from taskraft_replication.core.types import HardState, LogIndex, MemberId
+from taskraft_replication.errors import LogDamaged
+from taskraft_replication.storage.record import encode_batch, record_bytes
+from taskraft_replication.storage.segment import RECORDS_OFFSET
 from tests.replication.log_on_disk import SALT, Log, entry
 
 

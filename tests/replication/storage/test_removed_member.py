@@ -2,8 +2,8 @@
 
 import pytest
 
-from replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, Roster
-from replication.errors import MemberRemoved
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, Roster
+from taskraft_replication.errors import MemberRemoved
 from tests.replication.log_on_disk import Log, entry
 
 

@@ -7,8 +7,8 @@ from random import Random
 import google_crc32c
 import pytest
 
-from replication.errors import SnapshotBroken
-from replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
+from taskraft_replication.errors import SnapshotBroken
+from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot, SnapshotInbox
 from tests.sim.disk import SimDisk
 
 

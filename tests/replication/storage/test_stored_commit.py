@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.core.types import (
+from taskraft_replication.core.types import (
     ConfState,
     Entry,
     HardState,
@@ -11,9 +11,9 @@ from replication.core.types import (
     SnapshotMeta,
     Term,
 )
-from replication.storage.filesystem import DiskFileSystem
-from replication.storage.group_storage import GroupStorage, StorageConfig
-from replication.storage.metadata import Identity
+from taskraft_replication.storage.filesystem import DiskFileSystem
+from taskraft_replication.storage.group_storage import GroupStorage, StorageConfig
+from taskraft_replication.storage.metadata import Identity
 
 FOUNDERS = ConfState(voters=(MemberId(1), MemberId(2)))
 

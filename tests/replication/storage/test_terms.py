@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replication.core.types import LogIndex, Term
-from replication.storage.terms import Terms
+from taskraft_replication.core.types import LogIndex, Term
+from taskraft_replication.storage.terms import Terms
 
 
 def test_terms_are_known_from_before_the_first_entry():

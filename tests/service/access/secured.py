@@ -7,16 +7,16 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from service.access.principals import digest_of
-from service.api.status import STATUS_KEY
-from service.leader.roles import Phase
-from service.process.assembly import Server
 from taskraft.v1 import (
     group_service_pb2_grpc,
     schedule_service_pb2_grpc,
     session_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.principals import digest_of
+from taskraft_service.api.status import STATUS_KEY
+from taskraft_service.leader.roles import Phase
+from taskraft_service.process.assembly import Server
 from tests.authority import Authority
 from tests.service.conftest import Node, config_in, until_phase
 

@@ -9,8 +9,6 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from replication.tls.files import TlsUnusable
-from service.process.assembly import Server
 from taskraft.v1 import (
     cluster_service_pb2,
     feed_service_pb2,
@@ -20,6 +18,8 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.tls.files import TlsUnusable
+from taskraft_service.process.assembly import Server
 from tests.authority import DAY, Authority
 from tests.service.access.secured import (
     GRANTS,

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from click.testing import CliRunner
 
-from service.access.principals import digest_of
 from taskraft import AsyncClient, errors
 from taskraft.cli import main
+from taskraft_service.access.principals import digest_of
 from tests.authority import Authority
 from tests.service.access.secured import GRANTS, secured, token_of, write_principals
 from tests.service.conftest import create

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from service.access.current_principals import CurrentPrincipals
-from service.access.principals import (
+from taskraft_service.access.current_principals import CurrentPrincipals
+from taskraft_service.access.principals import (
     AccessInvalid,
     Principal,
     Principals,
     digest_of,
     read_principals,
 )
-from service.access.rights import Rights
+from taskraft_service.access.rights import Rights
 from tests.service.access.secured import token_of, write_principals
 
 A, B = digest_of("a"), digest_of("b")

@@ -6,11 +6,11 @@ import pkgutil
 import pytest
 
 import taskraft.v1
-from service.access.rights import Grant, Rights, Verb
-from service.access.rules import RULES, needs_of
 from taskraft.v1 import feed_service_pb2 as feed
 from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.rights import Grant, Rights, Verb
+from taskraft_service.access.rules import RULES, needs_of
 
 PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
 
@@ -132,7 +132,7 @@ def test_the_dot_of_a_pattern_is_a_dot():
 
 
 def test_no_answer_is_kept_beyond_what_is_remembered(monkeypatch):
-    monkeypatch.setattr("service.access.rights.ANSWERS_MAX", 2)
+    monkeypatch.setattr("taskraft_service.access.rights.ANSWERS_MAX", 2)
     rights = Rights([Grant("admin", ["a*"])])
     assert [rights.allow(PUT, name) for name in ("a", "b", "ac", "b", "a")] == [
         True,

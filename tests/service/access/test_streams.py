@@ -5,9 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from service.access.principals import digest_of
 from taskraft.v1 import feed_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.principals import digest_of
 from tests.service.access.secured import (
     GRANTS,
     INVOICES,

@@ -7,13 +7,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from replication.peers.security import PeerSecurity
-from service.access.principals import Principals
-from service.cluster.joining import JoinRefused, find_place
-from service.leader.roles import Phase
-from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2, session_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.peers.security import PeerSecurity
+from taskraft_service.access.principals import Principals
+from taskraft_service.cluster.joining import JoinRefused, find_place
+from taskraft_service.leader.roles import Phase
+from taskraft_service.process.assembly import Server
 from tests.authority import Authority
 from tests.service.access.secured import (
     MAIL,

@@ -1,8 +1,8 @@
 """What is wrong with calls that choose tasks, by id, key or filter: method, request, reason."""
 
-from service.limits import DELETE_IDS_MAX
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.limits import DELETE_IDS_MAX
 
 INVALID = "INVALID_FIELD"
 CHANGES = {

@@ -1,8 +1,8 @@
 """What is wrong with the dependencies of tasks that are put: method, request, reason."""
 
-from service.limits import DEPENDENCIES_MAX
 from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.limits import DEPENDENCIES_MAX
 
 INVALID = "INVALID_FIELD"
 ONE = {"task": {"tube": "emails", "id": 1}}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.api.answers import encode_tasks, finite
-from service.queue.commands import FOREVER_MS, Extras, State, TaskView
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.answers import encode_tasks, finite
+from taskraft_service.queue.commands import FOREVER_MS, Extras, State, TaskView
 
 
 @pytest.mark.parametrize(

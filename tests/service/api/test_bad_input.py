@@ -5,7 +5,6 @@ import pytest
 from google.protobuf import field_mask_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from service.limits import HEADERS_BYTES_MAX, PUT_TASKS_MAX
 from taskraft.v1 import (
     cluster_service_pb2,
     error_pb2,
@@ -15,6 +14,7 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.limits import HEADERS_BYTES_MAX, PUT_TASKS_MAX
 from tests.service.api import bad_input_above as above
 from tests.service.api import bad_input_chosen as chosen
 from tests.service.api import bad_input_dependencies as dependencies

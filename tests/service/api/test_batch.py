@@ -5,9 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from service.api.batch import _enlarged_tubes
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.batch import _enlarged_tubes
 from tests.service.conftest import config_in, create, put, reason_of, running, take
 
 

@@ -4,13 +4,13 @@ from copy import deepcopy
 
 import pytest
 
-from service import limits
-from service.api import selection_checks, task_checks, tube_checks
-from service.api.settle_checks import settle_violations
-from service.api.status import Refused
-from service.queue.commands import FOREVER_MS
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import limits
+from taskraft_service.api import selection_checks, task_checks, tube_checks
+from taskraft_service.api.settle_checks import settle_violations
+from taskraft_service.api.status import Refused
+from taskraft_service.queue.commands import FOREVER_MS
 
 PAYLOAD_BYTES_MAX = 100
 Task = task_pb2.Task

@@ -6,8 +6,8 @@ import grpc
 import hypothesis
 from hypothesis import HealthCheck, given, settings
 
-from service.leader.roles import Phase
 from taskraft.v1 import error_pb2, tube_service_pb2
+from taskraft_service.leader.roles import Phase
 from tests.service.api.drawn_requests import requests_of
 from tests.service.api.test_bad_input import METHODS, SERVICES
 from tests.service.conftest import config_in, put, reason_of, running, take

@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from service import limits
-from service.access.caller import ANYBODY
-from service.api.feed import FeedApi
-from service.api.feed_messages import MESSAGE_ROW_BYTES
-from service.api.method import Call
-from service.api.status import Refused
-from service.machine.applications import Applications
-from service.queue.commands import CreateTube, NewTask, Put, Startup, TubeKind, TubeOptions
-from service.queue.feed.chunk import ROW_BYTES
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.storage.memory import MemoryStore
 from taskraft.v1 import error_pb2
 from taskraft.v1 import feed_service_pb2 as pb
+from taskraft_service import limits
+from taskraft_service.access.caller import ANYBODY
+from taskraft_service.api.feed import FeedApi
+from taskraft_service.api.feed_messages import MESSAGE_ROW_BYTES
+from taskraft_service.api.method import Call
+from taskraft_service.api.status import Refused
+from taskraft_service.machine.applications import Applications
+from taskraft_service.queue.commands import CreateTube, NewTask, Put, Startup, TubeKind, TubeOptions
+from taskraft_service.queue.feed.chunk import ROW_BYTES
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
 from tests.turns import turns_until
 
 COLUMNS = pb.ReadChangesRequest.COLUMNS

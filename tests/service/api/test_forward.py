@@ -6,14 +6,14 @@ import grpc
 import grpc.aio
 import pytest
 
-from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from service.api.forward import Forwarder, ServeHere, reason_of
-from service.api.hops import HOPS_KEY, WAITED_KEY, hops_of, trace_of, waited_of
-from service.api.status import STATUS_KEY, Refused, rpc_status
-from service.config.addresses import PeerAddress
-from service.leader.phases import Leadership
-from service.leader.roles import Roles
 from taskraft.v1 import error_pb2
+from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
+from taskraft_service.api.forward import Forwarder, ServeHere, reason_of
+from taskraft_service.api.hops import HOPS_KEY, WAITED_KEY, hops_of, trace_of, waited_of
+from taskraft_service.api.status import STATUS_KEY, Refused, rpc_status
+from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.roles import Roles
 
 METHOD = "/taskraft.v1.TaskService/PutTasks"
 ME, LEADER = MemberId(1), MemberId(2)

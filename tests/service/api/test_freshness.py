@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from replication.errors import ReadUnconfirmed
-from service.api.freshness import Freshness
-from service.api.status import Refused
+from taskraft_replication.errors import ReadUnconfirmed
+from taskraft_service.api.freshness import Freshness
+from taskraft_service.api.status import Refused
 
 
 class Surroundings:

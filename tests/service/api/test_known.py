@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.api.known import KnownOnLeader
-from service.api.status import Refused
-from service.queue.commands import CreateTube, TubeKind, TubeOptions
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.storage.memory import MemoryStore
+from taskraft_service.api.known import KnownOnLeader
+from taskraft_service.api.status import Refused
+from taskraft_service.queue.commands import CreateTube, TubeKind, TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
 
 
 class Reading:

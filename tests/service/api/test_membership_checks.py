@@ -2,16 +2,23 @@
 
 import pytest
 
-from replication.core.progress import ProgressState
-from replication.core.types import ConfState, LogIndex, MemberId, MemberInfo, RaftRole, Term
-from replication.node.status import NodeStatus, PeerStatus
-from service.api.member_checks import (
+from taskraft.v1 import error_pb2
+from taskraft_replication.core.progress import ProgressState
+from taskraft_replication.core.types import (
+    ConfState,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    RaftRole,
+    Term,
+)
+from taskraft_replication.node.status import NodeStatus, PeerStatus
+from taskraft_service.api.member_checks import (
     PROMOTION_LAG_ENTRIES_MAX,
     check_progress,
     loneliness_without,
 )
-from service.api.status import Refused
-from taskraft.v1 import error_pb2
+from taskraft_service.api.status import Refused
 
 ME, OTHER, THIRD, FOURTH = (MemberId(number) for number in (1, 2, 3, 4))
 NEWCOMER = MemberInfo(OTHER, "n2", "p", "c", "directory")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from service.access.caller import ANYBODY
-from service.api.method import Route, Unary
-from service.api.status import Refused
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import ANYBODY
+from taskraft_service.api.method import Route, Unary
+from taskraft_service.api.status import Refused
 
 LOCAL = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
 

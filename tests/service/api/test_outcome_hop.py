@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from service.access.caller import AnonymousCaller
-from service.api.forward import ServeHere
-from service.api.method import Call
-from service.api.outcomes import OutcomeApi, as_seen
-from service.api.status import Refused
-from service.leader.proposal import NotProposed
-from service.queue.commands import Bury, ByIds, Extras, Outcome, State, TaskView
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import AnonymousCaller
+from taskraft_service.api.forward import ServeHere
+from taskraft_service.api.method import Call
+from taskraft_service.api.outcomes import OutcomeApi, as_seen
+from taskraft_service.api.status import Refused
+from taskraft_service.leader.proposal import NotProposed
+from taskraft_service.queue.commands import Bury, ByIds, Extras, Outcome, State, TaskView
 from tests.service.leader.test_outcomes import Stage
 from tests.turns import turns_until
 

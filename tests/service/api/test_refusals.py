@@ -7,15 +7,15 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from replication.core.types import MemberId
-from replication.errors import NotLeader, ReadUnconfirmed, Stopped
-from service.access.denial import NotAllowed, NotKnown
-from service.api.endpoint import LEADER_KEY, PUSHBACK_KEY, Surface
-from service.api.refusals import refusal_of
-from service.api.status import STATUS_KEY, Refused
-from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
-from service.wire import Malformed
 from taskraft.v1 import error_pb2
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.errors import NotLeader, ReadUnconfirmed, Stopped
+from taskraft_service.access.denial import NotAllowed, NotKnown
+from taskraft_service.api.endpoint import LEADER_KEY, PUSHBACK_KEY, Surface
+from taskraft_service.api.refusals import refusal_of
+from taskraft_service.api.status import STATUS_KEY, Refused
+from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
+from taskraft_service.wire import Malformed
 
 Error = error_pb2.Error
 PATH = "/taskraft.v1.TaskService/Subscribe"

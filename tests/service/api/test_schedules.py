@@ -3,9 +3,6 @@
 import grpc
 import pytest
 
-from service.languages.cron import cron
-from service.leader.scheduler import Scheduler
-from service.process import parts
 from taskraft.v1 import (
     cluster_service_pb2,
     error_pb2,
@@ -14,6 +11,9 @@ from taskraft.v1 import (
     task_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.languages.cron import cron
+from taskraft_service.leader.scheduler import Scheduler
+from taskraft_service.process import parts
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import config_in, create, reason_of, running
 from tests.turns import turns_until

@@ -5,8 +5,8 @@ import base64
 import grpc
 import pytest
 
-from service.api.paging import page_of
 from taskraft.v1 import session_service_pb2, tube_service_pb2
+from taskraft_service.api.paging import page_of
 from tests.service.conftest import create, reason_of
 
 

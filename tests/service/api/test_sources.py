@@ -5,9 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from service.api.sources import Sources
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2
+from taskraft_service.api.sources import Sources
 from tests.service.conftest import create, put, reason_of
 
 Source = pb.TakeSource

@@ -6,10 +6,6 @@ import sys
 import pytest
 from prometheus_client import generate_latest
 
-from service.access.caller import AnonymousCaller
-from service.api.cluster import server_version
-from service.process.catalogue import servicers
-from service.queue.tubes.counters import Call
 from taskraft.v1 import (
     cluster_service_pb2,
     session_service_pb2,
@@ -17,6 +13,10 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import AnonymousCaller
+from taskraft_service.api.cluster import server_version
+from taskraft_service.process.catalogue import servicers
+from taskraft_service.queue.tubes.counters import Call
 from tests.service.conftest import ack, create, put, take
 
 State = task_pb2.Task

@@ -4,9 +4,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from service.api.status import CODES, DOMAIN, WAITING_HELPS, Refused, refused, rpc_status
-from service.queue import commands as core
 from taskraft.v1 import error_pb2
+from taskraft_service.api.status import CODES, DOMAIN, WAITING_HELPS, Refused, refused, rpc_status
+from taskraft_service.queue import commands as core
 
 REASONS = error_pb2.Error.Reason.items()
 

@@ -6,25 +6,25 @@ import grpc
 import grpc.aio
 import pytest
 
-from service.access.caller import ANYBODY
-from service.api import stream_link
-from service.api.forward import ServeHere
-from service.api.hops import HOPS_KEY
-from service.api.mutations import Mutations
-from service.api.status import Refused
-from service.api.stream_link import (
+from taskraft.v1 import error_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import ANYBODY
+from taskraft_service.api import stream_link
+from taskraft_service.api.forward import ServeHere
+from taskraft_service.api.hops import HOPS_KEY
+from taskraft_service.api.mutations import Mutations
+from taskraft_service.api.status import Refused
+from taskraft_service.api.stream_link import (
     BEAT_PAUSE_MS,
     SETTLES_IN_HAND_MAX,
     SILENCE_MAX_MS,
     StreamLink,
 )
-from service.api.subscribe import Streams, SubscribeApi
-from service.api.subscription import Subscription
-from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
-from service.leader.waiters import Waiters
-from service.queue.commands import KeepResult, SettleResult
-from taskraft.v1 import error_pb2
-from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.subscribe import Streams, SubscribeApi
+from taskraft_service.api.subscription import Subscription
+from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.queue.commands import KeepResult, SettleResult
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until
 

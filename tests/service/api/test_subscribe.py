@@ -5,10 +5,10 @@ import asyncio
 import grpc
 import pytest
 
-from service.api import stream_link
-from service.leader.roles import PhaseEvent
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api import stream_link
+from taskraft_service.leader.roles import PhaseEvent
 from tests.service.conftest import create, put, reason_of, take
 from tests.turns import turns_until
 

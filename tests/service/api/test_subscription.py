@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from service.access.caller import AnonymousCaller
-from service.access.rights import Verb
-from service.api.outbox import MESSAGE_BYTES, Outbox
-from service.api.subscription import Subscription
-from service.leader.proposal import NotProposed, Outcome
-from service.leader.waiters import Claim
-from service.queue.commands import Reason, Refusal, State, Take, TakeResult, TaskView
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import AnonymousCaller
+from taskraft_service.access.rights import Verb
+from taskraft_service.api.outbox import MESSAGE_BYTES, Outbox
+from taskraft_service.api.subscription import Subscription
+from taskraft_service.leader.proposal import NotProposed, Outcome
+from taskraft_service.leader.waiters import Claim
+from taskraft_service.queue.commands import Reason, Refusal, State, Take, TakeResult, TaskView
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 import pytest
 
-from service.api.hops import HOPS_KEY, WAITED_KEY
-from service.leader.roles import Phase
-from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.hops import HOPS_KEY, WAITED_KEY
+from taskraft_service.leader.roles import Phase
+from taskraft_service.process.assembly import Server
 from tests.service.conftest import (
     Node,
     ack,

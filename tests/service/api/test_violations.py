@@ -5,8 +5,6 @@ from google.protobuf import field_mask_pb2
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
 
-from service.limits import MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX
-from service.queue.commands import FOREVER_MS
 from taskraft.v1 import (
     feed_service_pb2,
     schedule_service_pb2,
@@ -15,6 +13,8 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.limits import MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX
+from taskraft_service.queue.commands import FOREVER_MS
 from tests.service.api.test_bad_input import SERVICES, bad_request, parts, refusal
 from tests.service.api.violations_by_kind import IDS, UNSUITABLE_CASES
 from tests.service.conftest import create, put, reason_of, take

@@ -5,15 +5,15 @@ import asyncio
 import grpc
 import pytest
 
-from service.api.takes import TakeApi
-from service.api.waiting import WaitingTake
-from service.leader.call_notes import CallNotes
-from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
-from service.leader.waiters import Waiters
-from service.queue import commands as core
-from service.queue.limits import Limits
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.takes import TakeApi
+from taskraft_service.api.waiting import WaitingTake
+from taskraft_service.leader.call_notes import CallNotes
+from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.queue import commands as core
+from taskraft_service.queue.limits import Limits
 from tests.service.conftest import create, put, reason_of, take
 from tests.service.leader.test_waiters import Board
 from tests.turns import turns_until

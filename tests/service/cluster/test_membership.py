@@ -3,10 +3,10 @@
 import grpc
 import pytest
 
-from service.cluster.joining import JoinRefused
-from service.leader.roles import Phase
-from service.process.assembly import Server
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
+from taskraft_service.cluster.joining import JoinRefused
+from taskraft_service.leader.roles import Phase
+from taskraft_service.process.assembly import Server
 from tests.service.api.test_three_nodes import cluster_in, three
 from tests.service.conftest import Node, config_in, create, put, reason_of, take
 from tests.turns import turns_until

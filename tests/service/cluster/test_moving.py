@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from replication.core.types import MemberInfo, Roster
-from service.cluster import moving
-from service.cluster.joining import Place
-from service.cluster.moving import Move
-from service.config.addresses import PeerAddress
+from taskraft_replication.core.types import MemberInfo, Roster
+from taskraft_service.cluster import moving
+from taskraft_service.cluster.joining import Place
+from taskraft_service.cluster.moving import Move
+from taskraft_service.config.addresses import PeerAddress
 
 OWN = PeerAddress(2, "n2", "new:1", "new:2")
 OTHERS = (

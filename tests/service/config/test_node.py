@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.config.addresses import ConfigInvalid, parse_peers
-from service.config.node import read_config
+from taskraft_service.config.addresses import ConfigInvalid, parse_peers
+from taskraft_service.config.node import read_config
 
 
 @pytest.fixture(autouse=True)

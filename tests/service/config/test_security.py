@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.config.addresses import ConfigInvalid
-from service.config.node import read_config
+from taskraft_service.config.addresses import ConfigInvalid
+from taskraft_service.config.node import read_config
 
 CLIENT = {"TLS_CERT": "c", "TLS_KEY": "k"}
 PEER = {"PEER_TLS_CERT": "c", "PEER_TLS_KEY": "k", "PEER_TLS_CA": "a"}

@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import forms, wire
-from service.entries.codec import (
+from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms, wire
+from taskraft_service.entries.codec import (
     Recorded,
     decode_entry,
     encode_entry,
@@ -13,10 +16,7 @@ from service.entries.codec import (
     record_own,
     request_hash,
 )
-from service.queue import commands as core
-from taskraft.log.v1 import log_pb2
-from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
-from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.queue import commands as core
 
 names = st.text("abc", max_size=4)
 times = st.none() | st.integers(0, 2**50)

@@ -6,12 +6,6 @@ field is a default or None, and never another field's value.
 
 import pytest
 
-from service import forms, wire
-from service.forms import put as put_form
-from service.forms.retry import retry_policy
-from service.languages.filter_text import read_filter
-from service.queue import commands as core
-from taskraft.log.v1 import log_pb2
 from taskraft.v1 import (
     cluster_service_pb2,
     feed_service_pb2,
@@ -22,6 +16,12 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms, wire
+from taskraft_service.forms import put as put_form
+from taskraft_service.forms.retry import retry_policy
+from taskraft_service.languages.filter_text import read_filter
+from taskraft_service.queue import commands as core
 
 HASH = 77
 Ack, Release, Touch = pb.Settlement.Ack, pb.Settlement.Release, pb.Settlement.Touch

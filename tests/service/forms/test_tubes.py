@@ -2,10 +2,10 @@
 
 import pytest
 
-from service import forms
-from service.forms.retry import retry_policy
-from service.queue import commands as core
 from taskraft.v1 import task_pb2, tube_service_pb2
+from taskraft_service import forms
+from taskraft_service.forms.retry import retry_policy
+from taskraft_service.queue import commands as core
 
 Tube, Options = tube_service_pb2.Tube, tube_service_pb2.TubeOptions
 SAID = Options(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.languages.cron import CronMalformed, cron
+from taskraft_service.languages.cron import CronMalformed, cron
 
 VIENNA = "Europe/Vienna"
 

@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.languages.comparisons import FIELDS
-from service.languages.filter_text import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, read_filter
-from service.languages.malformed import FilterMalformed
-from service.queue.commands import FOREVER_MS, Outcome, State
-from service.queue.commands.filter import (
+from taskraft_service.languages.comparisons import FIELDS
+from taskraft_service.languages.filter_text import (
+    FILTER_CHARACTERS_MAX,
+    FILTER_DEPTH_MAX,
+    read_filter,
+)
+from taskraft_service.languages.malformed import FilterMalformed
+from taskraft_service.queue.commands import FOREVER_MS, Outcome, State
+from taskraft_service.queue.commands.filter import (
     AgeField,
     AgeIs,
     Attribute,

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.leader.board import QueueBoard
-from service.machine.contents import Contents
-from service.queue.commands import (
+from taskraft_service.leader.board import QueueBoard
+from taskraft_service.machine.contents import Contents
+from taskraft_service.queue.commands import (
     ByFilter,
     ByIds,
     CreateTube,
@@ -16,9 +16,9 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.storage.memory import MemoryStore
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Calls that leave no entry: counted once, told once, and shown all the time."""
 
-from service.leader.call_notes import CallNotes
 from taskraft.v1 import tube_service_pb2
+from taskraft_service.leader.call_notes import CallNotes
 
 
 def shown(notes):

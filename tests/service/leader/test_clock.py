@@ -1,6 +1,6 @@
 """The cluster clock: slow towards the wall clock, never back."""
 
-from service.leader.clock import SLEW_PER_MILLE, ClusterClock
+from taskraft_service.leader.clock import SLEW_PER_MILLE, ClusterClock
 
 
 class Clocks:

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from service.leader import housekeeping as module
-from service.leader.call_notes import TOLD_TUBES_MAX, CallNotes
-from service.leader.housekeeping import Housekeeping
-from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
-from service.queue.commands import CountResult, NoteCalls, TrimFeed
+from taskraft_service.leader import housekeeping as module
+from taskraft_service.leader.call_notes import TOLD_TUBES_MAX, CallNotes
+from taskraft_service.leader.housekeeping import Housekeeping
+from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.queue.commands import CountResult, NoteCalls, TrimFeed
 
 DONE = Outcome(1, 1, CountResult(0))
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from service.leader.outcomes import WAITED_TASKS_MAX, OutcomeQuery, Outcomes
-from service.leader.proposal import NotProposed, Overloaded
-from service.machine.contents import Contents
-from service.queue.commands import (
+from taskraft_service.leader.outcomes import WAITED_TASKS_MAX, OutcomeQuery, Outcomes
+from taskraft_service.leader.proposal import NotProposed, Overloaded
+from taskraft_service.machine.contents import Contents
+from taskraft_service.queue.commands import (
     Bury,
     ByIds,
     CreateTube,
@@ -21,9 +21,9 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.storage.memory import MemoryStore
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
 
 
 class Stage:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from service.leader.pending import PendingCommands
-from service.leader.proposal import NotProposed, Overloaded
+from taskraft_service.leader.pending import PendingCommands
+from taskraft_service.leader.proposal import NotProposed, Overloaded
 from tests.service.leader.test_proposer import LIMITS, command
 
 

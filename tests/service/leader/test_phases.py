@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from service.config.addresses import PeerAddress
-from service.leader.phases import Leadership
-from service.leader.proposal import NotProposed
-from service.leader.roles import Phase, Roles
+from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
+from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.proposal import NotProposed
+from taskraft_service.leader.roles import Phase, Roles
 
 ME, OTHER = MemberId(1), MemberId(2)
 MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", f"c{number}:1") for number in (1, 2)}

@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from replication.core.errors import DropReason, ProposalDropped
-from replication.core.types import MemberId
-from replication.errors import NotLeader, ProposalLost
-from service.entries.codec import decode_entry, record_own
-from service.forms import KEEP_SESSIONS, STARTUP, TAKE
-from service.leader.pending import ProposerLimits
-from service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
-from service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
-from service.leader.waiters import Waiters
-from service.machine.state_machine import Applied
-from service.queue import commands as core
-from taskraft.log.v1 import log_pb2
 from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.core.errors import DropReason, ProposalDropped
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.errors import NotLeader, ProposalLost
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.entries.codec import decode_entry, record_own
+from taskraft_service.forms import KEEP_SESSIONS, STARTUP, TAKE
+from taskraft_service.leader.pending import ProposerLimits
+from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
+from taskraft_service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.machine.state_machine import Applied
+from taskraft_service.queue import commands as core
 from tests.service.leader.test_waiters import Board, Consumer
 from tests.turns import turns_until
 

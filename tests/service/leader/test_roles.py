@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from service.leader.roles import PHASES, Phase, PhaseEvent, RoleChangeImpossible, Roles
+from taskraft_service.leader.roles import PHASES, Phase, PhaseEvent, RoleChangeImpossible, Roles
 
 
 def roles_in(phase):

@@ -5,9 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from service.api.hops import WAITED_KEY
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.hops import WAITED_KEY
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, put, reason_of, take
 from tests.turns import turns_until

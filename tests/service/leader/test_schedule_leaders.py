@@ -6,11 +6,13 @@ from itertools import takewhile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import forms
-from service.forms.schedules import SLOT_HEADER, schedule_options, slot_mark
-from service.languages.cron import cron
-from service.leader.schedule_plan import LATE_MS_MAX, first_time, jitter_of, plan_of
-from service.queue.commands import (
+from taskraft.v1 import schedule_service_pb2 as pb
+from taskraft.v1 import task_pb2
+from taskraft_service import forms
+from taskraft_service.forms.schedules import SLOT_HEADER, schedule_options, slot_mark
+from taskraft_service.languages.cron import cron
+from taskraft_service.leader.schedule_plan import LATE_MS_MAX, first_time, jitter_of, plan_of
+from taskraft_service.queue.commands import (
     CreateSchedule,
     CreateTube,
     RunSchedule,
@@ -20,10 +22,8 @@ from service.queue.commands import (
     TubeOptions,
     UpdateSchedule,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from taskraft.v1 import schedule_service_pb2 as pb
-from taskraft.v1 import task_pb2
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 SECOND = 1_000

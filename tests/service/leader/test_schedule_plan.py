@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.leader.schedule_plan import LATE_MS_MAX, SLOTS_PER_RUN_MAX, jitter_of, plan_of
-from service.queue.commands import ScheduleOptions, ScheduleView
 from taskraft.v1 import schedule_service_pb2 as pb
+from taskraft_service.leader.schedule_plan import LATE_MS_MAX, SLOTS_PER_RUN_MAX, jitter_of, plan_of
+from taskraft_service.queue.commands import ScheduleOptions, ScheduleView
 
 MINUTE = 60_000
 START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
-from service.leader.roles import Phase
-from service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, TIMER_MAX_MS, Scheduler
-from service.queue.commands import CountResult
+from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.leader.roles import Phase
+from taskraft_service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, TIMER_MAX_MS, Scheduler
+from taskraft_service.queue.commands import CountResult
 from tests.service.leader.test_schedule_plan import MINUTE, START, view
 
 DONE = Outcome(1, 1, CountResult(1))

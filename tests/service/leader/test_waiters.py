@@ -2,10 +2,10 @@
 
 import pytest
 
-from service.entries.codec import Recorded
-from service.leader.waiters import CLAIMS_PER_ENTRY_MAX, Waiters
-from service.limits import TAKE_TASKS_MAX
-from service.queue import commands as core
+from taskraft_service.entries.codec import Recorded
+from taskraft_service.leader.waiters import CLAIMS_PER_ENTRY_MAX, Waiters
+from taskraft_service.limits import TAKE_TASKS_MAX
+from taskraft_service.queue import commands as core
 
 
 class Board:

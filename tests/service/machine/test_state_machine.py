@@ -6,19 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from replication.core.types import Entry, EntryKind, LogIndex, Term
-from service import forms
-from service.entries.codec import encode_entry, record_own
-from service.machine.state_machine import CollectPace, QueueMachine
-from service.queue import commands as core
-from service.queue.limits import Limits
-from service.storage.directory import StateDirectory
-from service.storage.rocks import RocksStore
-from service.storage.snapshot import SnapshotDamaged
-from service.wire import Malformed
-from taskraft.log.v1 import log_pb2
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms
+from taskraft_service.entries.codec import encode_entry, record_own
+from taskraft_service.machine.state_machine import CollectPace, QueueMachine
+from taskraft_service.queue import commands as core
+from taskraft_service.queue.limits import Limits
+from taskraft_service.storage.directory import StateDirectory
+from taskraft_service.storage.rocks import RocksStore
+from taskraft_service.storage.snapshot import SnapshotDamaged
+from taskraft_service.wire import Malformed
 
 MIB = 1 << 20
 

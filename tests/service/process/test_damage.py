@@ -12,9 +12,9 @@ import sys
 import grpc
 import pytest
 
-from service.process.main import EXIT_BROKEN, EXIT_REFUSED
 from taskraft.v1 import task_pb2, task_service_pb2_grpc, tube_service_pb2, tube_service_pb2_grpc
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.process.main import EXIT_BROKEN, EXIT_REFUSED
 from tools.local_cluster import LocalCluster
 
 SMALL = {
@@ -47,7 +47,7 @@ def node(tmp_path_factory):
 def run(node, data, **environment):
     settings = {**node.environment, "TASKRAFT_DATA_DIR": str(data), **environment}
     return subprocess.run(
-        [sys.executable, "-m", "service.process.main"],
+        [sys.executable, "-m", "taskraft_service.process.main"],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -145,7 +145,7 @@ def test_a_flipped_bit_in_a_table_stops_the_node_when_it_is_read(node, tmp_path)
     environment = {**os.environ, **node.environment, "TASKRAFT_DATA_DIR": str(data)}
     with (
         subprocess.Popen(
-            [sys.executable, "-m", "service.process.main"],
+            [sys.executable, "-m", "taskraft_service.process.main"],
             env=environment,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

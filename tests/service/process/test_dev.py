@@ -8,8 +8,8 @@ import sys
 import grpc
 import pytest
 
-from service.process.dev import dev_nodes, run_dev
 from taskraft.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
+from taskraft_service.process.dev import dev_nodes, run_dev
 
 
 def test_the_nodes_listen_where_the_documentation_says():
@@ -59,7 +59,7 @@ def development(tmp_path):
     # Below the ports that the kernel gives to connections: those may be taken at any moment.
     port = next(base for base in range(20_000, 30_000, 200) if are_free(base))
     arguments = ["--nodes", "2", "--port", str(port), "--data", str(tmp_path)]
-    script = f"from service.process.cli import dev; dev({arguments!r})"
+    script = f"from taskraft_service.process.cli import dev; dev({arguments!r})"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

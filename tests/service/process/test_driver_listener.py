@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from replication.errors import ReadUnconfirmed, Stopped
-from service.config.addresses import PeerAddress
-from service.leader.clock import ClusterClock
-from service.leader.phases import Leadership
-from service.leader.roles import Phase, Roles
-from service.process import driver_listener
-from service.process.driver_listener import DriverListener
-from service.process.parts import Parts
+from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
+from taskraft_replication.errors import ReadUnconfirmed, Stopped
+from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.leader.clock import ClusterClock
+from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.roles import Phase, Roles
+from taskraft_service.process import driver_listener
+from taskraft_service.process.driver_listener import DriverListener
+from taskraft_service.process.parts import Parts
 
 ME, LEADER, OTHER = MemberId(1), MemberId(2), MemberId(3)
 MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", "c:1") for number in (1, 2, 3)}

@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from replication.storage.failpoints import NAMES
+from taskraft_replication.storage.failpoints import NAMES
 from tests.service.zygote import Zygote
 
 NOT_IN_THE_STORY = frozenset(name for name in NAMES if name.startswith("removed."))

@@ -15,7 +15,7 @@ from tools.local_cluster import LocalCluster
 def run(environment):
     """Run a node that is expected to end by itself."""
     return subprocess.run(
-        [sys.executable, "-m", "service.process.main"],
+        [sys.executable, "-m", "taskraft_service.process.main"],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -62,7 +62,7 @@ def test_a_node_that_still_asks_to_join_can_be_stopped(cluster):
     """Nobody answers where it asks, so it would go on for a minute."""
     (node,) = cluster.nodes
     with subprocess.Popen(
-        [sys.executable, "-m", "service.process.main"],
+        [sys.executable, "-m", "taskraft_service.process.main"],
         env={**os.environ, **node.environment, "TASKRAFT_PEERS": "", "TASKRAFT_JOIN": node.address},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -2,12 +2,12 @@
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from replication.core.types import MemberInfo
-from replication.node.config import NodeConfig
-from replication.node.node import Node
-from replication.peers.transport import GrpcTransport
-from service.process.metrics.entries import EntryDistributions, EntryHistograms
-from service.process.metrics.raft import RaftCollector
+from taskraft_replication.core.types import MemberInfo
+from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.node.node import Node
+from taskraft_replication.peers.transport import GrpcTransport
+from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
+from taskraft_service.process.metrics.raft import RaftCollector
 from tests.replication.counting_machine import CountingMachine
 
 

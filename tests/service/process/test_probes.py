@@ -9,9 +9,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-import service.process.metrics.tubes
-from service.leader.roles import PhaseEvent
+import taskraft_service.process.metrics.tubes
 from taskraft.v1 import feed_service_pb2
+from taskraft_service.leader.roles import PhaseEvent
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
 
@@ -71,7 +71,7 @@ async def test_the_metrics_count_what_happens(node):
 
 
 async def test_the_metrics_name_the_largest_tubes_and_look_closely_at_no_others(node, monkeypatch):
-    monkeypatch.setattr(service.process.metrics.tubes, "TUBES_MAX", 2)
+    monkeypatch.setattr(taskraft_service.process.metrics.tubes, "TUBES_MAX", 2)
     for tasks in (1, 4, 2, 3):
         await create(node, f"tube{tasks}")
         await put(node, *[b"x"] * tasks, tube=f"tube{tasks}")

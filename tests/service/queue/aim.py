@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     AttachSession,
     Batch,
     Bury,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     AMONG_UNFINISHED,
     FOREVER_MS,
     Ack,
@@ -60,7 +60,7 @@ from service.queue.commands import (
     UpdateTasks,
     UpdateTube,
 )
-from service.queue.commands.filter import (
+from taskraft_service.queue.commands.filter import (
     AgeField,
     AgeIs,
     Disjunction,

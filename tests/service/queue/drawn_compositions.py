@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     Batch,
     Bury,

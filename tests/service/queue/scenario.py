@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     AttachSession,
     Batch,
     BatchResult,
@@ -64,9 +64,9 @@ from service.queue.commands import (
     TubeKind,
     TubeResult,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.counters import Call
-from service.queue.tubes.profiles import PROFILES, defaults_of
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.tubes.counters import Call
+from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue import scenario_above as above
 from tests.service.queue import scenario_changing as changing
 from tests.service.queue import scenario_chosen as chosen

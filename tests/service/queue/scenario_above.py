@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CancelGroup,
     CreateGroup,
     CreateSchedule,

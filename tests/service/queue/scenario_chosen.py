@@ -16,8 +16,8 @@ A put may have ``key=a/b conflict=return_existing among=ready,delayed within=10`
 
 from __future__ import annotations
 
-from service.languages.filter_text import read_filter
-from service.queue.commands import (
+from taskraft_service.languages.filter_text import read_filter
+from taskraft_service.queue.commands import (
     AMONG_UNFINISHED,
     Bury,
     ByFilter,
@@ -39,7 +39,7 @@ from service.queue.commands import (
     UniqueAmong,
     UpdateTasks,
 )
-from service.queue.tasks.listing import Listing, Passed, Window
+from taskraft_service.queue.tasks.listing import Listing, Passed, Window
 from tests.service.queue.scenario_policies import update
 
 WORDS = ("kick", "bury", "delete", "snatch", "restart", "switch", "cancel", "update", "move")

@@ -15,7 +15,7 @@ the put or batch by number; ``chain``: on the item before it.
 
 from __future__ import annotations
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     Dependencies,
     Durability,
@@ -33,7 +33,7 @@ from service.queue.commands import (
     TtlPolicy,
     TtlScope,
 )
-from service.queue.editor import Edited
+from taskraft_service.queue.editor import Edited
 
 NUMBERS = {
     "pri": "priority",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.queue.answer_codec import decode, encode
-from service.queue.commands import (
+from taskraft_service.queue.answer_codec import decode, encode
+from taskraft_service.queue.commands import (
     BatchResult,
     CancelResult,
     CountResult,

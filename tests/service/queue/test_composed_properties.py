@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis.stateful import invariant
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CreateGroup,
     CreateSchedule,
     CreateTube,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     ByIds,
     CreateTube,
@@ -22,9 +22,9 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.queue.store import RangeDeletion
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.store import RangeDeletion
 from tests.service.queue.memory_store import MemoryStore
 
 TASKS = 40
@@ -64,7 +64,7 @@ class Node:
         return self.queue.apply(self.index, 1_000, commands)
 
     def collect(self):
-        with patch("service.queue.deletions.NEIGHBOURS_MIN", self.neighbours_min):
+        with patch("taskraft_service.queue.deletions.NEIGHBOURS_MIN", self.neighbours_min):
             writes = list(self.queue.collect_writes())
         self.store.write(writes)
         return writes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     ByIds,
     CreateTube,
     DropTube,
@@ -24,10 +24,10 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTasks,
 )
-from service.queue.driver import MEMORY_BYTES_MAX, RANK_MAX, DriverMissing, Placement
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.storage.memory import MemoryStore
+from taskraft_service.queue.driver import MEMORY_BYTES_MAX, RANK_MAX, DriverMissing, Placement
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
 
 KIND_UNSUITABLE = Reason.KIND_UNSUITABLE
 SMALL = Limits(head_entries_max=2, resident_bytes_max=1)

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     AttachSession,
     Batch,
     CancelGroup,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     Batch,
     Bury,
@@ -50,9 +50,9 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTasks,
 )
-from service.queue.life_cycle import LIFE_CYCLE, STATES, TTL_ENDS, EventKind, Operation
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.life_cycle import LIFE_CYCLE, STATES, TTL_ENDS, EventKind, Operation
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 IMPLEMENTED = tuple(State)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.languages.filter_text import read_filter
-from service.queue import commands
-from service.queue.commands import (
+from taskraft_service.languages.filter_text import read_filter
+from taskraft_service.queue import commands
+from taskraft_service.queue.commands import (
     Ack,
     AttachSession,
     Bury,
@@ -32,10 +32,10 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.keys import META
-from service.queue.limits import Limits
-from service.queue.opening import UnknownFormatError
-from service.queue.queue import Queue
+from taskraft_service.queue.keys import META
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.opening import UnknownFormatError
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.scenario_policies import replaced
 

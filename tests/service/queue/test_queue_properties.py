@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Batch,
     BatchResult,
     CreateTube,
@@ -40,8 +40,8 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.editor import Edited
-from service.queue.keys import (
+from taskraft_service.queue.editor import Edited
+from taskraft_service.queue.keys import (
     INSIDE_TUBES,
     READY_ORDER,
     TYPED_ORDER,
@@ -51,9 +51,9 @@ from service.queue.keys import (
     typed_prefix,
     waiting_key,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.queue.tubes.profiles import PROFILES, defaults_of
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.aim import aimed
 from tests.service.queue.drawn_commands import PASSED, any_command, circulation
 from tests.service.queue.memory_store import MemoryStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Bury,
     ByIds,
     CreateTube,
@@ -19,9 +19,9 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTube,
 )
-from service.queue.keys import INSIDE_TUBES, OUTSIDE_TUBES
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.keys import INSIDE_TUBES, OUTSIDE_TUBES
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.test_queue import Node
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Batch,
     Bury,
     ByIds,
@@ -49,9 +49,9 @@ from service.queue.commands import (
     UpdateTasks,
     UpdateTube,
 )
-from service.queue.commands.repetition import Idempotent
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.commands.repetition import Idempotent
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.drawn_commands import (
     IDS,
     NEW_TASKS,

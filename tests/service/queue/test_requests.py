@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.answer_codec import decode, encode
-from service.queue.commands import (
+from taskraft_service.queue.answer_codec import decode, encode
+from taskraft_service.queue.commands import (
     Ack,
     ByIds,
     CancelResult,
@@ -34,8 +34,8 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 WINDOW_MS = 600_000

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 from tests.service.queue.scenario import rewritten
 from tests.service.queue.scenario_policies import replaced

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from service.storage import directory as state_directory
-from service.storage.directory import StateDirectory, StateForeign, StateMissing
+from taskraft_service.storage import directory as state_directory
+from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
 
 
 def make(place):

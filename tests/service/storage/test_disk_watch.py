@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.storage.disk_watch import CHECK_MS, DiskWatch
+from taskraft_service.storage.disk_watch import CHECK_MS, DiskWatch
 
 
 class Volume:

@@ -3,8 +3,8 @@
 import google_crc32c
 import pytest
 
-from service.storage.manifest import BLOCK_BYTES, ManifestDamaged, check_manifest
-from service.storage.rocks import RocksStore, StateDamaged
+from taskraft_service.storage.manifest import BLOCK_BYTES, ManifestDamaged, check_manifest
+from taskraft_service.storage.rocks import RocksStore, StateDamaged
 
 
 def database_in(place, flushes):

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from service.storage.rocks import RocksStore, StateDamaged
+from taskraft_service.storage.rocks import RocksStore, StateDamaged
 
 MIB = 1 << 20
 SECTOR_BYTES = 512

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.queue.store import RangeDeletion
-from service.storage.rocks import RocksStore, StateClosed, StateDamaged
+from taskraft_service.queue.store import RangeDeletion
+from taskraft_service.storage.rocks import RocksStore, StateClosed, StateDamaged
 
 MIB = 1 << 20
 
@@ -79,7 +79,7 @@ def test_after_a_crash_the_state_is_as_of_the_last_flush(tmp_path):
     script = f"""
 import os
 from pathlib import Path
-from service.storage.rocks import RocksStore
+from taskraft_service.storage.rocks import RocksStore
 store = RocksStore(Path({str(tmp_path / "db")!r}), {MIB}, {MIB})
 store.write([(b"a", b"1"), (b"index", b"1")])
 store.flush()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import wire
-from service.storage.rocks import RocksStore
-from service.storage.snapshot import MAGIC, RocksSnapshot, SnapshotDamaged, build
+from taskraft_service import wire
+from taskraft_service.storage.rocks import RocksStore
+from taskraft_service.storage.snapshot import MAGIC, RocksSnapshot, SnapshotDamaged, build
 
 MIB = 1 << 20
 

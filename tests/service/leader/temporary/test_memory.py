@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.leader.temporary.memory import MemoryQueue, growth_bytes
-from service.machine.contents import origin_of
-from service.queue.commands import (
+from taskraft_service.leader.temporary.memory import MemoryQueue, growth_bytes
+from taskraft_service.machine.contents import origin_of
+from taskraft_service.queue.commands import (
     Ack,
     Batch,
     ByIds,
@@ -23,7 +23,7 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTasks,
 )
-from service.queue.driver import NO_DRIVERS
+from taskraft_service.queue.driver import NO_DRIVERS
 
 BYTES_MAX = 100_000
 

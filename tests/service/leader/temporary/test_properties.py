@@ -9,16 +9,17 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from service import forms
-from service.entries.body_editor import edit
-from service.entries.codec import Recorded
-from service.leader.proposal import Outcome
-from service.leader.temporary import memory
-from service.leader.temporary.router import Router
-from service.leader.temporary.tubes import TemporaryTubes
-from service.leader.waiters import Waiters
-from service.machine.contents import Contents, origin_of
-from service.queue.commands import (
+from taskraft.v1 import task_pb2
+from taskraft_service import forms
+from taskraft_service.entries.body_editor import edit
+from taskraft_service.entries.codec import Recorded
+from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.temporary import memory
+from taskraft_service.leader.temporary.router import Router
+from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.machine.contents import Contents, origin_of
+from taskraft_service.queue.commands import (
     FOREVER_MS,
     AttachSession,
     Batch,
@@ -45,9 +46,8 @@ from service.queue.commands import (
     UpdateSchedule,
     UpdateTube,
 )
-from service.queue.queue import Queue
-from service.storage.memory import MemoryStore
-from taskraft.v1 import task_pb2
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
 from tests.service.queue.drawn_commands import PASSED, any_command
 from tests.service.queue.drawn_compositions import CIRCULATION, composed_command
 from tests.service.queue.test_composed_properties import OPENING as COMPOSED_OPENING

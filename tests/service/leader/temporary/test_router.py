@@ -4,22 +4,22 @@ import asyncio
 
 import pytest
 
-from service import forms
-from service.entries.codec import record_own
-from service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
-from service.leader.temporary.router import Router
-from service.leader.temporary.tubes import TemporaryTubes
-from service.leader.waiters import Waiters
-from service.machine.contents import TEMPORARY_TASKS, Contents
-from service.queue.commands import CreateTube, Durability, Startup, TubeKind, TubeOptions
-from service.queue.driver import NO_DRIVERS
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from service.queue.tubes.counters import Call
-from service.storage.memory import MemoryStore
-from taskraft.log.v1 import log_pb2
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms
+from taskraft_service.entries.codec import record_own
+from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.leader.temporary.router import Router
+from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.machine.contents import TEMPORARY_TASKS, Contents
+from taskraft_service.queue.commands import CreateTube, Durability, Startup, TubeKind, TubeOptions
+from taskraft_service.queue.driver import NO_DRIVERS
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.tubes.counters import Call
+from taskraft_service.storage.memory import MemoryStore
 
 TEMPORARY = TubeOptions(durability=Durability.TEMPORARY)
 

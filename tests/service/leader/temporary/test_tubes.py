@@ -5,7 +5,6 @@ import asyncio
 import grpc
 import pytest
 
-from service.machine.contents import TEMPORARY_TASKS
 from taskraft.v1 import (
     feed_service_pb2,
     group_service_pb2,
@@ -15,6 +14,7 @@ from taskraft.v1 import (
     tube_service_pb2,
 )
 from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.machine.contents import TEMPORARY_TASKS
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 from tests.service.leader.temporary.calls import (
     Options,

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     ByIds,
     CreateTube,
@@ -24,8 +24,8 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 STEP = 4

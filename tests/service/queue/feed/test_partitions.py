@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.commands import (
+from taskraft.v1 import feed_service_pb2
+from taskraft_service.queue.commands import (
     Ack,
     ByIds,
     CommitCursor,
@@ -27,7 +28,7 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.feed.chunk import (
+from taskraft_service.queue.feed.chunk import (
     COLUMNS,
     ROW_BYTES,
     ChangeChunk,
@@ -38,10 +39,9 @@ from service.queue.feed.chunk import (
     only,
     read_header,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.limits import Limits
-from service.queue.queue import Queue
-from taskraft.v1 import feed_service_pb2
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

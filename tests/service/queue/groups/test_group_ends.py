@@ -1,6 +1,6 @@
 """What a group puts at its end: as a task of a tube that may refuse it, and to be woken for."""
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CancelGroup,
     CreateGroup,
     CreateTube,
@@ -16,8 +16,8 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     Bury,
     BuryTaken,
@@ -32,8 +32,8 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 SMALL = Limits(head_entries_max=2, resident_bytes_max=1, group_tasks_per_entry_max=2)

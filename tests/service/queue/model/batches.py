@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Batch,
     BatchResult,
     ByFilter,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Bury,
     ByFilter,
     ByKeys,
@@ -12,7 +12,7 @@ from service.queue.commands import (
     Reason,
     State,
 )
-from service.queue.commands.filter import (
+from taskraft_service.queue.commands.filter import (
     AgeField,
     AgeIs,
     Disjunction,
@@ -22,8 +22,8 @@ from service.queue.commands.filter import (
     Relation,
     StateIs,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.counters import Call
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from service.queue.commands import CountResult, NoteCalls, State
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.counters import Call
+from taskraft_service.queue.commands import CountResult, NoteCalls, State
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.tubes.counters import Call
 
 FINISHED = (State.DONE, State.ZOMBIE)
 

@@ -6,7 +6,7 @@ task keeps that among what it ``waits`` for. ``ends`` are those that not all hav
 
 from __future__ import annotations
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Awaited,
     Failure,
     ItemReference,
@@ -18,7 +18,7 @@ from service.queue.commands import (
     TaskReference,
     Waiting,
 )
-from service.queue.life_cycle import EventKind
+from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.counting import FINISHED
 from tests.service.queue.model.sessions import NEVER, later
 

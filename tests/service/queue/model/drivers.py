@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from service.queue.commands import Reason, TubeKind
-from service.queue.driver import Arrival
+from taskraft_service.queue.commands import Reason, TubeKind
+from taskraft_service.queue.driver import Arrival
 from tests.service.queue.model.sessions import NEVER
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CancelGroup,
     CreateGroup,
     GroupResult,
@@ -16,7 +16,7 @@ from service.queue.commands import (
     StartGroup,
     State,
 )
-from service.queue.life_cycle import EventKind
+from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.counting import FINISHED
 
 OPEN = (State.READY, State.DELAYED, State.TAKEN, State.HELD)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Cancel,
     CancelResult,
     Outcome,
@@ -12,7 +12,7 @@ from service.queue.commands import (
     State,
     Switch,
 )
-from service.queue.life_cycle import EventKind
+from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from service.queue.commands import OnConflict, Reason, State, UpdateTasks
-from service.queue.life_cycle import EventKind
+from taskraft_service.queue.commands import OnConflict, Reason, State, UpdateTasks
+from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.sessions import NEVER, later
 
 FINISHED = (State.DONE, State.ZOMBIE)

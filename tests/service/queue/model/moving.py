@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from service.queue.commands import FOREVER_MS, CountResult, Move, Reason, State, TaskOrigin
-from service.queue.life_cycle import EventKind
+from taskraft_service.queue.commands import FOREVER_MS, CountResult, Move, Reason, State, TaskOrigin
+from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.dependencies import new_life
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS

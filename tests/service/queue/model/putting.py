@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     OnConflict,
     Outcome,
     Position,
@@ -15,8 +15,8 @@ from service.queue.commands import (
     TaskReference,
     TaskUpdate,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.counters import Call
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.dependencies import new_life
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS

@@ -6,7 +6,7 @@ the queue's own code is used but its values.
 
 from __future__ import annotations
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     FOREVER_MS,
     ClusterSettings,
     Extras,
@@ -18,7 +18,7 @@ from service.queue.commands import (
     TaskView,
     TtlScope,
 )
-from service.queue.life_cycle import EventKind
+from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.batches import NaiveBatches
 from tests.service.queue.model.circulation import NaiveCirculation
 from tests.service.queue.model.counting import FINISHED, NaiveCounting

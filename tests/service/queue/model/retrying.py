@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     NO_RETRY,
     Exhausted,
     Failure,
@@ -13,8 +13,8 @@ from service.queue.commands import (
     TtlPolicy,
     TtlScope,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.counters import Call
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

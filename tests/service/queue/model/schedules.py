@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CountResult,
     CreateSchedule,
     DeleteSchedule,
@@ -17,7 +17,7 @@ from service.queue.commands import (
     State,
     UpdateSchedule,
 )
-from service.queue.life_cycle import EventKind
+from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.groups import OPEN
 
 

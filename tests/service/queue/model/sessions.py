@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     FOREVER_MS,
     AttachSession,
     CloseSession,
@@ -16,7 +16,7 @@ from service.queue.commands import (
     Startup,
     StartupResult,
 )
-from service.queue.life_cycle import EventKind
+from taskraft_service.queue.life_cycle import EventKind
 
 NEVER = 10**18
 SESSION_TTR_MIN_MS = 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     FOREVER_MS,
     Ack,
     BuryTaken,
@@ -22,8 +22,8 @@ from service.queue.commands import (
     TouchedLease,
     TtlScope,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.counters import Call
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

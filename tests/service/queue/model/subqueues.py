@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from service.queue.commands import State, TubeKind
-from service.queue.orders.fairness import STRIDE
+from taskraft_service.queue.commands import State, TubeKind
+from taskraft_service.queue.orders.fairness import STRIDE
 
 PLAIN_KINDS = (TubeKind.FIFO, TubeKind.UTUBE)
 """Kinds whose tasks have no priority, delay, time to live and time to run."""

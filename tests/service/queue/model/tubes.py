@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     ClusterSettings,
     Configure,
     CountResult,
@@ -20,8 +20,8 @@ from service.queue.commands import (
     TubeView,
     UpdateTube,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.tubes.profiles import PROFILES, defaults_of
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.model.counting import Counts
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CreateTube,
     NewTask,
     OnConflict,
@@ -17,10 +17,10 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.driver import Placement
-from service.queue.keys import TASK, TYPED_ORDER, WAITING_ORDER
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.driver import Placement
+from taskraft_service.queue.keys import TASK, TYPED_ORDER, WAITING_ORDER
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 OFTEN_SERVED = tuple(sorted((f"1/{place}", 2) for place in range(51)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     BACKOFF_MS_MAX,
     FOREVER_MS,
     CreateTube,
@@ -24,10 +24,10 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.operations.retrying import backoff_ms
-from service.queue.queue import Queue
-from service.queue.tubes.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations.retrying import backoff_ms
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.tubes.option_checks import ATTEMPTS_MAX, FACTOR_PERCENT_MAX
 from tests.service.queue.memory_store import MemoryStore
 
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     CreateTube,
     Keep,
@@ -26,9 +26,9 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.operations import runs
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.operations import runs
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 LIMITS = Limits(session_taken_max=6, head_entries_max=4, subqueue_entries_max=2, read_tasks_max=2)
@@ -109,7 +109,7 @@ class Replica:
     def do(self, later_ms, commands):
         self.now_ms += later_ms
         cut = (lambda commands: ((None, commands),)) if self.one_by_one else runs.runs
-        with patch("service.queue.queue.runs", cut):
+        with patch("taskraft_service.queue.queue.runs", cut):
             results = self.queue.apply(self.queue.applied_index + 1, self.now_ms, commands)
         self.store.write(self.queue.collect_writes())
         return results
@@ -144,7 +144,7 @@ def test_takes_of_many_consumers_and_their_acknowledgements_are_done_at_once():
         done.append((type(run[0]), len(run), len(answers)))
         return answers
 
-    with patch("service.queue.queue.answer_together", noted):
+    with patch("taskraft_service.queue.queue.answer_together", noted):
         takes = [Take(["lanes"], session) for session in ("s", "t") for _ in range(3)]
         taken = [task for result in replica.do(0, takes) for task in result.tasks]
         replica.do(0, [Settle([Ack([task.token])]) for task in taken])

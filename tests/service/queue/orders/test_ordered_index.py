@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from service.queue.orders.ordered_index import NOTHING, OrderedIndex
+from taskraft_service.queue.orders.ordered_index import NOTHING, OrderedIndex
 
 ENTRIES = st.tuples(st.integers(0, 3), st.integers(0, 12))
 

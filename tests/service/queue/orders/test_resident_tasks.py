@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CreateTube,
     NewTask,
     Position,
@@ -17,8 +17,8 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 LIMITS = Limits(

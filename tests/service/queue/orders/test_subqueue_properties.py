@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     Bury,
     BuryTaken,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CreateTube,
     NewTask,
     Put,
@@ -14,11 +14,11 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.commands.settle import Ack
-from service.queue.keys import SUBQUEUE_RATE
-from service.queue.limits import Limits
-from service.queue.orders.subqueue_rates import SubqueueRates
-from service.queue.queue import Queue
+from taskraft_service.queue.commands.settle import Ack
+from taskraft_service.queue.keys import SUBQUEUE_RATE
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.orders.subqueue_rates import SubqueueRates
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 NUMBER = 7

@@ -8,14 +8,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from service.queue.commands import TubeOptions
-from service.queue.keys import subqueue_prefix, waiting_key
-from service.queue.limits import Limits
-from service.queue.orders.fairness import STRIDE
-from service.queue.orders.offers import OfTypes
-from service.queue.orders.subqueue_rates import SubqueueRates
-from service.queue.orders.subqueues import SubqueueOrder
-from service.queue.orders.typed_orders import TypedOrders
+from taskraft_service.queue.commands import TubeOptions
+from taskraft_service.queue.keys import subqueue_prefix, waiting_key
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.orders.fairness import STRIDE
+from taskraft_service.queue.orders.offers import OfTypes
+from taskraft_service.queue.orders.subqueue_rates import SubqueueRates
+from taskraft_service.queue.orders.subqueues import SubqueueOrder
+from taskraft_service.queue.orders.typed_orders import TypedOrders
 from tests.service.queue.memory_store import MemoryStore
 
 NUMBER = 7

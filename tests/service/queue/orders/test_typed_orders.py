@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from service.queue.commands import CreateTube, NewTask, Put, Take, TubeKind, TubeOptions
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.commands import CreateTube, NewTask, Put, Take, TubeKind, TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 

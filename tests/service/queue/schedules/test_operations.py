@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CreateSchedule,
     CreateTube,
     Overlap,
@@ -14,8 +14,8 @@ from service.queue.commands import (
     TubeOptions,
     UpdateSchedule,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 PLAN = ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b"x")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     ByIds,
     CreateSchedule,
     CreateTube,
@@ -27,8 +27,8 @@ from service.queue.commands import (
     TubeOptions,
     UpdateTube,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 SKIP, CANCEL_BEFORE = Overlap.SKIP, Overlap.CANCEL_BEFORE

@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.queue.commands import OpenSession
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.commands import OpenSession
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 

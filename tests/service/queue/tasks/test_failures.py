@@ -1,6 +1,6 @@
 """Failures of tasks that are gone: how many are remembered, and how long, also after a restart."""
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     ByIds,
     CreateTube,
     Exhausted,
@@ -15,8 +15,8 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 LIMITS = Limits(failures_max=3, failure_retention_ms=100)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.queue.tasks.matching import consists_of
+from taskraft_service.queue.tasks.matching import consists_of
 
 
 @pytest.mark.parametrize(

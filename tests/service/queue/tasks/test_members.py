@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.queue.keys import MEMBER
-from service.queue.tasks.members import FIRST, Members
+from taskraft_service.queue.keys import MEMBER
+from taskraft_service.queue.tasks.members import FIRST, Members
 from tests.service.queue.memory_store import MemoryStore
 
 ONE, TWO = (1, 1), (1, 2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     Ack,
     Bury,
     ByIds,
@@ -26,8 +26,8 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 ONCE = RetryPolicy(attempts_max=1, exhausted=Exhausted.REMOVE)

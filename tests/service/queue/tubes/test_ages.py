@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.tubes.ages import FRESH_SLOTS_MAX, PRECISION, Ages
+from taskraft_service.queue.tubes.ages import FRESH_SLOTS_MAX, PRECISION, Ages
 
 HOUR_MS = 3_600_000
 STEPS = st.lists(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     FOREVER_MS,
     Exhausted,
     OnAck,
@@ -14,7 +14,7 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.tubes.option_checks import (
+from taskraft_service.queue.tubes.option_checks import (
     ATTEMPTS_MAX,
     COUNT_MAX,
     FACTOR_PERCENT_MAX,

@@ -1,6 +1,6 @@
 """Counters: what they say of the present leadership, and after a restart."""
 
-from service.queue.commands import (
+from taskraft_service.queue.commands import (
     CreateTube,
     NewTask,
     Put,
@@ -9,9 +9,9 @@ from service.queue.commands import (
     TubeKind,
     TubeOptions,
 )
-from service.queue.life_cycle import EventKind
-from service.queue.limits import Limits
-from service.queue.queue import Queue
+from taskraft_service.queue.life_cycle import EventKind
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
 PUT = EventKind.PUT

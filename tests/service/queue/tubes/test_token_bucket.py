@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queue.tubes.token_bucket import TokenBucket
+from taskraft_service.queue.tubes.token_bucket import TokenBucket
 
 
 def test_full_bucket_lets_a_burst_through_and_then_waits():

@@ -1,1 +1,0 @@
-"""Hold the generated stubs of taskraft.raft.v1."""

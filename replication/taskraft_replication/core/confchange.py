@@ -1,0 +1,124 @@
+"""Describe membership changes, and write them into the data of log entries.
+
+The encoding is our own: the same change always gives the same bytes, and the change that leaves a
+joint configuration gives none at all, so that no size limit can ever hold it back.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from struct import Struct
+from typing import Final
+
+from taskraft_replication.core.errors import ConfChangeMalformed
+from taskraft_replication.core.types import Entry, EntryKind, MemberId, value
+
+_HEADER: Final = Struct(">BH")  # transition, number of changes
+_CHANGE: Final = Struct(">BQ")  # kind, member
+
+
+class MemberChangeKind(Enum):
+    """What happens to one member."""
+
+    ADD_VOTER = 0
+    """Make it a voter, whatever it was."""
+    REMOVE = 1
+    UPDATE = 2
+    """Nothing: lets the application log something about the member in ``context``."""
+    ADD_LEARNER = 3
+    """Make it a learner, whatever it was."""
+
+
+class Transition(Enum):
+    """Which way leads from one configuration to the next."""
+
+    AUTO = 0
+    """Directly if one member changes, else through a joint configuration that is left by itself."""
+    JOINT_IMPLICIT = 1
+    """Through a joint configuration that is left by itself."""
+    JOINT_EXPLICIT = 2
+    """Through a joint configuration that stays until an empty change is proposed."""
+
+
+@value
+class MemberChange:
+    """One step of a membership change."""
+
+    kind: MemberChangeKind
+    member: MemberId
+
+
+@value
+class ConfChange:
+    """A membership change; the empty one leaves a joint configuration."""
+
+    changes: tuple[MemberChange, ...] = ()
+    transition: Transition = Transition.AUTO
+    context: bytes = b""
+
+    @property
+    def leaves_joint(self) -> bool:
+        """Tell whether this is the change that leaves a joint configuration."""
+        return not self.changes and self.transition is Transition.AUTO
+
+    @property
+    def enters_joint(self) -> bool:
+        """Tell whether this change needs, or asks for, a joint configuration.
+
+        Some changes of several members could do without one; that would depend on the
+        configuration they meet.
+        """
+        return self.transition is not Transition.AUTO or len(self.changes) > 1
+
+    @property
+    def auto_leave(self) -> bool:
+        """Tell whether the joint configuration is to be left without being told."""
+        return self.transition is not Transition.JOINT_EXPLICIT
+
+
+LEAVE_JOINT: Final = ConfChange()
+"""Leaves a joint configuration."""
+
+
+def encode(change: ConfChange) -> bytes:
+    """Return the bytes of ``change``; empty for ``LEAVE_JOINT``."""
+    if change == LEAVE_JOINT:
+        return b""
+    parts = [_HEADER.pack(change.transition.value, len(change.changes))]
+    parts += [_CHANGE.pack(each.kind.value, each.member) for each in change.changes]
+    return b"".join([*parts, change.context])
+
+
+def decode(data: bytes) -> ConfChange:
+    """Return the change that ``encode`` wrote.
+
+    Raises:
+        ConfChangeMalformed: it did not.
+    """
+    if not data:
+        return LEAVE_JOINT
+    if len(data) < _HEADER.size:
+        raise ConfChangeMalformed(f"{len(data)} bytes are shorter than the header")
+    transition, count = _HEADER.unpack_from(data)
+    end = _HEADER.size + count * _CHANGE.size
+    if len(data) < end:
+        raise ConfChangeMalformed(f"{len(data)} bytes do not hold {count} changes")
+    try:
+        changes = tuple(
+            MemberChange(MemberChangeKind(kind), MemberId(member))
+            for kind, member in _CHANGE.iter_unpack(data[_HEADER.size : end])
+        )
+        return ConfChange(changes, Transition(transition), data[end:])
+    except ValueError as unknown:
+        raise ConfChangeMalformed(str(unknown)) from unknown
+
+
+def of_entry(entry: Entry) -> ConfChange | None:
+    """Return the membership change that ``entry`` carries, None if it carries something else.
+
+    Raises:
+        ConfChangeMalformed: it should, but its data is not one.
+    """
+    if entry.kind is EntryKind.NORMAL:
+        return None
+    return decode(entry.data)

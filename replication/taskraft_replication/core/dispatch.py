@@ -1,0 +1,126 @@
+"""Find out what a member does with a message: by its sender, its term, and the member's role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from taskraft_replication.core import completion, election, follower, leader, proposal, reading
+from taskraft_replication.core.admission import admit
+from taskraft_replication.core.errors import DropReason
+from taskraft_replication.core.member import Member
+from taskraft_replication.core.trace import Refusal
+from taskraft_replication.core.types import NO_MEMBER, Message, MessageKind, RaftRole
+
+_Handler: TypeAlias = Callable[[Member, Message], None]
+
+_WITHOUT_TERM: Final = frozenset({MessageKind.PROPOSE, MessageKind.READ_INDEX})
+_REPLIES: Final = frozenset(
+    {
+        MessageKind.APPEND_REPLY,
+        MessageKind.HEARTBEAT_REPLY,
+        MessageKind.VOTE_REPLY,
+        MessageKind.PRE_VOTE_REPLY,
+        MessageKind.READ_INDEX_REPLY,
+    }
+)
+_FROM_PEERS: Final = frozenset(
+    {
+        *_REPLIES,
+        *_WITHOUT_TERM,
+        MessageKind.APPEND,
+        MessageKind.HEARTBEAT,
+        MessageKind.SNAPSHOT,
+        MessageKind.VOTE,
+        MessageKind.PRE_VOTE,
+        MessageKind.TIMEOUT_NOW,
+        MessageKind.TRANSFER_LEADER,
+    }
+)
+_FROM_WORKERS: Final[Mapping[MessageKind, _Handler]] = {
+    MessageKind.STORAGE_APPEND_REPLY: completion.on_storage_append_reply,
+    MessageKind.STORAGE_APPLY_REPLY: completion.on_storage_apply_reply,
+}
+
+
+def receive(member: Member, message: Message) -> None:
+    """Take in a message from outside, if it is one that may come from there."""
+    kind, sender = message.kind, message.sender
+    if kind not in _FROM_PEERS:
+        if kind in _FROM_WORKERS and sender < NO_MEMBER:
+            _FROM_WORKERS[kind](member, message)
+        else:
+            member.refuse(message, Refusal.NOT_FROM_PEER)
+    elif sender <= NO_MEMBER:
+        member.refuse(message, Refusal.NOT_FROM_PEER)
+    elif kind in _REPLIES and sender not in member.members.progress:
+        member.refuse(message, Refusal.UNKNOWN_PEER)
+    elif not message.term and kind not in _WITHOUT_TERM:
+        member.refuse(message, Refusal.WITHOUT_TERM)
+    else:
+        _act(member, message)
+
+
+def dispatch(member: Member, message: Message) -> None:
+    """Take in a message that the member has for itself, or a reply of a worker."""
+    from_worker = _FROM_WORKERS.get(message.kind)
+    if from_worker is not None:
+        from_worker(member, message)
+    else:
+        _act(member, message)
+
+
+def _act(member: Member, message: Message) -> None:
+    """Do what ``message`` asks for, if it is of this term and means something to the role."""
+    if message.term != member.term and message.term and not admit(member, message):
+        return
+    handler = _HANDLERS[member.role].get(message.kind)
+    if handler is not None:
+        handler(member, message)
+
+
+def _on_vote_request(member: Member, message: Message) -> None:
+    answers = len(member.after_append)
+    election.on_vote_request(member, message)
+    assert len(member.after_append) == answers + 1, "who asks is answered, by a learner too"
+
+
+def _on_proposal(member: Member, message: Message) -> None:
+    if isinstance(proposal.propose(member, message.entries), DropReason):
+        member.refuse(message, Refusal.PROPOSAL_DROPPED)
+
+
+def _pass_transfer_on(member: Member, message: Message) -> None:
+    if member.leader == NO_MEMBER:
+        member.refuse(message, Refusal.PROPOSAL_DROPPED)
+        return
+    kind = MessageKind.TRANSFER_LEADER
+    member.send(Message(kind, member.leader, message.sender, member.term))
+
+
+_ANY_ROLE: Final[Mapping[MessageKind, _Handler]] = {
+    MessageKind.PROPOSE: _on_proposal,
+    MessageKind.READ_INDEX: reading.on_read_index,
+    MessageKind.VOTE: _on_vote_request,
+    MessageKind.PRE_VOTE: _on_vote_request,
+    MessageKind.APPEND: follower.on_append,
+    MessageKind.HEARTBEAT: follower.on_heartbeat,
+    MessageKind.SNAPSHOT: follower.on_snapshot,
+}
+_HANDLERS: Final[Mapping[RaftRole, Mapping[MessageKind, _Handler]]] = {
+    RaftRole.FOLLOWER: {
+        **_ANY_ROLE,
+        MessageKind.TIMEOUT_NOW: election.on_timeout_now,
+        MessageKind.TRANSFER_LEADER: _pass_transfer_on,
+        MessageKind.READ_INDEX_REPLY: reading.on_read_index_reply,
+    },
+    RaftRole.PRE_CANDIDATE: {**_ANY_ROLE, MessageKind.PRE_VOTE_REPLY: election.on_vote_reply},
+    RaftRole.CANDIDATE: {**_ANY_ROLE, MessageKind.VOTE_REPLY: election.on_vote_reply},
+    RaftRole.LEADER: {
+        **_ANY_ROLE,
+        MessageKind.APPEND_REPLY: leader.on_append_reply,
+        MessageKind.HEARTBEAT_REPLY: leader.on_heartbeat_reply,
+        MessageKind.TRANSFER_LEADER: leader.on_transfer_leader,
+    },
+}
+"""What each role does with a message of its own term; what is not listed means nothing there."""

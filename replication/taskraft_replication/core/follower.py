@@ -1,0 +1,140 @@
+"""Follow: take in a leader's entries, commit index, snapshots."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft_replication.core import membership
+from taskraft_replication.core.config import ReadOnly
+from taskraft_replication.core.member import Member
+from taskraft_replication.core.roles import become_follower
+from taskraft_replication.core.trace import Refusal, SnapshotRestored
+from taskraft_replication.core.types import (
+    NO_MEMBER,
+    LogIndex,
+    Message,
+    MessageKind,
+    RaftRole,
+    Snapshot,
+)
+
+_APPEND_REPLY: Final = MessageKind.APPEND_REPLY
+_FOLLOWER: Final = RaftRole.FOLLOWER
+
+
+def on_append(member: Member, append: Message) -> None:
+    """Store what is new; answer once it is synced."""
+    _heed(member, append)
+    log = member.log
+    previous = append.index
+    if previous < log.commit_index:
+        # All that is below is the same anyway, and may be compacted away here.
+        _accept(member, append, log.commit_index)
+        return
+    matched = log.append_after(previous, append.log_term, append.entries)
+    if matched is None:
+        _reject(member, append)
+        return
+    # Not beyond what this message has checked: the rest of this log may still be overwritten.
+    before = log.commit_index
+    log.commit_to(min(append.commit, matched))
+    assert log.commit_index <= max(before, previous + len(append.entries)), "not checked"
+    _accept(member, append, matched)
+
+
+def on_heartbeat(member: Member, heartbeat: Message) -> None:
+    """Take in the commit index, which the leader has limited to what it knows to match."""
+    _heed(member, heartbeat)
+    member.log.commit_to(heartbeat.commit)
+    member.send(
+        Message(
+            MessageKind.HEARTBEAT_REPLY,
+            heartbeat.sender,
+            member.config.member_id,
+            member.term,
+            context=heartbeat.context,
+        )
+    )
+
+
+def on_snapshot(member: Member, message: Message) -> None:
+    """Start over from the snapshot, unless the log has what it stands for.
+
+    Nothing beyond the commit index is acknowledged: what the log has there was not compared.
+    """
+    _heed(member, message)
+    assert message.snapshot is not None
+    _restore(member, message, message.snapshot)
+    _accept(member, message, member.log.commit_index)
+
+
+def forget_leader(member: Member) -> None:
+    """Drop the leader without leaving the term, so that this member may vote for another.
+
+    Without effect under leases, which it would break, and on a member that does not follow.
+    """
+    if member.config.read_only is not ReadOnly.LEASE_BASED and member.role is _FOLLOWER:
+        member.leader = NO_MEMBER
+
+
+def _heed(member: Member, message: Message) -> None:
+    """Accept the sender as the leader of this term."""
+    if member.role is not _FOLLOWER:
+        assert member.role is not RaftRole.LEADER, "two leaders in one term"
+        become_follower(member, message.term)
+    assert member.leader in (NO_MEMBER, message.sender), "two leaders in one term"
+    member.election_elapsed = 0
+    member.leader = message.sender
+
+
+def _accept(member: Member, message: Message, index: LogIndex) -> None:
+    member.after_append.append(
+        Message(
+            _APPEND_REPLY,
+            message.sender,
+            member.config.member_id,
+            member.term,
+            index=index,
+        )
+    )
+
+
+def _reject(member: Member, append: Message) -> None:
+    """Tell the leader where the logs may meet, at best, so that it need not go back one by one."""
+    hint = min(append.index, member.log.last_index)
+    hint, hint_term = member.log.last_not_above(hint, append.log_term)
+    member.after_append.append(
+        Message(
+            _APPEND_REPLY,
+            append.sender,
+            member.config.member_id,
+            member.term,
+            log_term=hint_term,
+            index=append.index,
+            reject=True,
+            reject_hint=hint,
+        )
+    )
+
+
+def _restore(member: Member, message: Message, snapshot: Snapshot) -> None:
+    """Install ``snapshot`` if it brings the member forward.
+
+    It replaces the configuration, even a later one that was not committed.
+    """
+    meta = snapshot.meta
+    log = member.log
+    if meta.index <= log.commit_index:
+        return
+    assert meta.term <= message.term, "a leader has nothing of a later term"
+    configuration = membership.restored(meta.conf_state)
+    if member.config.member_id not in membership.members(configuration):
+        member.refuse(message, Refusal.NOT_FOUND_IN_SNAPSHOT)
+        return
+    if log.matches(meta.index, meta.term):
+        log.commit_to(meta.index)
+        return
+    member.superseded = member.superseded or member.configuration
+    log.restore(snapshot)
+    member.adopt(configuration)
+    member.tell(SnapshotRestored(meta.index, meta.term))

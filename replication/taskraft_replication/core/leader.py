@@ -1,0 +1,187 @@
+"""Lead: take in answers, advance the commit index, keep or hand over leadership."""
+
+from __future__ import annotations
+
+from taskraft_replication.core.member import Member
+from taskraft_replication.core.progress import Progress, ProgressState
+from taskraft_replication.core.proposal import append_own, leave_joint_if_due
+from taskraft_replication.core.quorum import VoteResult, joint_vote
+from taskraft_replication.core.reading import release_confirmed, release_waiting
+from taskraft_replication.core.roles import become_follower, take_role
+from taskraft_replication.core.sender import (
+    broadcast_append,
+    broadcast_heartbeat,
+    send_append,
+    send_timeout_now,
+)
+from taskraft_replication.core.types import (
+    NO_MEMBER,
+    Entry,
+    LogIndex,
+    MemberId,
+    Message,
+    RaftRole,
+    Term,
+)
+
+
+def become_leader(member: Member) -> None:
+    """Lead the term that was won; propose an empty entry, with which everything before commits."""
+    members = member.members
+    assert joint_vote(members.configuration, members.votes) is VoteResult.WON, "not elected"
+    assert member.config.member_id in members.voters, "who leads votes"
+    member.reset(member.term)
+    member.leader = member.config.member_id
+    own = member.members.progress[member.config.member_id]
+    own.become_replicate()
+    own.recent_active = True  # and stays so: the check of the quorum spares this member
+    # A change of an earlier leader may be anywhere in the log.
+    member.pending_change_index = member.log.last_index
+    take_role(member, RaftRole.LEADER)
+    append_own(member, [Entry(Term(0), LogIndex(0))])
+    broadcast_append(member)
+
+
+def advance_commit(member: Member) -> bool:
+    """Commit what a quorum has stored; tell whether anything was committed.
+
+    Only an entry of the leader's own term commits by being counted; those before it commit with it
+    (Raft paper, 5.4.2 and figure 8). A leader outside the configuration does not count itself.
+    """
+    members, log = member.members, member.log
+    index = members.commit_index()
+    if index <= log.commit_index or not log.matches(index, member.term):
+        return False
+    assert members.have_stored(index), "a majority of each half has stored it"
+    return log.commit_to(index)
+
+
+def on_append_reply(member: Member, reply: Message) -> None:
+    """Take in how far a member's log matches this one."""
+    progress = member.members.progress.get(reply.sender)
+    if progress is None:
+        return  # this leader, which was removed and stays
+    assert reply.term == member.term, "what was promised to an earlier leader does not count"
+    progress.recent_active = True
+    if reply.reject:
+        _on_rejected(member, reply, progress)
+        return
+    index = reply.index
+    assert index <= member.log.last_index, "somebody acknowledged what was never sent"
+    probed = progress.state is ProgressState.PROBE and index == progress.match
+    if progress.acknowledge(index) or probed:
+        _on_accepted(member, reply.sender, progress)
+
+
+def _on_rejected(member: Member, reply: Message, progress: Progress) -> None:
+    hint = reply.reject_hint
+    if reply.log_term:
+        # Skip all entries whose terms are above the follower's at the hint: none of them can match.
+        hint, _ = member.log.last_not_above(hint, reply.log_term)
+    if progress.reject(reply.index, hint):
+        if progress.state is ProgressState.REPLICATE:
+            progress.become_probe()
+        send_append(member, reply.sender, progress)
+
+
+def _on_accepted(member: Member, sender: MemberId, progress: Progress) -> None:
+    if progress.state is ProgressState.REPLICATE:
+        progress.inflights.free_up_to(progress.match)
+    elif progress.state is ProgressState.PROBE:
+        progress.become_replicate()
+    elif progress.match + 1 >= member.log.first_index():
+        # Whatever snapshot it got, entries can follow what it has.
+        progress.become_replicate()
+    is_peer = sender != member.config.member_id
+    log = member.log
+    if progress.match > log.commit_index and advance_commit(member):
+        release_waiting(member)
+        broadcast_append(member)
+    elif is_peer and progress.can_bump_commit(log.commit_index):
+        send_append(member, sender, progress)
+    if not is_peer:
+        return
+    while progress.next <= log.last_index and send_append(member, sender, progress, if_empty=False):
+        pass
+    if sender == member.transferee and progress.match == log.last_index:
+        send_timeout_now(member, sender)
+
+
+def on_heartbeat_reply(member: Member, reply: Message) -> None:
+    """Take in a sign of life; it may confirm reads, and revives a paused follower."""
+    progress = member.members.progress[reply.sender]
+    progress.recent_active = True
+    progress.paused_by_flow = False
+    if progress.match < member.log.last_index or progress.state is ProgressState.PROBE:
+        send_append(member, reply.sender, progress)
+    if reply.context:
+        member.reads.acknowledge(reply.sender, reply.context)
+        release_confirmed(member)
+
+
+def on_transfer_leader(member: Member, request: Message) -> None:
+    """Begin to hand leadership to the sender, who must vote; proposals are dropped meanwhile.
+
+    It is given up after an election timeout.
+    """
+    to = request.sender
+    if to not in member.members.voters or to == member.transferee:
+        return
+    member.transferee = NO_MEMBER
+    if member.is_self(to):
+        return
+    member.election_elapsed = 0
+    member.transferee = to
+    progress = member.members.progress[to]
+    if progress.match == member.log.last_index:
+        send_timeout_now(member, to)
+    else:
+        send_append(member, to, progress)
+
+
+def on_unreachable(member: Member, peer: MemberId) -> None:
+    """Stop sending ahead to ``peer``: what was sent is probably lost."""
+    progress = member.members.progress.get(peer)
+    if progress is not None and progress.state is ProgressState.REPLICATE:
+        progress.become_probe()
+
+
+def on_snapshot_status(member: Member, peer: MemberId, *, ok: bool) -> None:
+    """Go on with ``peer`` after its snapshot, or start over if it failed.
+
+    Nothing is sent before the peer says something: it needs time to install the snapshot, and after
+    a failure a heartbeat's time is a good pause.
+    """
+    progress = member.members.progress.get(peer)
+    if progress is None or progress.state is not ProgressState.SNAPSHOT:
+        return
+    if not ok:
+        progress.pending_snapshot = LogIndex(0)
+    progress.become_probe()
+    progress.paused_by_flow = True
+
+
+def tick(member: Member) -> None:
+    """Let one tick pass on the leader."""
+    member.heartbeat_elapsed += 1
+    member.election_elapsed += 1
+    if member.election_elapsed >= member.config.election_ticks:
+        member.election_elapsed = 0
+        if member.config.check_quorum:
+            _check_quorum(member)
+        if member.transferee != NO_MEMBER:
+            member.transferee = NO_MEMBER  # took too long
+            leave_joint_if_due(member)
+    is_leader = member.role is RaftRole.LEADER
+    if is_leader and member.heartbeat_elapsed >= member.config.heartbeat_ticks:
+        member.heartbeat_elapsed = 0
+        broadcast_heartbeat(member)
+
+
+def _check_quorum(member: Member) -> None:
+    """Step down if no quorum was heard of since the last check."""
+    if not member.members.has_active_quorum():
+        become_follower(member, member.term)
+    for _, progress in member.members.others:
+        progress.was_active = progress.recent_active
+        progress.recent_active = False

@@ -1,0 +1,56 @@
+"""State what the core needs of the durable log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from taskraft_replication.core.types import ConfState, Entry, HardState, LogIndex, Snapshot, Term
+
+
+class LogReader(Protocol):
+    """The durable side of the log, read only.
+
+    The core reads here whatever it was told is stored (STORAGE_APPEND_REPLY, or ``advance``). What
+    was handed to the append worker but not yet reported may be visible already; the core does not
+    look. Calls must be cheap: recent entries belong in memory. The log is not compacted while a
+    call into the core runs.
+    """
+
+    def initial_state(self) -> tuple[HardState, ConfState]:
+        """Return the synced hard state, and the membership as of ``Config.applied``.
+
+        The membership comes from the snapshot and the applied entries, never from the unapplied
+        tail of the log.
+        """
+
+    def entries(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> Sequence[Entry]:
+        """Return the entries from ``lo`` up to, not including, ``hi``.
+
+        Stops before the payloads exceed ``bytes_max``, but returns at least one entry.
+
+        Raises:
+            Compacted: ``lo`` is below ``first_index``.
+            Unavailable: ``hi - 1`` is above ``last_index``.
+        """
+
+    def term(self, index: LogIndex) -> Term:
+        """Return the term of the entry at ``index``; also answers for ``first_index - 1``.
+
+        Raises:
+            Compacted: ``index`` is below ``first_index - 1``.
+            Unavailable: ``index`` is above ``last_index``.
+        """
+
+    def first_index(self) -> LogIndex:
+        """Return the index of the first stored entry, one past the snapshot when there is none."""
+
+    def last_index(self) -> LogIndex:
+        """Return the index of the last stored entry, ``first_index - 1`` when there is none."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest snapshot, not older than ``first_index - 1``.
+
+        Raises:
+            SnapshotTemporarilyUnavailable: it is being made; the core asks again later.
+        """

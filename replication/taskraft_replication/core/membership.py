@@ -1,0 +1,178 @@
+"""Compute the configuration that a membership change leads to (Raft thesis, chapter 4).
+
+Pure functions on ``ConfState``. A simple change moves at most one voter, so that any two
+majorities of old and new overlap. Anything else passes through a joint configuration, in which both
+halves must agree. The members of each tuple are sorted and distinct; id 0 stands for "nobody" and
+is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import assert_never
+
+from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from taskraft_replication.core.errors import ConfChangeFault, ConfChangeInvalid
+from taskraft_replication.core.types import NO_MEMBER, ConfState, MemberId
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A configuration being changed."""
+
+    voters: set[MemberId]
+    learners: set[MemberId]
+    outgoing: frozenset[MemberId]
+    learners_next: set[MemberId]
+
+    def make(self, change: MemberChange) -> None:
+        member = change.member
+        if member == NO_MEMBER:
+            return
+        match change.kind:
+            case MemberChangeKind.ADD_VOTER:
+                self._remove(member)
+                self.voters.add(member)
+            case MemberChangeKind.ADD_LEARNER:
+                self._remove(member)
+                # Who still votes in the outgoing half cannot be a learner before that half is gone.
+                (self.learners_next if member in self.outgoing else self.learners).add(member)
+            case MemberChangeKind.REMOVE:
+                self._remove(member)
+            case MemberChangeKind.UPDATE:
+                pass
+            case _:
+                assert_never(change.kind)
+
+    def _remove(self, member: MemberId) -> None:
+        self.voters.discard(member)
+        self.learners.discard(member)
+        self.learners_next.discard(member)
+
+
+def change(configuration: ConfState, wanted: ConfChange) -> ConfState:
+    """Return the configuration after ``wanted``.
+
+    Raises:
+        ConfChangeInvalid: it does not fit the configuration.
+    """
+    if wanted.leaves_joint:
+        return leave_joint(configuration)
+    if wanted.enters_joint:
+        return enter_joint(configuration, wanted.changes, auto_leave=wanted.auto_leave)
+    return simple(configuration, wanted.changes)
+
+
+def simple(configuration: ConfState, changes: Sequence[MemberChange]) -> ConfState:
+    """Return the configuration after ``changes`` without a joint one between.
+
+    Raises:
+        ConfChangeInvalid: the configuration is joint, or more than one voter would change.
+    """
+    if configuration.voters_outgoing:
+        raise ConfChangeInvalid(ConfChangeFault.SIMPLE_WHILE_JOINT)
+    after = _changed(configuration, (), changes, auto_leave=False)
+    if len(set(configuration.voters) ^ set(after.voters)) > 1:
+        raise ConfChangeInvalid(ConfChangeFault.SEVERAL_VOTERS)
+    return after
+
+
+def enter_joint(
+    configuration: ConfState, changes: Sequence[MemberChange], *, auto_leave: bool
+) -> ConfState:
+    """Return the joint configuration between ``configuration`` and the one after ``changes``.
+
+    Raises:
+        ConfChangeInvalid: the configuration is joint already, or has no voters.
+    """
+    if configuration.voters_outgoing:
+        raise ConfChangeInvalid(ConfChangeFault.ALREADY_JOINT)
+    if not configuration.voters:
+        raise ConfChangeInvalid(ConfChangeFault.NO_VOTERS_BEFORE)
+    return _changed(configuration, configuration.voters, changes, auto_leave=auto_leave)
+
+
+def leave_joint(configuration: ConfState) -> ConfState:
+    """Return the incoming half alone, with the outgoing voters that were to become learners.
+
+    Raises:
+        ConfChangeInvalid: the configuration is not joint.
+    """
+    if not configuration.voters_outgoing:
+        raise ConfChangeInvalid(ConfChangeFault.NOT_JOINT)
+    learners = {*configuration.learners, *configuration.learners_next}
+    return restored(ConfState(configuration.voters, _ordered(learners)))
+
+
+def restored(configuration: ConfState) -> ConfState:
+    """Return ``configuration``, as storage or a snapshot gave it, in order and checked."""
+    result = ConfState(
+        voters=_ordered(configuration.voters),
+        learners=_ordered(configuration.learners),
+        voters_outgoing=_ordered(configuration.voters_outgoing),
+        learners_next=_ordered(configuration.learners_next),
+        auto_leave=configuration.auto_leave,
+    )
+    voting = {*result.voters, *result.voters_outgoing}
+    assert NO_MEMBER not in {*voting, *result.learners}
+    assert voting.isdisjoint(result.learners), "a learner does not vote in either half"
+    assert set(result.learners_next) <= set(result.voters_outgoing), "it still votes"
+    assert set(result.learners_next).isdisjoint(result.voters)
+    assert result.voters_outgoing or not result.auto_leave, "there is nothing to leave"
+    return result
+
+
+def is_ordered(configuration: ConfState) -> bool:
+    """Tell whether equal configurations are equal values: each part in order, nobody twice."""
+    parts = (
+        configuration.voters,
+        configuration.learners,
+        configuration.voters_outgoing,
+        configuration.learners_next,
+    )
+    return all(one < next_one for part in parts for one, next_one in pairwise(part))
+
+
+def members(configuration: ConfState) -> tuple[MemberId, ...]:
+    """Return everybody who receives the log, in order."""
+    return _ordered(
+        [*configuration.voters, *configuration.voters_outgoing, *configuration.learners]
+    )
+
+
+def voters(configuration: ConfState) -> tuple[MemberId, ...]:
+    """Return everybody who votes in at least one half, in order."""
+    if not configuration.voters_outgoing:
+        return configuration.voters
+    return _ordered([*configuration.voters, *configuration.voters_outgoing])
+
+
+def _changed(
+    configuration: ConfState,
+    outgoing: tuple[MemberId, ...],
+    changes: Sequence[MemberChange],
+    *,
+    auto_leave: bool,
+) -> ConfState:
+    draft = _Draft(
+        set(configuration.voters), set(configuration.learners), frozenset(outgoing), set()
+    )
+    for each in changes:
+        draft.make(each)
+    if not draft.voters:
+        raise ConfChangeInvalid(ConfChangeFault.NO_VOTERS_AFTER)
+    return restored(
+        ConfState(
+            voters=_ordered(draft.voters),
+            learners=_ordered(draft.learners),
+            voters_outgoing=outgoing,
+            learners_next=_ordered(draft.learners_next),
+            auto_leave=auto_leave,
+        )
+    )
+
+
+def _ordered(ids: Iterable[MemberId]) -> tuple[MemberId, ...]:
+    return tuple(sorted(set(ids)))

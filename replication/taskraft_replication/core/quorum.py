@@ -1,0 +1,71 @@
+"""Decide what a majority, or each of two majorities, has stored or voted.
+
+Pure functions of a configuration and of what its members said; sets keyed by member, so that
+nobody counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import Final
+
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId
+
+EVERYTHING: Final = LogIndex((1 << 64) - 1)
+"""What a majority of nobody has stored; the neutral element when two majorities are joined."""
+
+
+class VoteResult(Enum):
+    """The state of an election."""
+
+    PENDING = "pending"
+    LOST = "lost"
+    WON = "won"
+
+
+def majority_index(voters: Collection[MemberId], acked: Mapping[MemberId, LogIndex]) -> LogIndex:
+    """Return the largest index that a majority of ``voters`` has acknowledged.
+
+    Who said nothing acknowledged 0. A leader must still check that the entry is of its own term
+    before it counts as committed (Raft paper, figure 8).
+    """
+    size = len(voters)
+    if not size:
+        return EVERYTHING
+    get = acked.get
+    ranked = sorted([get(voter, 0) for voter in voters])
+    return LogIndex(ranked[(size - 1) // 2])
+
+
+def joint_index(configuration: ConfState, acked: Mapping[MemberId, LogIndex]) -> LogIndex:
+    """Return the largest index that the majority, or both majorities, have acknowledged."""
+    index = majority_index(configuration.voters, acked)
+    if configuration.voters_outgoing:
+        return min(index, majority_index(configuration.voters_outgoing, acked))
+    return index
+
+
+def majority_vote(voters: Collection[MemberId], votes: Mapping[MemberId, bool]) -> VoteResult:
+    """Return how the election among ``voters`` stands; without voters it is won."""
+    if not voters:
+        return VoteResult.WON
+    quorum = len(voters) // 2 + 1
+    granted = sum(votes.get(voter) is True for voter in voters)
+    refused = sum(votes.get(voter) is False for voter in voters)
+    if granted >= quorum:
+        return VoteResult.WON
+    if len(voters) - refused < quorum:
+        return VoteResult.LOST
+    return VoteResult.PENDING
+
+
+def joint_vote(configuration: ConfState, votes: Mapping[MemberId, bool]) -> VoteResult:
+    """Return how the election stands: both majorities are needed, one refusal is enough to lose."""
+    incoming = majority_vote(configuration.voters, votes)
+    outgoing = majority_vote(configuration.voters_outgoing, votes)
+    if incoming is outgoing:
+        return incoming
+    if VoteResult.LOST in (incoming, outgoing):
+        return VoteResult.LOST
+    return VoteResult.PENDING

@@ -1,0 +1,173 @@
+"""Collect what the driver must do, and remember what it was told already."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft_replication.core.member import Member
+from taskraft_replication.core.types import (
+    APPEND_WORKER,
+    APPLY_WORKER,
+    Entry,
+    HardState,
+    LogIndex,
+    Message,
+    MessageKind,
+    Ready,
+    Snapshot,
+    Term,
+)
+
+_STORAGE_APPEND: Final = MessageKind.STORAGE_APPEND
+_STORAGE_APPEND_REPLY: Final = MessageKind.STORAGE_APPEND_REPLY
+_STORAGE_APPLY: Final = MessageKind.STORAGE_APPLY
+_STORAGE_APPLY_REPLY: Final = MessageKind.STORAGE_APPLY_REPLY
+
+
+class ReadyWriter:
+    """Turns the state of a member into ``Ready`` values.
+
+    In asynchronous mode the storage work is written into messages to the two workers, together with
+    the replies that it permits. In synchronous mode the replies to the member itself are kept for
+    ``advance``, the others leave with the messages, which the driver sends after storing.
+    """
+
+    __slots__ = ("_hard_state", "_is_async", "_member", "_own_id", "_soft_state", "_steps")
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._own_id = member.config.member_id
+        self._is_async = member.config.async_storage_writes
+        self._hard_state = member.hard_state
+        self._soft_state = member.soft_state
+        self._steps: list[Message] | None = None
+
+    def has_ready(self) -> bool:
+        """Tell whether ``take`` would return anything to do."""
+        member = self._member
+        if member.messages or member.after_append or member.read_states:
+            return True
+        log, before, soft_state = member.log, self._hard_state, self._soft_state
+        return (
+            log.commit_index != before.commit
+            or log.has_unstored
+            or log.has_committed
+            or member.term != before.term
+            or member.vote != before.vote
+            or member.role is not soft_state.role
+            or member.leader != soft_state.leader
+        )
+
+    def take(self) -> Ready:
+        """Return what is to be done now; it will not be returned again."""
+        assert self._steps is None, "the last Ready was not followed by advance()"
+        member = self._member
+        log = member.log
+        entries: tuple[Entry, ...] = ()
+        snapshot = None
+        if log.has_unstored:
+            entries, snapshot = log.unstable.take_entries(), log.unstable.take_snapshot()
+        soft_state, before = None, self._soft_state
+        if member.leader != before.leader or member.role is not before.role:
+            soft_state = self._soft_state = member.soft_state
+        hard_state, must_sync = self._take_hard_state()
+        ready = Ready(
+            soft_state,
+            hard_state,
+            member.read_states,
+            entries,
+            snapshot,
+            log.take_committed(),
+            member.messages,
+            must_sync or bool(entries),
+        )
+        if self._is_async:
+            self._give_to_workers(ready, member.messages)
+        else:
+            self._keep_for_advance(ready, member.messages)
+        member.messages = []
+        member.after_append = []
+        member.read_states = []
+        return ready
+
+    def take_steps(self) -> list[Message]:
+        """Return what the member must be told now that the driver has done the last Ready."""
+        assert self._steps is not None, "advance() without ready()"
+        steps, self._steps = self._steps, None
+        return steps
+
+    def _take_hard_state(self) -> tuple[HardState | None, bool]:
+        """Return the hard state if it has changed, and whether it has to be synced for itself.
+
+        A commit index has not: what it covers is synced on a quorum.
+        """
+        member = self._member
+        before = self._hard_state
+        commit = member.log.commit_index
+        must_sync = member.term != before.term or member.vote != before.vote
+        if not must_sync and commit == before.commit:
+            return None, False
+        self._hard_state = HardState(member.term, member.vote, commit)
+        return self._hard_state, must_sync
+
+    def _give_to_workers(self, ready: Ready, messages: list[Message]) -> None:
+        own_id = self._own_id
+        entries, snapshot, hard_state = ready.entries, ready.snapshot, ready.hard_state
+        replies = self._member.after_append
+        if entries or hard_state is not None or snapshot is not None or replies:
+            report = self._append_report(snapshot)
+            if report is not None:
+                # After the replies to itself: a leader looks up terms while they are in memory.
+                replies.append(report)
+            messages.append(
+                Message(
+                    _STORAGE_APPEND,
+                    APPEND_WORKER,
+                    own_id,
+                    entries=tuple(entries),
+                    snapshot=snapshot,
+                    hard_state=hard_state,
+                    replies=tuple(replies),
+                )
+            )
+        if ready.committed:
+            committed = tuple(ready.committed)
+            report = Message(_STORAGE_APPLY_REPLY, own_id, APPLY_WORKER, entries=committed)
+            messages.append(
+                Message(_STORAGE_APPLY, APPLY_WORKER, own_id, entries=committed, replies=(report,))
+            )
+
+    def _keep_for_advance(self, ready: Ready, messages: list[Message]) -> None:
+        own_id = self._own_id
+        self._steps = []
+        for reply in self._member.after_append:
+            (self._steps if reply.to == own_id else messages).append(reply)
+        report = self._append_report(ready.snapshot)
+        if report is not None:
+            self._steps.append(report)
+        if ready.committed:
+            committed: tuple[Entry, ...] = tuple(ready.committed)
+            kind = _STORAGE_APPLY_REPLY
+            self._steps.append(Message(kind, own_id, APPLY_WORKER, entries=committed))
+
+    def _append_report(self, snapshot: Snapshot | None) -> Message | None:
+        """Return what tells this member that its log is synced, None if it has nothing to learn.
+
+        It names the last entry of the whole log, also if none is new in this Ready: the report of
+        an earlier write is ignored when the term has changed since, so each write reports anew.
+        """
+        log = self._member.log
+        index, term = LogIndex(0), Term(0)
+        if log.unstable.entries:
+            index, term = log.last_index, log.last_term
+        elif snapshot is None:
+            return None
+        return Message(
+            _STORAGE_APPEND_REPLY,
+            self._own_id,
+            APPEND_WORKER,
+            self._member.term,
+            term,
+            index,
+            snapshot=snapshot,
+        )

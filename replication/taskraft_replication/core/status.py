@@ -1,0 +1,80 @@
+"""Show the state of a member to operators and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from taskraft_replication.core.member import Member
+from taskraft_replication.core.progress import ProgressState
+from taskraft_replication.core.types import (
+    ConfState,
+    HardState,
+    LogIndex,
+    MemberId,
+    RaftRole,
+    SoftState,
+    value,
+)
+
+
+@value
+class ProgressStatus:
+    """What the leader knows of one member; see ``Progress``."""
+
+    state: ProgressState
+    match: LogIndex
+    next: LogIndex
+    is_learner: bool
+    paused: bool
+    pending_snapshot: LogIndex
+    recent_active: bool
+    was_active: bool
+    inflight_messages: int
+    inflight_bytes: int
+    inflight_full: bool
+
+
+@value
+class Status:
+    """A copy of a member's state at one moment; ``progress`` is empty unless it leads."""
+
+    member_id: MemberId
+    hard_state: HardState
+    soft_state: SoftState
+    applied: LogIndex
+    last: LogIndex
+    configuration: ConfState
+    transferee: MemberId
+    progress: Mapping[MemberId, ProgressStatus]
+
+
+def status_of(member: Member) -> Status:
+    """Return a copy of the state of ``member``."""
+    leads = member.role is RaftRole.LEADER
+    progress = {
+        peer: ProgressStatus(
+            state=each.state,
+            match=each.match,
+            next=each.next,
+            is_learner=peer not in member.members.voters,
+            paused=each.paused,
+            pending_snapshot=each.pending_snapshot,
+            recent_active=each.recent_active,
+            was_active=each.was_active,
+            inflight_messages=len(each.inflights),
+            inflight_bytes=each.inflights.payload_bytes,
+            inflight_full=each.inflights.full,
+        )
+        for peer, each in member.members.progress.items()
+        if leads
+    }
+    return Status(
+        member_id=member.config.member_id,
+        hard_state=member.hard_state,
+        soft_state=member.soft_state,
+        applied=member.log.applied_index,
+        last=member.log.last_index,
+        configuration=member.configuration,
+        transferee=member.transferee,
+        progress=progress,
+    )

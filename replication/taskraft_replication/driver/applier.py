@@ -1,0 +1,122 @@
+"""Apply committed entries in slices, so that the event loop breathes between them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from taskraft_replication.core.confchange import of_entry
+from taskraft_replication.core.raft import RaftCore
+from taskraft_replication.core.types import ConfState, Entry, EntryKind, LogIndex, Message
+from taskraft_replication.effects import Effects
+from taskraft_replication.machine import StateMachine
+from taskraft_replication.membership.roster import with_roster
+from taskraft_replication.storage.group_storage import GroupStorage
+
+SLICE_ENTRIES_MAX: Final = 64
+SLICE_BYTES_MAX: Final = 256 << 10
+"""Data applied in one turn of the loop: some milliseconds of a state machine in Python."""
+
+
+class ApplyListener(Protocol):
+    """Learns what was applied."""
+
+    def applied(self, entries: Sequence[Entry], results: Sequence[object]) -> None:
+        """Take the result of each entry."""
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """Act by a membership from now on; its entry is applied as soon as it is stored."""
+
+
+class Applier:
+    """The queue before the state machine.
+
+    A membership change takes effect when it is applied, and must be durable before the state that
+    contains it can be: the queue stands still while it is being stored.
+    """
+
+    def __init__(
+        self,
+        core: RaftCore,
+        machine: StateMachine,
+        storage: GroupStorage,
+        effects: Effects,
+        listener: ApplyListener,
+    ) -> None:
+        self._core = core
+        self._machine = machine
+        self._storage = storage
+        self._effects = effects
+        self._listener = listener
+        self._queue: deque[Message] = deque()
+        self._position = 0
+        self._is_blocked = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether everything that is committed is applied."""
+        return not self._queue
+
+    @property
+    def has_work(self) -> bool:
+        """Tell whether another slice can be applied now."""
+        return bool(self._queue) and not self._is_blocked
+
+    def put(self, message: Message) -> None:
+        """Queue a message to the apply worker."""
+        self._queue.append(message)
+
+    def advance(self) -> None:
+        """Apply one slice; there must be work."""
+        assert self.has_work
+        message = self._queue[0]
+        entries = _slice(message.entries, self._position)
+        if entries:
+            self._apply(entries)
+        else:
+            self._begin_change(message.entries[self._position])
+
+    def _apply(self, entries: Sequence[Entry]) -> None:
+        assert entries[0].index == self._machine.applied_index + 1, "no entry twice, none left out"
+        results = self._machine.apply(entries)
+        assert len(results) == len(entries), "one result per entry"
+        assert self._machine.applied_index == entries[-1].index
+        self._listener.applied(entries, results)
+        message = self._queue[0]
+        self._position += len(entries)
+        if self._position == len(message.entries):
+            self._queue.popleft()
+            self._position = 0
+            for reply in message.replies:
+                self._core.step(reply)
+
+    def _begin_change(self, entry: Entry) -> None:
+        change = of_entry(entry)
+        assert change is not None
+        before = self._storage.membership_at(LogIndex(entry.index - 1))
+        after = self._core.apply_conf_change(change)
+        conf_state = with_roster(after, change, before.roster)
+        history = self._storage.add_membership(entry.index, conf_state, self._machine.durable_index)
+        self._is_blocked = True
+        self._effects.store(
+            partial(self._storage.save_memberships, history), partial(self._end_change, entry)
+        )
+        self._listener.membership_changed(conf_state)
+
+    def _end_change(self, entry: Entry, _: None) -> None:
+        self._is_blocked = False
+        self._apply((entry,))
+        self._effects.request_pump()
+
+
+def _slice(entries: Sequence[Entry], position: int) -> Sequence[Entry]:
+    """Return the entries from ``position`` that make a slice; none before a membership change."""
+    end = position
+    size = 0
+    last = min(len(entries), position + SLICE_ENTRIES_MAX)
+    while end < last and entries[end].kind is EntryKind.NORMAL and size < SLICE_BYTES_MAX:
+        size += len(entries[end].data)
+        end += 1
+    return entries[position:end]

@@ -1,0 +1,112 @@
+"""Remember who waits for which entry, and tell them by index and term what became of it."""
+
+from __future__ import annotations
+
+from taskraft_replication.core.confchange import ConfChange
+from taskraft_replication.core.errors import ProposalDropped
+from taskraft_replication.core.raft import RaftCore
+from taskraft_replication.core.types import Entry, LogIndex, RaftRole, Term
+from taskraft_replication.driver.outcome import Outcome
+from taskraft_replication.errors import ChangeRefused, NotLeader, ProposalLost, ReplicationError
+
+
+class Proposals:
+    """The proposals of this leader that are not applied yet, by index.
+
+    An index alone proves nothing: another leader may have put another entry there (PySyncObj told
+    four clients of success that way).
+    """
+
+    def __init__(self) -> None:
+        self._next: list[tuple[bytes, Outcome[object]]] = []
+        self._waiting: dict[LogIndex, tuple[Term, Outcome[object]]] = {}
+
+    @property
+    def has_next(self) -> bool:
+        """Tell whether something waits to be proposed."""
+        return bool(self._next)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Tell whether anybody waits for an entry."""
+        return bool(self._waiting)
+
+    def put(self, data: bytes, outcome: Outcome[object]) -> None:
+        """Take a proposal; what comes in one moment is proposed together."""
+        self._next.append((data, outcome))
+
+    def propose(self, core: RaftCore) -> None:
+        """Give everything that was put to the core: one message to each peer, one sync."""
+        if not self._next:
+            return
+        proposed, self._next = self._next, []
+        try:
+            if core.role is not RaftRole.LEADER:
+                raise NotLeader(core.leader)  # noqa: TRY301 - one way out for both reasons
+            core.propose_many([data for data, _ in proposed])
+        except (NotLeader, ProposalDropped) as error:
+            for _, outcome in proposed:
+                _fail(outcome, error)
+            return
+        term = core.term
+        first = core.last_index - len(proposed) + 1
+        for index, (_, outcome) in enumerate(proposed, first):
+            self._add(LogIndex(index), term, outcome)
+
+    def propose_change(self, core: RaftCore, change: ConfChange, outcome: Outcome[object]) -> None:
+        """Give a membership change to the core.
+
+        ``outcome`` fails with ``ChangeRefused`` if it cannot be made now; an empty entry that
+        nobody waits for then takes its place.
+        """
+        try:
+            if core.role is not RaftRole.LEADER:
+                raise NotLeader(core.leader)  # noqa: TRY301 - one way out for all reasons
+            fault = core.propose_conf_change(change)
+        except (NotLeader, ProposalDropped) as error:
+            _fail(outcome, error)
+            return
+        if fault is None:
+            self._add(core.last_index, core.term, outcome)
+        else:
+            _fail(outcome, ChangeRefused(fault))
+
+    def _add(self, index: LogIndex, term: Term, outcome: Outcome[object]) -> None:
+        before = self._waiting.get(index)
+        if before is not None:
+            assert before[0] < term, "a leader proposes once per index"
+            _fail(before[1], ProposalLost(index, "another entry took its place"))
+        self._waiting[index] = (term, outcome)
+
+    def applied(self, entry: Entry, result: object) -> None:
+        """Tell whoever waits for this place in the log."""
+        waiting = self._waiting.pop(entry.index, None)
+        if waiting is None:
+            return
+        term, outcome = waiting
+        if term != entry.term:
+            _fail(outcome, ProposalLost(entry.index, "another entry took its place"))
+        elif not outcome.done():
+            outcome.set_result(result)
+
+    def lose_after(self, index: LogIndex, reason: str) -> None:
+        """Tell those who wait for entries behind ``index`` that the outcome is unknown."""
+        for lost in [each for each in self._waiting if each > index]:
+            _fail(self._waiting.pop(lost)[1], ProposalLost(lost, reason))
+
+    def lose_all(self, reason: str) -> None:
+        """Tell everybody that the outcome is unknown: it may happen yet, under another leader."""
+        waiting, self._waiting = self._waiting, {}
+        for index, (_, outcome) in waiting.items():
+            _fail(outcome, ProposalLost(index, reason))
+
+    def refuse_next(self, error: ReplicationError) -> None:
+        """Tell those who were not proposed yet that they never will be."""
+        proposed, self._next = self._next, []
+        for _, outcome in proposed:
+            _fail(outcome, error)
+
+
+def _fail(outcome: Outcome[object], error: Exception) -> None:
+    if not outcome.done():
+        outcome.set_exception(error)

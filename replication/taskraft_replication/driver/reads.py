@@ -1,0 +1,125 @@
+"""Find out for readers from which index on what they see is linearizable (Raft thesis, 6.4).
+
+Readers that come while a round is under way share the next one: its cost is a heartbeat round,
+whatever their number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from taskraft_replication.core.raft import RaftCore
+from taskraft_replication.core.types import LogIndex, ReadState
+from taskraft_replication.driver.outcome import Outcome
+from taskraft_replication.errors import ReadUnconfirmed, ReplicationError
+
+_CONTEXT: Final = Struct("<QQ")  # incarnation, number of the round
+
+READERS_MAX: Final = 100_000
+"""Readers that may wait; more are refused at once."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Confirmed:
+    """Readers that wait until ``index`` is applied here, at the latest until a tick."""
+
+    index: LogIndex
+    expires_at: int
+    readers: Sequence[Outcome[LogIndex]]
+
+
+class Reads:
+    """The linearizable reads of one member.
+
+    Nobody waits for ever: neither for a leader's answer, nor for entries that a member which was
+    cut off or removed since will never get.
+    """
+
+    def __init__(
+        self, core: RaftCore, incarnation: int, *, retry_ticks: int, expiry_ticks: int
+    ) -> None:
+        self._core = core
+        self._incarnation = incarnation
+        self._retry_ticks = retry_ticks
+        self._expiry_ticks = expiry_ticks
+        self._next: list[Outcome[LogIndex]] = []
+        self._asked: list[Outcome[LogIndex]] = []
+        self._context = b""
+        self._number = 0
+        self._ticks = 0
+        self._asked_at = 0
+        self._confirmed: deque[_Confirmed] = deque()
+
+    def add(self, outcome: Outcome[LogIndex]) -> None:
+        """Let ``outcome`` wait for an index that is safe to read at, and applied here."""
+        if len(self._next) >= READERS_MAX:
+            outcome.set_exception(ReadUnconfirmed("too many readers wait"))
+            return
+        self._next.append(outcome)
+
+    @property
+    def has_next(self) -> bool:
+        """Tell whether readers wait for a round that can begin."""
+        return bool(self._next) and not self._asked
+
+    def begin_round(self) -> None:
+        """Ask for those who wait, if no round is under way."""
+        if self._asked or not self._next:
+            return
+        self._asked, self._next = self._next, []
+        self._number += 1
+        self._context = _CONTEXT.pack(self._incarnation, self._number)
+        self._asked_at = self._ticks
+        self._core.read_index(self._context)
+
+    def answered(self, state: ReadState) -> None:
+        """Take the answer to a round; answers to earlier rounds mean nothing any more."""
+        if self._asked and state.context == self._context:
+            expires_at = self._ticks + self._expiry_ticks
+            self._confirmed.append(_Confirmed(state.index, expires_at, self._asked))
+            self._asked = []
+
+    def applied(self, index: LogIndex) -> None:
+        """Release those whose index is applied."""
+        while self._confirmed and self._confirmed[0].index <= index:
+            confirmed = self._confirmed.popleft()
+            for outcome in confirmed.readers:
+                if not outcome.done():
+                    outcome.set_result(confirmed.index)
+
+    def tick(self) -> None:
+        """Ask again after a while, since requests and leaders get lost; in the end give up."""
+        self._ticks += 1
+        while self._confirmed and self._confirmed[0].expires_at <= self._ticks:
+            confirmed = self._confirmed.popleft()
+            error = ReadUnconfirmed(f"entry {confirmed.index} did not arrive here in time")
+            _fail(confirmed.readers, error)
+        if not self._asked:
+            return
+        waited = self._ticks - self._asked_at
+        if waited >= self._expiry_ticks:
+            error = ReadUnconfirmed("no leader with a quorum confirmed the read in time")
+            outcomes = [*self._asked, *self._next]
+            self._asked, self._next = [], []
+            _fail(outcomes, error)
+        elif waited % self._retry_ticks == 0:
+            self._core.read_index(self._context)
+
+    def fail_all(self, error: ReplicationError) -> None:
+        """Tell everybody that nothing more will come."""
+        outcomes = [*self._asked, *self._next]
+        for confirmed in self._confirmed:
+            outcomes += confirmed.readers
+        self._asked, self._next = [], []
+        self._confirmed.clear()
+        _fail(outcomes, error)
+
+
+def _fail(outcomes: Sequence[Outcome[LogIndex]], error: ReplicationError) -> None:
+    for outcome in outcomes:
+        if not outcome.done():
+            outcome.set_exception(error)

@@ -1,0 +1,89 @@
+"""Translate between the core's memberships and their form in messages and in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from taskraft_replication.core.types import ChangeMade, ConfState, MemberId, MemberInfo, Roster
+from taskraft_replication.errors import MessageMalformed
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+
+
+def encode_conf_state(conf_state: ConfState) -> pb.ConfState:
+    """Return a membership in the form of the protocol."""
+    return pb.ConfState(
+        voters=conf_state.voters,
+        learners=conf_state.learners,
+        voters_outgoing=conf_state.voters_outgoing,
+        learners_next=conf_state.learners_next,
+        auto_leave=conf_state.auto_leave,
+        roster=encode_roster(conf_state.roster),
+    )
+
+
+def encode_roster(roster: Roster) -> pb.Roster:
+    """Return who the members are in the form of the protocol."""
+    return pb.Roster(
+        members=[
+            pb.MemberInfo(
+                member=info.member,
+                name=info.name,
+                peer_address=info.peer_address,
+                client_address=info.client_address,
+                directory_id=info.directory_id,
+            )
+            for info in roster.members
+        ],
+        last_member=roster.last_member,
+        changes_made=[
+            pb.ChangeMade(request=made.request, member=made.member) for made in roster.changes_made
+        ],
+    )
+
+
+def decode_roster(encoded: pb.Roster) -> Roster:
+    """Return who the members are.
+
+    Raises:
+        MessageMalformed: no member can have sent this.
+    """
+    _members(info.member for info in encoded.members)
+    return Roster(
+        members=tuple(
+            MemberInfo(
+                member=MemberId(info.member),
+                name=info.name,
+                peer_address=info.peer_address,
+                client_address=info.client_address,
+                directory_id=info.directory_id,
+            )
+            for info in encoded.members
+        ),
+        last_member=MemberId(encoded.last_member),
+        changes_made=tuple(
+            ChangeMade(made.request, MemberId(made.member)) for made in encoded.changes_made
+        ),
+    )
+
+
+def decode_conf_state(encoded: pb.ConfState) -> ConfState:
+    """Return a membership.
+
+    Raises:
+        MessageMalformed: no member can have sent this.
+    """
+    return ConfState(
+        voters=_members(encoded.voters),
+        learners=_members(encoded.learners),
+        voters_outgoing=_members(encoded.voters_outgoing),
+        learners_next=_members(encoded.learners_next),
+        auto_leave=encoded.auto_leave,
+        roster=decode_roster(encoded.roster),
+    )
+
+
+def _members(numbers: Iterable[int]) -> tuple[MemberId, ...]:
+    members = tuple(MemberId(number) for number in numbers)
+    if any(member < 1 for member in members):
+        raise MessageMalformed("a member's number is out of range")
+    return members

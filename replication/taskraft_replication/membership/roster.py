@@ -1,0 +1,116 @@
+"""Say who the members of a group are, and how a membership change alters that.
+
+The roster travels with the configuration: in the context of the change that brings a member, in the
+stored history, in snapshots. All members compute the same roster from the same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from taskraft_replication.core import membership
+from taskraft_replication.core.confchange import ConfChange, MemberChange, MemberChangeKind
+from taskraft_replication.core.errors import ConfChangeMalformed
+from taskraft_replication.core.types import ChangeMade, ConfState, MemberId, MemberInfo, Roster
+from taskraft_replication.errors import MessageMalformed
+from taskraft_replication.membership.codec import decode_roster, encode_roster
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+
+CHANGES_KEPT_MAX: Final = 32
+"""Changes of which a repeated request is still known: changes are rare, and repeated soon."""
+
+
+def roster_of(infos: Iterable[MemberInfo]) -> Roster:
+    """Return the roster of members that were never fewer."""
+    members = tuple(sorted(infos, key=lambda info: info.member))
+    return Roster(members, max((info.member for info in members), default=MemberId(0)))
+
+
+def find(roster: Roster, member: MemberId) -> MemberInfo | None:
+    """Return what is known of ``member``."""
+    return next((info for info in roster.members if info.member == member), None)
+
+
+def was_removed(roster: Roster, member: MemberId) -> bool:
+    """Tell whether ``member`` was one once; a number that was not given yet tells nothing."""
+    return 0 < member <= roster.last_member and find(roster, member) is None
+
+
+def strangers(roster: Roster) -> tuple[MemberId, ...]:
+    """Return the members whose data directory is not known."""
+    return tuple(info.member for info in roster.members if not info.directory_id)
+
+
+def with_configured(roster: Roster, configured: Mapping[MemberId, MemberInfo]) -> Roster:
+    """Return ``roster`` with the peer addresses that an operator has configured for its members."""
+    members = []
+    for info in roster.members:
+        own = configured.get(info.member)
+        if own is not None and own.name == info.name:
+            members.append(replace(info, peer_address=own.peer_address))
+        else:
+            members.append(info)
+    return replace(roster, members=tuple(members))
+
+
+def change_of(kind: MemberChangeKind, info: MemberInfo, request: str = "") -> ConfChange:
+    """Return the change of one member that also says, from now on, who it is.
+
+    ``request`` names what was asked for; see ``made_before``.
+    """
+    made = (ChangeMade(request, info.member),) if request else ()
+    return change_of_several((MemberChange(kind, info.member),), (info,), made)
+
+
+def removal_of(member: MemberId, request: str = "") -> ConfChange:
+    """Return the change that removes a member."""
+    made = (ChangeMade(request, member),) if request else ()
+    return change_of_several((MemberChange(MemberChangeKind.REMOVE, member),), (), made)
+
+
+def change_of_several(
+    changes: Iterable[MemberChange],
+    infos: Iterable[MemberInfo],
+    made: Iterable[ChangeMade] = (),
+) -> ConfChange:
+    """Return a change of several members; through a joint configuration if they are many."""
+    named = Roster(tuple(infos), changes_made=tuple(made))
+    context = encode_roster(named).SerializeToString()
+    return ConfChange(tuple(changes), context=context)
+
+
+def made_before(roster: Roster, request: str) -> MemberId | None:
+    """Return the member that was changed by ``request``, None if it has not been made yet.
+
+    Then it is a repetition, perhaps because the first answer was lost: nothing is to be done again.
+    """
+    made = (each.member for each in roster.changes_made if each.request == request)
+    return next(made, None)
+
+
+def with_roster(after: ConfState, change: ConfChange, before: Roster) -> ConfState:
+    """Return ``after``, the configuration that ``change`` led to, with its roster.
+
+    A member stays in the roster as long as it is in either half of the configuration.
+
+    Raises:
+        ConfChangeMalformed: the context of the change is no roster.
+    """
+    named = _named_by(change)
+    infos = {info.member: info for info in (*before.members, *named.members)}
+    here = membership.members(after)
+    members = tuple(infos[member] for member in here if member in infos)
+    last = max((before.last_member, *here))
+    made = (*before.changes_made, *named.changes_made)[-CHANGES_KEPT_MAX:]
+    return replace(after, roster=Roster(members, last, made))
+
+
+def _named_by(change: ConfChange) -> Roster:
+    try:
+        return decode_roster(pb.Roster.FromString(change.context))
+    except (DecodeError, MessageMalformed) as error:
+        raise ConfChangeMalformed(f"the context is no roster: {error}") from error

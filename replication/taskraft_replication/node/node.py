@@ -1,0 +1,344 @@
+"""Run a member of a group on the event loop: perform what its driver decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from functools import partial
+
+from taskraft_replication.core.confchange import ConfChange
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, Roster
+from taskraft_replication.driver.driver import build_driver
+from taskraft_replication.driver.fastest_followers import FastestFollowers
+from taskraft_replication.errors import (
+    DirectoryRefused,
+    DirectoryUnwritable,
+    MemberRemoved,
+    ReplicationError,
+    Stopped,
+    reason_of,
+)
+from taskraft_replication.machine import StateMachine
+from taskraft_replication.membership.roster import strangers, was_removed, with_configured
+from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.node.founding import Founding
+from taskraft_replication.node.observers import Observers
+from taskraft_replication.node.opening import open_storage
+from taskraft_replication.node.performer import PeerReceiver, Performer
+from taskraft_replication.node.requests import Requests
+from taskraft_replication.node.status import NodeStatus, status_of
+from taskraft_replication.node.storage_worker import StorageWorker
+from taskraft_replication.node.succession import Succession
+from taskraft_replication.node.ticker import Ticker
+from taskraft_replication.observer import Counters, Observer
+from taskraft_replication.peers.contract import Membership, Transport
+from taskraft_replication.storage.data_directory import DataDirectory
+from taskraft_replication.storage.failing_machine import machine_with_failpoints
+from taskraft_replication.storage.group_storage import BOOTSTRAP_INDEX, GroupStorage
+
+_log = logging.getLogger(__name__)
+
+
+class Node:
+    """A member of a group; made by ``Node.open``.
+
+    Everything happens on the event loop except storage work and flushes, which have a thread each.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        machine: StateMachine,
+        transport: Transport,
+        storage: GroupStorage,
+        directory: DataDirectory | None,
+    ) -> None:
+        """Use ``Node.open``. ``directory`` is released by ``stop``."""
+        self._loop = asyncio.get_running_loop()
+        self.config = config
+        self.failed: asyncio.Future[ReplicationError] = self._loop.create_future()
+        """Resolved with the reason when the node stopped by itself: end the process then."""
+        self._machine = machine
+        self._transport = transport
+        self._storage = storage
+        self._directory = directory
+        self._observers = Observers(config.group_id, config.member_id, self._heed_membership)
+        self._random = random.Random()  # noqa: S311 - spreads election timeouts; no secret
+        name = f"raft-{config.group_id}-{config.member_id}"
+        self._worker = StorageWorker(self._loop, name, storage.sync_mark, self.fail)
+        self._performer = Performer(self, self._worker)
+        self._fastest = FastestFollowers(config.member_id, self._performer.set_fastest)
+        self._driver = build_driver(
+            config.core,
+            self._random.randrange,
+            storage,
+            machine,
+            self._performer,
+            self._observers,
+            config.trim_policy,
+        )
+        self._ticker = Ticker(config.tick_ms, self._tick)
+        self._requests = Requests(
+            self._driver, self._observers.turns, (config.election_ticks + 1) * config.tick_ms
+        )
+        self._succession = Succession(
+            self._driver, config.tick_ms, self._random.random, lambda: self.is_running
+        )
+        self._founding = Founding(config.member_id, storage)
+        self._was_started = False
+        self._is_founding = False
+
+    @classmethod
+    async def open(
+        cls,
+        config: NodeConfig,
+        machine: StateMachine,
+        transport: Transport,
+        directory: DataDirectory | None = None,
+    ) -> Node:
+        """Claim the data directory and read back what it holds; found the group if it is empty.
+
+        ``directory`` is given by a process that has claimed it already; it then stays claimed.
+
+        Raises:
+            DirectoryRefused: it cannot be used; see the subclasses.
+            LogDamaged: synced data is missing or unreadable; the member must join anew.
+            StateLost: the state machine stands before the log begins.
+        """
+        own = DataDirectory(config.data_directory) if directory is None else None
+        machine = machine_with_failpoints(machine, config.failpoints)
+        try:
+            storage = await open_storage(config, machine.applied_index)
+            return cls(config, machine, transport, storage, own)
+        except OSError as error:
+            _release(own)
+            raise DirectoryUnwritable(
+                f"data directory {config.data_directory} cannot be used: {error.strerror}"
+            ) from error
+        except BaseException:
+            _release(own)
+            raise
+
+    async def start(self) -> None:
+        """Begin to talk to the others, to apply, and to take part in elections.
+
+        A founder takes part when it has met all other founders; see
+        ``taskraft_replication.node.founding``.
+        """
+        assert not self._was_started
+        self._was_started = True
+        config = self.config
+        membership = Membership(
+            config.cluster_id,
+            config.group_id,
+            config.member_id,
+            self._storage.incarnation,
+            self._storage.directory_id,
+            config.members[config.member_id].peer_address,
+        )
+        receiver = PeerReceiver(self._driver, self._performer, self._fastest, self)
+        roster = self._driver.membership.roster
+        self._performer.peers = self._transport.join(
+            membership, with_configured(roster, config.members), receiver
+        )
+        self._fastest.membership_changed(self._driver.membership)
+        if not strangers(roster) or not self._storage.is_at_its_beginning:
+            self._begin()
+        elif self._founding.is_complete:
+            self._found()
+        else:
+            _log.info(
+                "group %d: waits for members %s to found it",
+                config.group_id,
+                self._founding.missing,
+            )
+
+    def met(self, member: MemberId, directory_id: str) -> None:
+        """See ``Receiver``; the last one lets a group begin."""
+        founding = self._founding
+        if founding.is_complete:
+            return
+        before = founding.directories
+        is_complete = founding.met(member, directory_id)
+        if founding.directories != before:
+            history = self._storage.beginning
+            note = partial(self._storage.save_memberships, history, founding.directories)
+            self._performer.store(note, lambda _: None)
+        if is_complete:
+            self._found()
+
+    def called(self) -> None:
+        """Learn that another member takes part, though this one does not; see ``Founding``."""
+        if not self.failed.done() and self._founding.others_take_part():
+            self._found()
+
+    def hung_up(self, member: MemberId) -> None:
+        """See ``Receiver``."""
+        self._succession.hung_up(member)
+
+    def _found(self) -> None:
+        """Let the group begin, once: the last founder may be met while this member joins."""
+        if self._is_founding:
+            return
+        self._is_founding = True
+        history = self._storage.begin_with(self._founding.roster)
+        self._performer.store(
+            partial(self._storage.save_memberships, history), lambda _: self._founded()
+        )
+
+    def _founded(self) -> None:
+        self._driver.membership_changed(self._storage.membership_at(BOOTSTRAP_INDEX))
+        self._begin()
+
+    def _begin(self) -> None:
+        if self.failed.done():
+            return
+        self._requests.are_taken = True
+        if self._driver.is_only_voter:
+            # Nobody else could win, so there is nothing to wait for.
+            self._driver.campaign()
+        self._performer.request_pump()
+        self._ticker.start(self._random.random())
+
+    async def stop(self) -> None:
+        """End: nothing is lost that was acknowledged; what is in flight is unknown."""
+        self._halt(Stopped("the node is stopping"))
+        await self._performer.close()
+        await asyncio.to_thread(self._worker.stop)
+        if not self.failed.done():
+            await asyncio.to_thread(self._storage.close, self._driver.hard_state)
+        elif isinstance(self.failed.result(), MemberRemoved):
+            await asyncio.to_thread(self._storage.save_removed)
+        _release(self._directory)
+        self._directory = None
+
+    def observe(self, observer: Observer) -> None:
+        """Tell ``observer`` from now on what happens."""
+        self._observers.join(observer)
+
+    # What is wanted
+
+    def propose(self, data: bytes) -> asyncio.Future[object]:
+        """Append an entry, as leader; resolved with the state machine's result for it.
+
+        The future fails with ``NotLeader``, ``ProposalDropped`` or ``Stopped`` if it is certain
+        that nothing was appended, and with ``ProposalLost`` if the outcome is unknown.
+        """
+        return self._requests.propose(data)
+
+    async def change_membership(self, change: ConfChange) -> ConfState:
+        """Make a membership change, as leader; return the membership once it is applied here.
+
+        A joint configuration that is left by itself has then been left. Who the new members are
+        belongs into the change: see ``taskraft_replication.membership.roster.change_of``.
+
+        Raises:
+            NotLeader, ProposalDropped, ChangeRefused: nothing was changed.
+            ProposalLost: the outcome is unknown.
+            Stopped: the node is stopping; the outcome is unknown.
+        """
+        return await self._requests.change_membership(change)
+
+    async def read_index(self) -> LogIndex:
+        """Wait until a read of the local state is linearizable; return the index it stands at.
+
+        Raises:
+            ReadUnconfirmed: no leader with a quorum answered in time.
+            Stopped: the node is stopping.
+        """
+        return await self._requests.read_index()
+
+    async def transfer_leadership(self, to: MemberId | None = None) -> None:
+        """Hand leadership to ``to``, or to the voter whose log is longest; wait until it is done.
+
+        Raises:
+            NotLeader: this member does not lead.
+            Stopped: the node is stopping; the outcome is unknown.
+            TransferFailed: nobody took over, though it was offered twice.
+        """
+        await self._requests.transfer_leadership(to)
+
+    # What is
+
+    def status(self) -> NodeStatus:
+        """Return a copy of this member's state."""
+        return status_of(self.config.group_id, self._driver, self._machine)
+
+    @property
+    def roster(self) -> Roster:
+        """Who the members are, as far as their changes are applied here."""
+        return self._driver.membership.roster
+
+    @property
+    def append_idle(self) -> bool:
+        """Tell whether everything in the log is synced here: the time to build the next entry.
+
+        It becomes true when ``Observer.synced`` is called, if nothing was proposed meanwhile.
+        """
+        return self._driver.is_synced
+
+    @property
+    def counters(self) -> Counters:
+        """What this member has done since its start."""
+        self._driver.counters.sync_us = self._worker.busy_us
+        return self._driver.counters
+
+    # How it runs
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the node was started and neither stopped nor failed."""
+        return self._requests.are_taken
+
+    def pump(self) -> None:
+        """Let the driver do what can be done now; any exception is the end of this node."""
+        if not self.is_running:
+            return
+        try:
+            self._driver.pump()
+        except Exception as error:  # noqa: BLE001 - a bug or a broken disk: stop, never go on
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Stop because of a failure: acknowledge nothing any more."""
+        if self.failed.done():
+            return
+        reason = reason_of(error)
+        is_told = isinstance(error, DirectoryRefused)
+        _log.critical(
+            "group %d: member %d stops: %s",
+            self.config.group_id,
+            self.config.member_id,
+            reason,
+            exc_info=None if is_told else error,
+        )
+        self.failed.set_result(reason)
+        self._halt(Stopped(f"the node stopped: {reason}"))
+
+    def _halt(self, error: Stopped) -> None:
+        self._requests.are_taken = False
+        self._ticker.stop()
+        self._driver.fail_all(error)
+        self._observers.turns.take()
+
+    def _tick(self) -> None:
+        try:
+            self._driver.tick()
+        except Exception as error:  # noqa: BLE001 - see pump
+            self.fail(error)
+
+    def _heed_membership(self, conf_state: ConfState) -> None:
+        """Talk to the members from now on; end if removed, once others had time to hear of it."""
+        assert self._performer.peers is not None
+        self._performer.peers.set_roster(with_configured(conf_state.roster, self.config.members))
+        self._fastest.membership_changed(conf_state)
+        if was_removed(conf_state.roster, self.config.member_id):
+            removed = MemberRemoved(f"member {self.config.member_id} was removed from the group")
+            delay_ms = self.config.heartbeat_ticks * self.config.tick_ms
+            self._loop.call_later(delay_ms / 1000, self.fail, removed)
+
+
+def _release(directory: DataDirectory | None) -> None:
+    if directory is not None:
+        directory.release()

@@ -1,0 +1,70 @@
+"""Pass on what a driver tells: to the process's log, to those who wait for a turn, to observers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, SoftState, Term
+from taskraft_replication.node.turns import Turns
+from taskraft_replication.observer import Observer
+
+_log = logging.getLogger(__name__)
+
+
+class Observers:
+    """Everybody who wants to know of one member; satisfies ``Observer`` towards its driver."""
+
+    def __init__(
+        self,
+        group_id: int,
+        member_id: MemberId,
+        membership_changed: Callable[[ConfState], None],
+    ) -> None:
+        """``membership_changed`` is called before the observers are."""
+        self.turns = Turns()
+        """Taken at each change of the role or the membership."""
+        self._name = f"group {group_id}: member {member_id}"
+        self._membership_changed = membership_changed
+        self._observers: list[Observer] = []
+
+    def join(self, observer: Observer) -> None:
+        """Tell ``observer`` from now on what happens."""
+        self._observers.append(observer)
+
+    def role_changed(self, state: SoftState, term: Term) -> None:
+        """See ``Observer``."""
+        self.turns.take()
+        _log.info(
+            "%s is %s in term %d, leader %d",
+            self._name,
+            state.role.value,
+            term,
+            state.leader,
+        )
+        for observer in self._observers:
+            observer.role_changed(state, term)
+
+    def applied(self, index: LogIndex) -> None:
+        """See ``Observer``."""
+        for observer in self._observers:
+            observer.applied(index)
+
+    def synced(self, entries: int, log_bytes: int) -> None:
+        """See ``Observer``."""
+        for observer in self._observers:
+            observer.synced(entries, log_bytes)
+
+    def membership_changed(self, conf_state: ConfState) -> None:
+        """See ``Observer``."""
+        self.turns.take()
+        _log.info(
+            "%s: voters %s%s, learners %s",
+            self._name,
+            conf_state.voters,
+            f" and {conf_state.voters_outgoing}" if conf_state.voters_outgoing else "",
+            conf_state.learners,
+        )
+        self._membership_changed(conf_state)
+        for observer in self._observers:
+            observer.membership_changed(conf_state)

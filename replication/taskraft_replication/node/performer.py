@@ -1,0 +1,232 @@
+"""Perform on the event loop what a driver decides, and bring it what the peers send."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from taskraft_replication.background import Background
+from taskraft_replication.core.types import MemberId, Message, Snapshot, SnapshotMeta
+from taskraft_replication.driver.driver import Driver
+from taskraft_replication.driver.fastest_followers import FastestFollowers
+from taskraft_replication.errors import DirectoryRefused, SnapshotBroken, SnapshotUnusable
+from taskraft_replication.machine import SnapshotReader
+from taskraft_replication.node.storage_worker import StorageWorker
+from taskraft_replication.peers.contract import Chosen, Peers
+from taskraft_replication.storage.snapshot_inbox import IncomingSnapshot
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """The node, as the performer sees it."""
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the driver may still be called."""
+
+    def pump(self) -> None:
+        """Let the driver work."""
+
+    def met(self, member: MemberId, directory_id: str) -> None:
+        """See ``Receiver``."""
+
+    def called(self) -> None:
+        """Learn that another member takes part, while this one does not."""
+
+    def hung_up(self, member: MemberId) -> None:
+        """Learn that the stream from a member has ended."""
+
+    def fail(self, error: Exception) -> None:
+        """Stop."""
+
+
+class Performer:
+    """The ``Effects`` of a node.
+
+    Messages, proposals and replies that come in one turn of the loop are worked on together: a pump
+    is requested for the next turn, once.
+    """
+
+    def __init__(self, host: Host, worker: StorageWorker) -> None:
+        self.peers: Peers | None = None
+        self.worker = worker
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+        self._is_pump_due = False
+        self._is_closed = False
+        self._background = Background()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """See ``Effects``."""
+        if self.peers is not None:
+            self.peers.send(messages)
+
+    def set_fastest(self, chosen: Chosen) -> None:
+        """Let the chosen followers get entries at once."""
+        if self.peers is not None:
+            self.peers.set_fastest(chosen)
+
+    def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
+        """See ``Effects``."""
+        if self.peers is not None:
+            self.peers.send_snapshot(message, meta, content)
+
+    def store(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """See ``Effects``."""
+        self.worker.submit(work, lambda result: self._finish(then, result))
+
+    def flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """See ``Effects``. Runs on a thread of the loop's pool."""
+        self.start(self._flush(work, then))
+
+    async def _flush(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        try:
+            result = await asyncio.to_thread(work)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the node must stop
+            self._host.fail(error)
+            return
+        self._finish(then, result)
+
+    def request_pump(self) -> None:
+        """See ``Effects``."""
+        if not self._is_pump_due:
+            self._is_pump_due = True
+            self._loop.call_soon(self._pump_if_due)
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Run ``work`` beside the loop's other work; ``close`` waits for it."""
+        self._background.start(work)
+
+    async def close(self) -> None:
+        """Stop performing; wait for flushes, which use the state machine."""
+        self._is_closed = True
+        if self.peers is not None:
+            await self.peers.close()
+        await self._background.ended()
+
+    def _finish(self, then: Callable[[T], None], result: T) -> None:
+        if self._is_closed:
+            return
+        # Pumped at once below: what waited for the disk has waited long enough.
+        self._is_pump_due = True
+        try:
+            then(result)
+        except Exception as error:  # noqa: BLE001 - a bug: stop, never go on
+            self._host.fail(error)
+            return
+        self._pump_if_due()
+
+    def _pump_if_due(self) -> None:
+        if self._is_pump_due:
+            self._is_pump_due = False
+            self._host.pump()
+
+
+class PeerReceiver:
+    """The ``Receiver`` of a node."""
+
+    def __init__(
+        self, driver: Driver, performer: Performer, fastest: FastestFollowers, host: Host
+    ) -> None:
+        self._driver = driver
+        self._performer = performer
+        self._fastest = fastest
+        self._host = host
+
+    def receive(self, messages: Sequence[Message]) -> None:
+        """See ``Receiver``. Before this member takes part, all that counts is that another does."""
+        if not self._host.is_running:
+            self._host.called()
+            return
+        self._fastest.received(messages, self._driver.core.commit_index)
+        try:
+            self._driver.receive(messages)
+        except Exception as error:  # noqa: BLE001 - a broken invariant: stop, never go on
+            self._host.fail(error)
+
+    def unreachable(self, member: MemberId) -> None:
+        """See ``Receiver``."""
+        if self._host.is_running:
+            self._driver.unreachable(member)
+
+    def hung_up(self, member: MemberId) -> None:
+        """See ``Receiver``."""
+        if self._host.is_running:
+            self._host.hung_up(member)
+
+    def met(self, member: MemberId, directory_id: str) -> None:
+        """See ``Receiver``."""
+        self._host.met(member, directory_id)
+
+    def refused(self, error: DirectoryRefused) -> None:
+        """See ``Receiver``."""
+        self._host.fail(error)
+
+    def snapshot_sent(self, member: MemberId, *, ok: bool) -> None:
+        """See ``Receiver``."""
+        if self._host.is_running:
+            self._driver.snapshot_sent(member, ok=ok)
+
+    def begin_snapshot(self, message: Message, transfer_id: str) -> SealingSink:
+        """See ``Receiver``."""
+        if not self._host.is_running:
+            raise SnapshotBroken("the node is stopping")
+        incoming = self._driver.inbox.begin(transfer_id)
+        return SealingSink(incoming, message, self._driver)
+
+
+class SealingSink:
+    """The ``SnapshotSink`` of a node: writes beside the loop, then hands over to the driver."""
+
+    def __init__(self, incoming: IncomingSnapshot, message: Message, driver: Driver) -> None:
+        self._incoming = incoming
+        self._message = message
+        self._driver = driver
+        self._turn = incoming.attach()
+        self._is_whole = False
+
+    @property
+    def size(self) -> int:
+        """See ``SnapshotSink``."""
+        return self._incoming.size
+
+    async def write(self, offset: int, data: bytes, crc32c: int) -> None:
+        """See ``SnapshotSink``. Where there is no room, what came before makes room."""
+        try:
+            await asyncio.to_thread(self._incoming.write, self._turn, offset, data, crc32c)
+        except OSError:
+            self._driver.inbox.give_up(self._incoming)
+            raise
+
+    async def finish(self) -> int:
+        """See ``SnapshotSink``."""
+        assert self._message.snapshot is not None
+        self._incoming.complete(self._turn)
+        self._is_whole = True
+        reference = Snapshot(self._message.snapshot.meta, self._incoming.name.encode())
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: SnapshotUnusable | None) -> None:
+            if taken.done():
+                return  # the sender has gone
+            if error is None:
+                taken.set_result(None)
+            else:
+                taken.set_exception(error)
+
+        message = replace(self._message, snapshot=reference)
+        self._driver.receive_snapshot(message, self._incoming, done)
+        await taken
+        _log.info("snapshot of entry %d received", self._message.snapshot.meta.index)
+        return self._incoming.size
+
+    def abandon(self) -> None:
+        """See ``SnapshotSink``. A sender that goes away after the last piece changes nothing."""
+        if not self._is_whole:
+            self._incoming.detach(self._turn)

@@ -1,0 +1,94 @@
+"""Take what is wanted of a running member, and wait for what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from taskraft_replication.core.confchange import ConfChange
+from taskraft_replication.core.types import ConfState, LogIndex, MemberId, RaftRole
+from taskraft_replication.driver.driver import Driver
+from taskraft_replication.errors import NotLeader, Stopped, TransferFailed
+from taskraft_replication.node.status import successor_of
+from taskraft_replication.node.turns import Turns
+
+TRANSFER_ATTEMPTS: Final = 2
+"""How often leadership is offered: the first offer may get lost."""
+
+
+class Requests:
+    """The calls on a member that have an outcome.
+
+    Args:
+        driver: the member.
+        turns: taken at each change of the member's role or membership, and when it stops.
+        transfer_ms_max: how long a transfer of the leadership may take, in one attempt: a little
+            longer than the core waits before it gives up.
+    """
+
+    def __init__(self, driver: Driver, turns: Turns, transfer_ms_max: int) -> None:
+        self.are_taken = False
+        """Whether the member runs; else every request fails with ``Stopped``."""
+        self._driver = driver
+        self._turns = turns
+        self._transfer_ms_max = transfer_ms_max
+        self._loop = asyncio.get_running_loop()
+
+    def propose(self, data: bytes) -> asyncio.Future[object]:
+        """See ``Node``."""
+        outcome: asyncio.Future[object] = self._loop.create_future()
+        if self.are_taken:
+            self._driver.propose(data, outcome)
+        else:
+            outcome.set_exception(Stopped("the node is not running"))
+        return outcome
+
+    async def change_membership(self, change: ConfChange) -> ConfState:
+        """See ``Node``."""
+        self._check_running()
+        outcome: asyncio.Future[object] = self._loop.create_future()
+        self._driver.propose_change(change, outcome)
+        await outcome
+        while self._driver.membership.auto_leave:
+            if not self.are_taken:
+                raise Stopped("the node stopped before a joint configuration was left")
+            await self._turns.next()
+        return self._driver.membership
+
+    async def read_index(self) -> LogIndex:
+        """See ``Node``."""
+        self._check_running()
+        outcome: asyncio.Future[LogIndex] = self._loop.create_future()
+        self._driver.read_index(outcome)
+        return await outcome
+
+    async def transfer_leadership(self, to: MemberId | None) -> None:
+        """See ``Node``."""
+        self._check_running()
+        status = self._driver.core.status()
+        if status.soft_state.role is not RaftRole.LEADER:
+            raise NotLeader(status.soft_state.leader)
+        target = successor_of(status) if to is None else to
+        if target is None:
+            raise TransferFailed("no other voter answers")
+        for _ in range(TRANSFER_ATTEMPTS):
+            self._driver.transfer_leader(target)
+            if await self._is_deposed():
+                return
+        waited_ms = TRANSFER_ATTEMPTS * self._transfer_ms_max
+        raise TransferFailed(f"member {target} did not take over in {waited_ms} ms")
+
+    async def _is_deposed(self) -> bool:
+        """Wait until this member does not lead any more; False: an attempt's time was over."""
+        try:
+            async with asyncio.timeout(self._transfer_ms_max / 1000):
+                while self._driver.core.role is RaftRole.LEADER:
+                    self._check_running()
+                    await self._turns.next()
+        except TimeoutError:
+            return False
+        return True
+
+    def _check_running(self) -> None:
+        if not self.are_taken:
+            raise Stopped("the node is not running")

@@ -1,0 +1,231 @@
+"""Hold the links to the other members of one group, over gRPC: who they are, and where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import sleep as pause
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import grpc
+from grpc import aio
+
+from taskraft_replication.background import Background
+from taskraft_replication.core.types import MemberId, Message, Roster, SnapshotMeta
+from taskraft_replication.errors import DirectoryRefused, SnapshotBroken
+from taskraft_replication.machine import SnapshotReader
+from taskraft_replication.membership.roster import find, was_removed
+from taskraft_replication.peers.contract import Chosen, Membership, Receiver
+from taskraft_replication.peers.handshake import check_directory
+from taskraft_replication.peers.lane import LaneSender, dial
+from taskraft_replication.peers.link import PeerLink
+from taskraft_replication.peers.outbox import FRAME_BYTES_MAX
+from taskraft_replication.peers.security import PeerSecurity
+from taskraft_replication.peers.snapshot_stream import Transfer, header_of
+from taskraft_replication.storage.record import ENTRY_BYTES_MAX
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+
+NO_USE_PAUSE_SECONDS: Final = 2.0
+"""Pause before a member that had no room for a snapshot, or no use, is offered another: to make one
+costs a flush, and to send it what it weighs."""
+
+KEEPALIVE_MS: Final = 2000
+"""A connection without an answer for this long is dead: a cut network sends no reset."""
+
+CONNECT_MS: Final = 2000
+"""How long it may take to connect: several times there and back, on a busy machine."""
+
+FRAME_BYTES_LIMIT: Final = ENTRY_BYTES_MAX + FRAME_BYTES_MAX + (1 << 20)
+"""No member sends a longer frame."""
+
+CONNECTION_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", FRAME_BYTES_LIMIT),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.so_reuseport", 0),
+)
+_CHANNEL_OPTIONS: Final = (
+    *CONNECTION_OPTIONS,
+    # The pauses between attempts are the link's business.
+    ("grpc.initial_reconnect_backoff_ms", 20),
+    # Not a pause, whatever its name: how long an attempt may take, with TLS and all.
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
+    ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcPeers:
+    """The other members of one group: a link to each; satisfies ``Peers``."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        receiver: Receiver,
+        security: PeerSecurity | None,
+    ) -> None:
+        self.membership = membership
+        self.receiver = receiver
+        self._security = security
+        self.roster = Roster()
+        self._chosen: Chosen = None
+        self._links: dict[MemberId, PeerLink] = {}
+        self._addresses: dict[MemberId, str] = {}
+        self._nodes: dict[MemberId, str] = {}
+        """Names of those who called before the roster has told of them."""
+        self._inbound: dict[MemberId, asyncio.Task[object]] = {}
+        """Who serves the stream of each peer."""
+        self._background = Background()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """See ``Peers``. A message to a member without an address is dropped."""
+        links = self._links
+        for message in messages:
+            link = links.get(message.to)
+            if link is not None:
+                link.put(message)
+        for link in links.values():
+            link.hurry()
+
+    def send_snapshot(self, message: Message, meta: SnapshotMeta, content: SnapshotReader) -> None:
+        """See ``Peers``."""
+        self._background.start(self._send_snapshot(message, meta, content))
+
+    async def _send_snapshot(
+        self, message: Message, meta: SnapshotMeta, content: SnapshotReader
+    ) -> None:
+        ok = False
+        link = self._links.get(message.to)
+        try:
+            if link is not None:
+                _log.info("snapshot of entry %d to member %d begins", meta.index, message.to)
+                header = header_of(message, meta, self.membership)
+                await Transfer(link.channel, header, content).run()
+                _log.info("snapshot of entry %d is taken by member %d", meta.index, message.to)
+                ok = True
+        except (
+            aio.AioRpcError,
+            aio.UsageError,
+            asyncio.InvalidStateError,
+            SnapshotBroken,
+            OSError,  # reading it here failed, or the peer took nothing for too long
+        ) as error:
+            _log.warning("snapshot to member %d failed: %s", message.to, error)
+            if _has_no_use(error):
+                await pause(NO_USE_PAUSE_SECONDS)
+        self.receiver.snapshot_sent(message.to, ok=ok)
+
+    def set_fastest(self, chosen: Chosen) -> None:
+        """See ``Peers``."""
+        self._chosen = chosen
+        for member, link in self._links.items():
+            link.pacer.is_patient = chosen is not None and member not in chosen
+
+    def set_roster(self, roster: Roster) -> None:
+        """See ``Peers``. Links to those who are not in it yet stay: the roster may be behind."""
+        self.roster = roster
+        for member in [*self._inbound]:
+            if was_removed(roster, member):
+                # It may have nothing to say, and would never hear of it.
+                self._inbound.pop(member).cancel()
+        wanted = {
+            member: address
+            for member, address in self._addresses.items()
+            if member > roster.last_member
+        }
+        wanted |= {
+            info.member: info.peer_address
+            for info in roster.members
+            if info.member != self.membership.member_id and info.peer_address
+        }
+        for member in [*self._links]:
+            if self._addresses.get(member) != wanted.get(member):
+                self._background.start(self._links.pop(member).close())
+        self._addresses = wanted
+        for member in wanted.keys() - self._links.keys():
+            self._open_link(member)
+
+    def renew(self) -> None:
+        """Open all links anew, with the credentials in force; what was on its way is lost."""
+        for member in [*self._links]:
+            self._background.start(self._links.pop(member).close())
+            self._open_link(member)
+
+    def _open_link(self, member: MemberId) -> None:
+        address, security = self._addresses[member], self._security
+        known = find(self.roster, member)
+        node = self._nodes.get(member, "") if known is None else known.name
+
+        def open_lane(ticket: bytes, stirred: Callable[[], None]) -> Awaitable[LaneSender]:
+            tls = None if security is None else security.lane_tls(node)
+            return dial(address, ticket, tls, stirred)
+
+        channel = (
+            aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+            if security is None
+            else security.channel(address, node, _CHANNEL_OPTIONS)
+        )
+        link = PeerLink(member, channel, open_lane, self.membership, self)
+        self._links[member] = link
+        link.pacer.is_patient = self._chosen is not None and member not in self._chosen
+
+    def greeted(self, hello: pb.Hello, node: str) -> None:
+        """Note a sign of life from a member; learn where it is if this is the first one ever.
+
+        ``node`` is its name by its certificate, empty without one.
+        """
+        member = MemberId(hello.sender)
+        link = self._links.get(member)
+        if link is not None:
+            link.nudge()
+        elif hello.peer_address:
+            # A leader that was elected while we were away, or we are new ourselves.
+            self._addresses[member] = hello.peer_address
+            self._nodes[member] = node
+            self._open_link(member)
+
+    def serve(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
+        """Note which task serves the stream of a peer, so that it can be ended."""
+        assert task is not None
+        self._inbound[member] = task
+
+    def ended(self, member: MemberId, task: asyncio.Task[object] | None) -> None:
+        """Note that a task serves a stream no more; it may have been replaced before."""
+        if self._inbound.get(member) is task:
+            del self._inbound[member]
+            self.receiver.hung_up(member)
+
+    def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
+        """See ``LinkEvents``."""
+        check_directory(member, answer.directory_id, self.roster)
+        self.receiver.met(member, answer.directory_id)
+
+    def unreachable(self, member: MemberId) -> None:
+        """See ``LinkEvents``."""
+        self.receiver.unreachable(member)
+
+    def refused(self, error: DirectoryRefused) -> None:
+        """See ``LinkEvents``."""
+        self.receiver.refused(error)
+
+    async def close(self) -> None:
+        """See ``Peers``."""
+        self._background.cancel()
+        closing = [link.close() for link in self._links.values()]
+        self._links.clear()
+        await asyncio.gather(*closing, self._background.ended(), return_exceptions=True)
+
+
+def _has_no_use(error: Exception) -> bool:
+    """Tell whether a member can make nothing of a snapshot, which will not be better soon."""
+    if not isinstance(error, aio.AioRpcError):
+        return False
+    return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -1,0 +1,197 @@
+"""Keep one ordered stream of messages open to one peer.
+
+Raft survives the loss of any message, so nothing here is resent: what cannot be sent is dropped and
+reported, and the core sends what is needed then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Protocol, TypeAlias
+
+import grpc
+from grpc import aio
+
+from taskraft_replication.background import run_beside
+from taskraft_replication.core.types import MemberId, Message
+from taskraft_replication.errors import DirectoryRefused, PeerRefused
+from taskraft_replication.peers.codec import encode_frame
+from taskraft_replication.peers.contract import Membership
+from taskraft_replication.peers.handshake import EXPELLED_KEY, hello_to, sentence
+from taskraft_replication.peers.lane import LaneSender
+from taskraft_replication.peers.outbox import Outbox
+from taskraft_replication.peers.pacer import Pacer
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import PeerServiceStub
+
+BACK_OFF_MIN_MS: Final = 50
+BACK_OFF_MAX_MS: Final = 1000
+"""Longest pause between attempts; a peer that comes back ends the pause by calling us."""
+
+LAST_WORD_SECONDS: Final = 1.0
+"""How long a peer may take to say why it has closed a lane."""
+
+_log = logging.getLogger(__name__)
+
+ExchangeCall: TypeAlias = aio.StreamStreamCall[pb.ExchangeRequest, pb.ExchangeResponse]
+OpenLane: TypeAlias = Callable[[bytes, Callable[[], None]], Awaitable[LaneSender]]
+"""Opens a lane to the peer with a ticket; see ``taskraft_replication.peers.lane.dial``."""
+
+
+class LinkEvents(Protocol):
+    """Learns what happens on a link."""
+
+    def unreachable(self, member: MemberId) -> None:
+        """See ``Receiver``."""
+
+    def refused(self, error: DirectoryRefused) -> None:
+        """See ``Receiver``."""
+
+    def answered(self, member: MemberId, answer: pb.ExchangeResponse) -> None:
+        """Look at who has answered at the member's address.
+
+        Raises:
+            PeerRefused: it is not the member.
+        """
+
+
+class PeerLink:
+    """The outgoing messages to one peer: a bounded queue and the stream that empties it."""
+
+    def __init__(
+        self,
+        member: MemberId,
+        channel: aio.Channel,
+        open_lane: OpenLane,
+        own: Membership,
+        events: LinkEvents,
+    ) -> None:
+        self.member = member
+        self.channel = channel
+        self._open_lane = open_lane
+        self._lane: LaneSender | None = None
+        self._own = own
+        self._events = events
+        self._is_closed = False
+        self._is_paused = False
+        self._pause_ms = BACK_OFF_MIN_MS
+        self._wake = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self.pacer = Pacer(
+            Outbox(), self._flush, lambda delay_ms, run: loop.call_later(delay_ms / 1000, run)
+        )
+        self._task = run_beside(self._run())
+
+    def put(self, message: Message) -> None:
+        """Queue a message, or drop it if the peer is out of reach or too slow."""
+        if not self._is_paused and not self.pacer.put(message):
+            self._events.unreachable(self.member)
+
+    def hurry(self) -> None:
+        """Send what was queued: at once if anybody waits for it, else in a while."""
+        self.pacer.hurry()
+
+    def _has_room(self) -> bool:
+        return self._lane is not None and not self._lane.is_full
+
+    def _flush(self) -> None:
+        """Send everything, as far as the lane takes it."""
+        for frame in self.pacer.frames(self._has_room):
+            assert self._lane is not None
+            self._lane.write(encode_frame(frame))
+
+    def nudge(self) -> None:
+        """End a pause: there is a sign of life from the peer."""
+        if self._is_paused:
+            self._pause_ms = BACK_OFF_MIN_MS
+            self._wake.set()
+
+    async def close(self) -> None:
+        """End the stream."""
+        # grpc.aio turns a cancellation into the status of a call that has ended by itself.
+        self._is_closed = True
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.channel.close()
+
+    async def _run(self) -> None:
+        refusal = ""
+        while True:
+            try:
+                await self._converse()
+            except aio.AioRpcError as error:
+                reason = error.details() or ""
+                if error.code() is grpc.StatusCode.FAILED_PRECONDITION and reason != refusal:
+                    refusal = reason
+                    _log.error("member %d refuses us: %s", self.member, reason)
+                self._heed(error)
+            except (PeerRefused, OSError) as error:
+                if str(error) != refusal:
+                    refusal = str(error)
+                    _log.error("member %d is not spoken to: %s", self.member, error)
+            if self._is_closed:
+                return
+            self.pacer.clear()
+            self._events.unreachable(self.member)
+            await self._pause()
+
+    async def _converse(self) -> None:
+        """Introduce ourselves and send until the stream breaks."""
+        call = PeerServiceStub(self.channel).Exchange()
+        try:
+            hello = hello_to(self.member, self._own)
+            await call.write(pb.ExchangeRequest(hello=hello))
+            answer = await call.read()
+            if not isinstance(answer, pb.ExchangeResponse):
+                return
+            self._events.answered(self.member, answer)
+            self._pause_ms = BACK_OFF_MIN_MS
+            # A stream that breaks while we have nothing to say must be noticed, or the next
+            # message, perhaps a request for a vote, would be the one that finds out.
+            call.add_done_callback(lambda _: self._wake.set())
+            self._lane = await self._open_lane(answer.lane_ticket, self._wake.set)
+            while not (call.done() or self._lane.is_lost):
+                self._wake.clear()
+                self._flush()
+                await self._wake.wait()
+            await self._hear_out(call)
+        except asyncio.InvalidStateError:
+            # grpc.aio reports a write on a stream that has just ended in this way.
+            return
+        finally:
+            if self._lane is not None:
+                self._lane.close()
+                self._lane = None
+            call.cancel()
+
+    async def _hear_out(self, call: ExchangeCall) -> None:
+        """Wait for the end of a call whose lane is gone.
+
+        Raises:
+            AioRpcError: the peer does not listen any more, and says why.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await call.read()
+
+    def _heed(self, error: aio.AioRpcError) -> None:
+        """Pass it on if the peer will never listen to us again."""
+        for key, kind in error.trailing_metadata() or ():
+            if key == EXPELLED_KEY and isinstance(kind, str):
+                expelled = sentence(kind, error.details() or "")
+                if expelled is not None:
+                    self._events.refused(expelled)
+
+    async def _pause(self) -> None:
+        """Wait before the next attempt, longer each time, or until there is a sign of life."""
+        self._is_paused = True
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self._pause_ms / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            self._pause_ms = min(2 * self._pause_ms, BACK_OFF_MAX_MS)
+        self._is_paused = False

@@ -1,0 +1,76 @@
+"""Decide when what waits for a peer leaves: at once, or a little later with what comes meanwhile.
+
+Shared by the link, on the clock of the event loop, and the simulator, in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeAlias
+
+from taskraft_replication.core.types import Message
+from taskraft_replication.peers.outbox import Outbox
+
+DELAY_MS: Final = 20
+"""How long a message that nobody waits for may wait for others to travel with."""
+
+
+class Timer(Protocol):
+    """A call that will be made, unless it is cancelled."""
+
+    def cancel(self) -> object:
+        """See to it that the call is not made any more."""
+
+
+Clock: TypeAlias = Callable[[int, Callable[[], None]], Timer]
+"""Makes a call so many milliseconds from now."""
+
+
+class Pacer:
+    """The outbox of one peer, and the moments in which it is emptied.
+
+    Args:
+        leave: has the frames taken, now or soon.
+        later: the clock.
+    """
+
+    __slots__ = ("_later", "_leave", "_outbox", "_timer", "is_patient")
+
+    def __init__(self, outbox: Outbox, leave: Callable[[], None], later: Clock) -> None:
+        self.is_patient = False
+        """Whether no commit waits for the peer: others are asked first."""
+        self._outbox = outbox
+        self._leave = leave
+        self._later = later
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        """Return how many messages wait."""
+        return len(self._outbox)
+
+    def put(self, message: Message) -> bool:
+        """Take a message; tell whether there was room for it. ``hurry`` follows on the last one."""
+        return self._outbox.put(message, is_patient=self.is_patient)
+
+    def hurry(self) -> None:
+        """Let go what was put: at once if anybody waits for it, else in a while."""
+        if self._outbox.is_urgent:
+            self._leave()
+        elif self._outbox and self._timer is None:
+            self._timer = self._later(DELAY_MS, self._leave)
+
+    def frames(self, has_room: Callable[[], bool]) -> Iterator[list[Message]]:
+        """Yield what waits, frame by frame, while the way to the peer has room."""
+        self._stop_timer()
+        while self._outbox and has_room():
+            yield self._outbox.take_frame()
+
+    def clear(self) -> None:
+        """Drop everything; what the peer was told before may be lost as well."""
+        self._outbox.clear()
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,246 @@
+"""Listen where the peers call: lanes are served here, everything else is handed on to gRPC.
+
+A gRPC server cannot share its port, so it listens on loopback and this port stands in front of it.
+A connection that does not begin as a lane does is passed through byte for byte, its TLS included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakSet
+
+from taskraft_replication.background import Background
+from taskraft_replication.peers.lane import (
+    BEGIN_SECONDS,
+    ENCRYPTED,
+    MAGIC,
+    PLAIN,
+    READY,
+    LaneReceiver,
+    Tickets,
+)
+
+_OPENING_BYTES: Final = len(MAGIC) + 1
+_PASSED_ON_BYTES_MAX: Final = 1 << 20
+"""Above so much unsent the other side of a connection that is passed on is not read."""
+
+_log = logging.getLogger(__name__)
+
+
+ENDING_TURNS: Final = 4
+"""Turns of the event loop until a connection that was just accepted has arrived, and is closed."""
+
+
+class PeerPort:
+    """The port for peers.
+
+    Args:
+        tickets: the tickets of lanes that are awaited.
+        frame_bytes_max: of a lane.
+        server_context: returns the certificate to show on encrypted lanes; None: lanes are plain.
+    """
+
+    def __init__(
+        self,
+        tickets: Tickets,
+        frame_bytes_max: int,
+        server_context: Callable[[], ssl.SSLContext] | None,
+    ) -> None:
+        self._tickets = tickets
+        self._frame_bytes_max = frame_bytes_max
+        self._server_context = server_context
+        self._server: asyncio.Server | None = None
+        self._grpc_port = 0
+        self._connections: WeakSet[asyncio.Transport] = WeakSet()
+        self._background = Background()
+        self._ended = False
+
+    async def start(self, address: str, grpc_port: int) -> int:
+        """Listen on ``host:port``; return the port, which the kernel chooses for 0.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        self._grpc_port = grpc_port
+        self._ended = False
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: _Arrival(self), host.strip("[]"), int(port)
+            )
+        except OSError as error:
+            raise OSError(f"cannot listen on {address}: {error.strerror}") from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    def shut(self) -> None:
+        """Stop listening; connections stay."""
+        if self._server is None:
+            return
+        loop = asyncio.get_running_loop()
+        for listener in self._server.sockets:
+            loop.remove_reader(listener)
+        # A connection that was accepted in this turn arrives in the next one, and may not find its
+        # server closed: it would fail there, and stay open (CPython gh-109564, before 3.13).
+        loop.call_soon(self._server.close)
+        self._server = None
+
+    async def end(self) -> None:
+        """End all connections."""
+        self._ended = True
+        for _ in range(ENDING_TURNS):
+            # First those that a task alone knows, so that none is forgotten while it is open.
+            for transport in [*self._connections]:
+                transport.abort()
+            self._background.cancel()
+            await self._background.ended()
+            await asyncio.sleep(0)
+
+    def arrived(self, transport: asyncio.Transport) -> None:
+        """Note a connection, so that it ends with the port."""
+        self._connections.add(transport)
+        if self._ended:
+            transport.abort()
+
+    def open_lane(self, transport: asyncio.Transport, opening: bytes) -> None:
+        """Let a plain connection be a lane; ``opening`` is what came after its beginning."""
+        if self._server_context is not None:
+            # Where nodes have certificates, tickets are told to nobody else.
+            transport.abort()
+            return
+        receiver = LaneReceiver(self._tickets, self._frame_bytes_max)
+        transport.set_protocol(receiver)
+        receiver.data_received(opening)
+        receiver.connection_made(transport)
+
+    def encrypt_lane(self, transport: asyncio.Transport) -> None:
+        """Let a connection become a lane once TLS is negotiated."""
+        if self._server_context is None:
+            transport.abort()
+            return
+        self._background.start(self._encrypt(transport, self._server_context))
+
+    def pass_on(self, transport: asyncio.Transport, opening: bytes) -> None:
+        """Connect a connection that began with ``opening`` to gRPC."""
+        transport.pause_reading()
+        self._background.start(self._pass_on(transport, opening))
+
+    async def _encrypt(
+        self, transport: asyncio.Transport, server_context: Callable[[], ssl.SSLContext]
+    ) -> None:
+        receiver = LaneReceiver(self._tickets, self._frame_bytes_max)
+        try:
+            transport.write(READY)
+            encrypted = await asyncio.get_running_loop().start_tls(
+                transport,
+                receiver,
+                server_context(),
+                server_side=True,
+                ssl_handshake_timeout=BEGIN_SECONDS,
+            )
+        except OSError as error:
+            _log.warning("a lane was not encrypted: %s", error)
+            transport.abort()
+            return
+        assert encrypted is not None, "start_tls fails by an exception"
+        receiver.connection_made(encrypted)
+
+    async def _pass_on(self, transport: asyncio.Transport, opening: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            inner, _ = await loop.create_connection(
+                lambda: _Pipe(transport), "127.0.0.1", self._grpc_port
+            )
+        except OSError as error:
+            _log.warning("gRPC cannot be reached: %s", error)
+            transport.abort()
+            return
+        self._connections.add(inner)
+        inner.write(opening)
+        outer = _Pipe(inner)
+        outer.connection_made(transport)
+        transport.set_protocol(outer)
+        if transport.is_closing():
+            inner.abort()
+        else:
+            transport.resume_reading()
+
+
+class _Arrival(asyncio.Protocol):
+    """A connection of which nothing is known yet."""
+
+    def __init__(self, port: PeerPort) -> None:
+        self._port = port
+        self._transport: asyncio.Transport | None = None
+        self._opening = b""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``. Who says nothing has no claim to the connection."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._port.arrived(transport)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(BEGIN_SECONDS, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
+        assert self._transport is not None
+        self._opening += data
+        opening, kind = self._opening[: len(MAGIC)], self._opening[len(MAGIC) : _OPENING_BYTES]
+        if not MAGIC.startswith(opening):
+            self._decided()
+            self._port.pass_on(self._transport, self._opening)
+        elif kind == PLAIN:
+            self._decided()
+            self._port.open_lane(self._transport, self._opening[_OPENING_BYTES:])
+        elif self._opening == MAGIC + ENCRYPTED:
+            self._decided()
+            self._port.encrypt_lane(self._transport)
+        elif kind:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
+        del exc
+        self._decided()
+
+    def _decided(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class _Pipe(asyncio.Protocol):
+    """One end of a connection that is passed on: what comes goes to the other end."""
+
+    def __init__(self, other: asyncio.Transport) -> None:
+        self._other = other
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(high=_PASSED_ON_BYTES_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
+        self._other.write(data)
+
+    def pause_writing(self) -> None:
+        """See ``asyncio.Protocol``: this end takes no more, so the other is not read."""
+        if not self._other.is_closing():
+            self._other.pause_reading()
+
+    def resume_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
+        if not self._other.is_closing():
+            self._other.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.Protocol``: what is on its way to the other end still leaves."""
+        del exc
+        self._other.close()

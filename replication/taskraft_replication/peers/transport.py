@@ -1,0 +1,242 @@
+"""Take the messages of all groups of a process from their peers.
+
+One stream per direction, peer and group, in order. A stream begins with a handshake over gRPC; what
+comes from another cluster, another protocol version or an earlier life of a peer is refused with
+the reason. Its frames then come on a lane: see ``taskraft_replication.peers.lane``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import grpc
+from grpc import aio
+
+from taskraft_replication.core.types import MemberId, Roster
+from taskraft_replication.errors import (
+    GroupAbsent,
+    MessageMalformed,
+    PeerRefused,
+    SnapshotBroken,
+    SnapshotUnusable,
+)
+from taskraft_replication.membership.roster import was_removed
+from taskraft_replication.peers.codec import decode_frame
+from taskraft_replication.peers.contract import Membership, Receiver
+from taskraft_replication.peers.grpc_peers import CONNECTION_OPTIONS, FRAME_BYTES_LIMIT, GrpcPeers
+from taskraft_replication.peers.handshake import (
+    EXPELLED_KEY,
+    Expulsion,
+    PeerExpelled,
+    PeerIncarnations,
+    check_directory,
+)
+from taskraft_replication.peers.lane import LaneBroken, Tickets
+from taskraft_replication.peers.port import PeerPort
+from taskraft_replication.peers.security import PeerSecurity, check_node
+from taskraft_replication.peers.snapshot_stream import announced_by, take_chunk
+from taskraft_replication.stubs.raft.v1 import raft_pb2 as pb
+from taskraft_replication.stubs.raft.v1.raft_pb2_grpc import (
+    PeerServiceServicer,
+    add_PeerServiceServicer_to_server,
+)
+
+_STOP_SECONDS: Final = 0.2
+_BEHIND: Final = "127.0.0.1:0"
+"""Where gRPC listens, behind the port for peers."""
+
+Frame = TypeVar("Frame")
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcTransport(PeerServiceServicer):
+    """The peer port of a process; satisfies ``Transport``.
+
+    Args:
+        security: certificates of the nodes; None: whoever reaches the port is believed.
+        beside: what else is served on the port, to nodes only.
+    """
+
+    def __init__(
+        self,
+        security: PeerSecurity | None = None,
+        beside: Sequence[grpc.GenericRpcHandler] = (),
+    ) -> None:
+        self._security = security
+        self._beside = beside
+        self._groups: dict[int, GrpcPeers] = {}
+        self._lives = PeerIncarnations()
+        self._tickets = Tickets()
+        context = None if security is None else security.server_context
+        self._port = PeerPort(self._tickets, FRAME_BYTES_LIMIT, context)
+        self._server: aio.Server | None = None
+
+    async def start(self, address: str) -> int:
+        """Listen; return the port, which the kernel chooses if ``address`` ends in ``:0``.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        server = aio.server(options=CONNECTION_OPTIONS)
+        add_PeerServiceServicer_to_server(self, server)
+        server.add_generic_rpc_handlers(tuple(self._beside))
+        try:
+            if self._security is None:
+                port = server.add_insecure_port(_BEHIND)
+            else:
+                port = server.add_secure_port(_BEHIND, self._security.server_credentials())
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {_BEHIND}") from error
+        await server.start()
+        self._server = server
+        return await self._port.start(address, port)
+
+    async def stop(self) -> None:
+        """Stop listening and end all streams."""
+        self._port.shut()
+        if self._server is not None:
+            await self._server.stop(_STOP_SECONDS)
+            self._server = None
+        await self._port.end()
+
+    def join(self, membership: Membership, roster: Roster, receiver: Receiver) -> GrpcPeers:
+        """See ``Transport``. A group may be joined again after its ``Peers`` were closed."""
+        peers = GrpcPeers(membership, receiver, self._security)
+        peers.set_roster(roster)
+        self._groups[membership.group_id] = peers
+        return peers
+
+    def renew(self) -> None:
+        """Speak to all peers with the credentials in force now."""
+        for peers in self._groups.values():
+            peers.renew()
+
+    async def Exchange(
+        self,
+        request_iterator: AsyncIterator[pb.ExchangeRequest],
+        context: aio.ServicerContext[pb.ExchangeRequest, pb.ExchangeResponse],
+    ) -> AsyncIterator[pb.ExchangeResponse]:
+        """Introduce one peer, and take its messages from a lane until that ends."""
+        hello = (await anext(request_iterator, pb.ExchangeRequest())).hello
+        try:
+            peers = self._admit(hello, self._node_of(context))
+            peers.serve(MemberId(hello.sender), asyncio.current_task())
+            own = peers.membership
+            with self._tickets.issue(partial(self._take_frame, hello)) as ticket:
+                yield pb.ExchangeResponse(
+                    incarnation=own.incarnation,
+                    directory_id=own.directory_id,
+                    lane_ticket=ticket.token,
+                )
+                await ticket.end
+        except asyncio.CancelledError:
+            # Also the way in which a stream ends whose sender is gone.
+            if not self._is_removed(hello):
+                raise
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"member {hello.sender} was removed from the group",
+                ((EXPELLED_KEY, Expulsion.REMOVED.value),),
+            )
+        except GroupAbsent as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except PeerRefused as error:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, str(error), _metadata_of(error)
+            )
+        except (MessageMalformed, LaneBroken) as error:
+            _log.error("member %d sent nonsense: %s", hello.sender, error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            group = self._groups.get(hello.group_id)
+            if hello.sender and group is not None:
+                group.ended(MemberId(hello.sender), asyncio.current_task())
+
+    async def SendSnapshot(
+        self,
+        request_iterator: AsyncIterator[pb.SendSnapshotRequest],
+        context: aio.ServicerContext[pb.SendSnapshotRequest, pb.SendSnapshotResponse],
+    ) -> AsyncIterator[pb.SendSnapshotResponse]:
+        """Take one snapshot, or the rest of one."""
+        try:
+            async for answer in self._take_snapshot(request_iterator, self._node_of(context)):
+                yield answer
+        except GroupAbsent as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except PeerRefused as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except SnapshotUnusable as error:
+            _log.error("a snapshot cannot be used: %s", error)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except SnapshotBroken as error:
+            await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+        except OSError as error:
+            # Nothing rests on this content yet: only the transfer is lost.
+            _log.error("a snapshot cannot be received: %s", error)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except MessageMalformed as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def _node_of(self, context: aio.ServicerContext[Frame, Answer]) -> str:
+        """Return which node has called; empty where nodes have no certificates."""
+        return "" if self._security is None else self._security.node_of(context.auth_context())
+
+    def _admit(self, hello: pb.Hello, node: str) -> GrpcPeers:
+        peers = self._groups.get(hello.group_id)
+        if peers is None:
+            raise GroupAbsent(f"group {hello.group_id} is not here, or not yet")
+        if self._security is not None:
+            check_node(node, MemberId(hello.sender), peers.roster)
+        self._lives.admit(hello, peers.membership, peers.roster)
+        peers.greeted(hello, node)
+        return peers
+
+    def _is_removed(self, hello: pb.Hello) -> bool:
+        peers = self._groups.get(hello.group_id)
+        return peers is not None and was_removed(peers.roster, MemberId(hello.sender))
+
+    def _take_frame(self, hello: pb.Hello, raw: bytes) -> None:
+        if not self._lives.is_current(hello):
+            raise PeerRefused(f"a later life of member {hello.sender} speaks now")
+        peers = self._groups[hello.group_id]
+        # The member may have been removed since it was admitted.
+        check_directory(MemberId(hello.sender), hello.directory_id, peers.roster)
+        messages = decode_frame(raw)
+        for message in messages:
+            if message.sender != hello.sender or message.to != hello.receiver:
+                raise MessageMalformed(
+                    f"a message from {message.sender} to {message.to} is on the wrong stream"
+                )
+        peers.receiver.receive(messages)
+
+    async def _take_snapshot(
+        self, chunks: AsyncIterator[pb.SendSnapshotRequest], node: str
+    ) -> AsyncIterator[pb.SendSnapshotResponse]:
+        sink = None
+        try:
+            async for chunk in chunks:
+                if sink is None:
+                    receiver = self._admit(chunk.header.hello, node).receiver
+                    message = announced_by(chunk.header)
+                    sink = receiver.begin_snapshot(message, chunk.header.transfer_id)
+                    yield pb.SendSnapshotResponse(content_bytes=sink.size)
+                elif await take_chunk(sink, chunk):
+                    yield pb.SendSnapshotResponse(content_bytes=await sink.finish())
+                    return
+        finally:
+            if sink is not None:
+                sink.abandon()
+        raise SnapshotBroken("the stream ended before the content")
+
+
+def _metadata_of(error: PeerRefused) -> tuple[tuple[str, str], ...]:
+    """Return what tells a peer that it is refused for good."""
+    if isinstance(error, PeerExpelled):
+        return ((EXPELLED_KEY, error.expulsion.value),)
+    return ()

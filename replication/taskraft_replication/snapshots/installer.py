@@ -1,0 +1,102 @@
+"""Replace state and log by a snapshot, so that a crash at any point leaves one or the other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from taskraft_replication.core.types import HardState, Message, SnapshotMeta
+from taskraft_replication.effects import Effects
+from taskraft_replication.machine import StagedState, StateMachine
+from taskraft_replication.storage.group_storage import GroupStorage
+from taskraft_replication.storage.log_writer import LogWriter
+from taskraft_replication.storage.snapshot_inbox import SnapshotInbox
+
+
+class InstallListener(Protocol):
+    """Learns that a snapshot was installed."""
+
+    def installed(self, meta: SnapshotMeta) -> None:
+        """Go on from the snapshot."""
+
+
+class Installer:
+    """The steps of an installation; the new state has been built beside the old one before.
+
+    1. Note on disk that it begins, and which snapshot it is.
+    2. Switch the states on disk, atomically.
+    3. Throw the log away, store the membership, remove the note.
+    4. Use the new state; remove the old one and the content.
+
+    After a crash the state machine's applied index tells whether step 2 happened. Up to step 4 the
+    old state answers reads.
+    """
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        storage: GroupStorage,
+        inbox: SnapshotInbox,
+        writer: LogWriter,
+        effects: Effects,
+        listener: InstallListener,
+    ) -> None:
+        self._machine = machine
+        self._storage = storage
+        self._inbox = inbox
+        self._writer = writer
+        self._effects = effects
+        self._listener = listener
+        self._staged: dict[str, StagedState] = {}
+        self.current: str | None = None
+        """Name of the content that is being installed."""
+
+    def stage(self, name: str, staged: StagedState) -> None:
+        """Keep the state that was built from a content until it is its turn."""
+        assert not self._staged, "one snapshot at a time"
+        self._staged[name] = staged
+
+    def unstage(self, name: str) -> None:
+        """Remove a state that nobody wants, and its content."""
+        staged = self._staged.pop(name)
+        self._remove(name, staged)
+
+    def begin(self, message: Message) -> None:
+        """Install the snapshot at the head of the writer's queue; nothing may be left to apply."""
+        snapshot = message.snapshot
+        assert snapshot is not None
+        assert snapshot.meta.index > self._machine.applied_index, "a snapshot never goes back"
+        self.current = snapshot.data.decode()
+        staged = self._staged.pop(self.current)
+        hard_state = self._writer.begin_snapshot()
+        self._effects.store(
+            partial(self._replace, hard_state, snapshot.meta, staged),
+            partial(self._adopt, message, snapshot.meta, staged),
+        )
+
+    def _replace(
+        self, hard_state: HardState | None, meta: SnapshotMeta, staged: StagedState
+    ) -> None:
+        self._storage.begin_installation(meta, hard_state)
+        staged.switch()
+        self._storage.finish_installation(meta)
+
+    def _adopt(self, message: Message, meta: SnapshotMeta, staged: StagedState, _: None) -> None:
+        assert self.current is not None
+        staged.adopt()
+        assert self._machine.applied_index == meta.index
+        self._storage.publish_installation(meta)
+        self._writer.end_snapshot(message)
+        self._listener.installed(meta)
+        self._remove(self.current, staged)
+        self.current = None
+        self._effects.request_pump()
+
+    def _remove(self, name: str, staged: StagedState) -> None:
+        """Remove what is not needed any more; the next snapshot may come when there is room."""
+
+        def work() -> None:
+            staged.discard()
+            self._inbox.remove(name)
+
+        self._effects.flush(work, lambda _: self._inbox.forget(name))

@@ -1,0 +1,97 @@
+"""Write and read small files that are replaced as a whole: atomic, synced, checksummed.
+
+One line of header, then one JSON object, so that an operator can read them::
+
+    taskraft hard_state 1 9ae0daaf
+    {"commit": 17, "term": 3, "vote": 2}
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, TypeVar
+
+import google_crc32c
+
+from taskraft_replication.errors import FormatUnknown, LogDamaged
+from taskraft_replication.storage.filesystem import FileSystem
+
+FORMAT: Final = 3
+"""Version of all files of the data directory; raised when an old reader would misread one."""
+
+TEMPORARY_SUFFIX: Final = ".new"
+
+JsonValue = int | str | bool | list["JsonValue"] | dict[str, "JsonValue"]
+
+_Value = TypeVar("_Value", int, str)
+
+
+def write_checked(fs: FileSystem, name: str, content: dict[str, JsonValue]) -> None:
+    """Replace the file by ``content``; afterwards it is durable, name and all.
+
+    A crash leaves the old content or the new: write beside, sync, rename, sync the directory.
+    """
+    directory, _, kind = name.rpartition("/")
+    body = json.dumps(content, sort_keys=True).encode() + b"\n"
+    header = f"taskraft {kind} {FORMAT} {google_crc32c.value(body):08x}\n".encode()
+    file = fs.create(name + TEMPORARY_SUFFIX)
+    try:
+        file.write(0, header + body)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(name + TEMPORARY_SUFFIX, name)
+    fs.sync_directory(directory)
+
+
+def read_checked(fs: FileSystem, name: str) -> dict[str, JsonValue]:
+    """Return the content of a file.
+
+    Raises:
+        LogDamaged: the file is missing or fails its checksum. It is never taken for an empty one:
+            that would forget a vote (PySyncObj does so).
+        FormatUnknown: another version wrote it.
+    """
+    kind = name.rpartition("/")[2]
+    try:
+        raw = fs.read(name)
+    except FileNotFoundError as error:
+        raise LogDamaged(f"{name} is missing") from error
+    header, _, body = raw.partition(b"\n")
+    words = header.decode(errors="replace").split(" ")
+    if len(words) != 4 or words[:2] != ["taskraft", kind]:
+        raise LogDamaged(f"{name} has no readable header")
+    if words[3] != f"{google_crc32c.value(body):08x}":
+        raise LogDamaged(f"{name} fails its checksum")
+    if words[2] != str(FORMAT):
+        raise FormatUnknown(f"{name} has format {words[2]}; this version reads {FORMAT}")
+    content = json.loads(body)
+    assert isinstance(content, dict)
+    return content
+
+
+def number_of(content: dict[str, JsonValue], field: str) -> int:
+    """Return a number of a small file.
+
+    Raises:
+        LogDamaged: it is not there.
+    """
+    return _value_of(content, field, int, "number")
+
+
+def text_of(content: dict[str, JsonValue], field: str) -> str:
+    """Return a text of a small file.
+
+    Raises:
+        LogDamaged: it is not there.
+    """
+    return _value_of(content, field, str, "text")
+
+
+def _value_of(
+    content: dict[str, JsonValue], field: str, kind: type[_Value], kind_name: str
+) -> _Value:
+    found = content.get(field)
+    if not isinstance(found, kind):
+        raise LogDamaged(f"field {field} is missing or no {kind_name}")
+    return found

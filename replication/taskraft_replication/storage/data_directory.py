@@ -1,0 +1,63 @@
+"""Claim a data directory for this process, or say in one line why that cannot be."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from taskraft_replication.errors import DirectoryLocked, DirectoryUnwritable
+from taskraft_replication.storage.filesystem import sync_directory
+
+
+class DataDirectory:
+    """A directory that exists, is writable, and is locked by this process until ``release``.
+
+    The lock is the kernel's: it ends with the process, however that ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = self._claim(path)
+
+    @staticmethod
+    def _claim(path: Path) -> int:
+        try:
+            _make(path)
+            descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise DirectoryUnwritable(
+                f"data directory {path} cannot be written: {os.strerror(error.errno or 0)}"
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            if error.errno in {errno.EAGAIN, errno.EACCES}:
+                raise DirectoryLocked(
+                    f"data directory {path} is in use by process {holder}"
+                ) from error
+            raise DirectoryUnwritable(
+                f"data directory {path} cannot be written: {os.strerror(error.errno or 0)}"
+            ) from error
+        return descriptor
+
+    def release(self) -> None:
+        """Give the directory back."""
+        os.close(self._lock)
+
+
+def _make(path: Path) -> None:
+    """Create a directory, with its parents, if it is not there; durably.
+
+    What is synced inside it counts for nothing if a power loss takes its name away.
+    """
+    if path.is_dir():
+        return
+    _make(path.parent)
+    path.mkdir(mode=0o750, exist_ok=True)
+    sync_directory(path.parent)

@@ -1,0 +1,137 @@
+"""Put a failpoint before and after each operation that changes a disk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft_replication.storage.checked_file import TEMPORARY_SUFFIX
+from taskraft_replication.storage.failpoints import STEPS, Failpoints
+from taskraft_replication.storage.filesystem import File, FileSystem
+from taskraft_replication.storage.segment import SUFFIX
+from taskraft_replication.storage.snapshot_inbox import SNAPSHOT_DIRECTORY
+
+_SUBJECTS: Final = {"current": "pointer", "directory": "directory_id"}
+"""Files whose steps are called after what they are for."""
+
+
+def subject_of(name: str) -> str:
+    """Return what a file is, as the steps on it are called."""
+    directory, _, leaf = name.rpartition("/")
+    if directory.rpartition("/")[2] == SNAPSHOT_DIRECTORY:
+        return "incoming"
+    kind = leaf.removesuffix(TEMPORARY_SUFFIX)
+    if kind.endswith(SUFFIX):
+        return "append" if kind == leaf else "segment"
+    subject = _SUBJECTS.get(kind, kind)
+    assert subject in STEPS, f"the steps of writing {name} have no names"
+    return subject
+
+
+class FailingFile:
+    """A ``File`` with failpoints."""
+
+    def __init__(self, file: File, subject: str, failpoints: Failpoints) -> None:
+        self._file = file
+        self.subject = subject
+        """What the file is; a prepared one becomes something else when it gets its name."""
+        self._failpoints = failpoints
+
+    def read(self, offset: int, size: int) -> bytes:
+        """See ``File``."""
+        return self._file.read(offset, size)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """See ``File``."""
+        with self._failpoints.around(self.subject, "write"):
+            self._file.write(offset, data)
+
+    def sync(self) -> None:
+        """See ``File``."""
+        with self._failpoints.around(self.subject, "sync"):
+            self._file.sync()
+
+    def truncate(self, size: int) -> None:
+        """See ``File``."""
+        with self._failpoints.around(self.subject, "truncate"):
+            self._file.truncate(size)
+
+    def allocate(self, size: int) -> None:
+        """See ``File``."""
+        with self._failpoints.around(self.subject, "allocate"):
+            self._file.allocate(size)
+
+    def close(self) -> None:
+        """See ``File``."""
+        self._file.close()
+
+
+class FailingFileSystem:
+    """A ``FileSystem`` with failpoints."""
+
+    def __init__(self, fs: FileSystem, failpoints: Failpoints) -> None:
+        self._fs = fs
+        self._failpoints = failpoints
+        self._changed: dict[str, str] = {}
+        """What changed last in a directory: the next sync of it is that one's step."""
+        self._prepared: dict[str, FailingFile] = {}
+        """Files that were created under a temporary name."""
+
+    def exists(self, name: str) -> bool:
+        """See ``FileSystem``."""
+        return self._fs.exists(name)
+
+    def names(self, directory: str) -> list[str]:
+        """See ``FileSystem``."""
+        return self._fs.names(directory)
+
+    def make_directory(self, directory: str) -> None:
+        """See ``FileSystem``."""
+        if not self._fs.exists(directory):
+            with self._failpoints.around("directory", "make"):
+                self._fs.make_directory(directory)
+
+    def create(self, name: str) -> File:
+        """See ``FileSystem``."""
+        subject = self._touch(name, subject_of(name))
+        with self._failpoints.around(subject, "create"):
+            file = FailingFile(self._fs.create(name), subject, self._failpoints)
+        if name.endswith(TEMPORARY_SUFFIX):
+            self._prepared[name] = file
+        return file
+
+    def open(self, name: str) -> File:
+        """See ``FileSystem``."""
+        return FailingFile(self._fs.open(name), subject_of(name), self._failpoints)
+
+    def read(self, name: str) -> bytes:
+        """See ``FileSystem``."""
+        return self._fs.read(name)
+
+    def rename(self, old: str, new: str) -> None:
+        """See ``FileSystem``."""
+        with self._failpoints.around(self._touch(old, subject_of(old)), "rename"):
+            self._fs.rename(old, new)
+        prepared = self._prepared.pop(old, None)
+        if prepared is not None:
+            prepared.subject = subject_of(new)
+
+    def remove(self, name: str) -> None:
+        """See ``FileSystem``."""
+        subject = subject_of(name)
+        subject = "trim" if subject in {"append", "segment"} else subject
+        with self._failpoints.around(self._touch(name, subject), "remove"):
+            self._fs.remove(name)
+
+    def sync_directory(self, directory: str) -> None:
+        """See ``FileSystem``."""
+        with self._failpoints.around(self._changed[directory], "sync_directory"):
+            self._fs.sync_directory(directory)
+
+    def _touch(self, name: str, subject: str) -> str:
+        self._changed[name.rpartition("/")[0]] = subject
+        return subject
+
+
+def with_failpoints(fs: FileSystem, failpoints: Failpoints) -> FileSystem:
+    """Return ``fs`` with failpoints, or ``fs`` itself where there are no rules."""
+    return FailingFileSystem(fs, failpoints) if failpoints.is_armed else fs

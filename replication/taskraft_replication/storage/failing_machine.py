@@ -1,0 +1,81 @@
+"""Put a failpoint before and after each step of a state machine that changes what is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from taskraft_replication.core.types import Entry, LogIndex
+from taskraft_replication.machine import SnapshotReader, StagedState, StateMachine
+from taskraft_replication.storage.failpoints import Failpoints
+
+
+class FailingStagedState:
+    """A ``StagedState`` with failpoints."""
+
+    def __init__(self, staged: StagedState, failpoints: Failpoints) -> None:
+        self._staged = staged
+        self._failpoints = failpoints
+
+    def switch(self) -> None:
+        """See ``StagedState``."""
+        with self._failpoints.around("state", "switch"):
+            self._staged.switch()
+
+    def adopt(self) -> None:
+        """See ``StagedState``."""
+        with self._failpoints.around("state", "adopt"):
+            self._staged.adopt()
+
+    def discard(self) -> None:
+        """See ``StagedState``."""
+        with self._failpoints.around("state", "discard"):
+            self._staged.discard()
+
+
+class FailingMachine:
+    """A ``StateMachine`` with failpoints."""
+
+    def __init__(self, machine: StateMachine, failpoints: Failpoints) -> None:
+        self._machine = machine
+        self._failpoints = failpoints
+
+    @property
+    def applied_index(self) -> LogIndex:
+        """See ``StateMachine``."""
+        return self._machine.applied_index
+
+    @property
+    def durable_index(self) -> LogIndex:
+        """See ``StateMachine``."""
+        return self._machine.durable_index
+
+    @property
+    def snapshot_index(self) -> LogIndex:
+        """See ``StateMachine``."""
+        return self._machine.snapshot_index
+
+    def apply(self, entries: Sequence[Entry]) -> Sequence[object]:
+        """See ``StateMachine``."""
+        with self._failpoints.around("state", "apply"):
+            return self._machine.apply(entries)
+
+    def flush_durably(self) -> LogIndex:
+        """See ``StateMachine``."""
+        with self._failpoints.around("state", "flush"):
+            return self._machine.flush_durably()
+
+    def open_snapshot(self) -> SnapshotReader:
+        """See ``StateMachine``."""
+        with self._failpoints.around("state", "freeze"):
+            return self._machine.open_snapshot()
+
+    def stage_snapshot(self, index: LogIndex, chunks: Iterable[bytes]) -> FailingStagedState:
+        """See ``StateMachine``."""
+        with self._failpoints.around("state", "stage"):
+            staged = self._machine.stage_snapshot(index, chunks)
+        return FailingStagedState(staged, self._failpoints)
+
+
+def machine_with_failpoints(machine: StateMachine, failpoints: Failpoints) -> StateMachine:
+    """Return ``machine`` with failpoints, or ``machine`` itself where there are no rules."""
+    return FailingMachine(machine, failpoints) if failpoints.is_armed else machine

@@ -1,0 +1,306 @@
+"""Keep everything durable of one Raft group, and say who may touch which part when.
+
+Methods in the first block run on the storage worker, one at a time. Those in the second run on the
+event loop after the worker has finished.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from taskraft_replication.core.types import (
+    ConfState,
+    Entry,
+    HardState,
+    LogIndex,
+    MemberId,
+    Roster,
+    SnapshotMeta,
+    Term,
+)
+from taskraft_replication.errors import LogDamaged, MemberRemoved, StateLost
+from taskraft_replication.membership.roster import was_removed
+from taskraft_replication.storage.filesystem import FileSystem
+from taskraft_replication.storage.mark import Mark, MarkFile
+from taskraft_replication.storage.metadata import NOBODY, Identity, LogStart, Metadata
+from taskraft_replication.storage.recent import RECENT_BYTES_MAX, RECENT_ENTRIES_MAX, RecentEntries
+from taskraft_replication.storage.recovery import recover
+from taskraft_replication.storage.segment import SEGMENT_BYTES
+from taskraft_replication.storage.segment_log import LOG_DIRECTORY, SegmentLog
+from taskraft_replication.storage.stored_log import StoredLog
+
+BOOTSTRAP_INDEX = LogIndex(1)
+"""A new group begins as if a snapshot of this index had been taken: so a member that joins later
+gets the first membership with a snapshot, and never has to guess it."""
+
+BOOTSTRAP_TERM = Term(1)
+
+
+@dataclass(slots=True, frozen=True)
+class StorageConfig:
+    """How a group is stored."""
+
+    identity: Identity
+    founders: ConfState
+    """The membership of a group that begins now; empty for a member that joins one."""
+    salt: int
+    """Random number for a first start; see ``Metadata.salt``."""
+    directory_id: str = ""
+    """Random text for a first start; see ``Metadata.directory_id``."""
+    segment_bytes: int = SEGMENT_BYTES
+    recent_bytes_max: int = RECENT_BYTES_MAX
+    recent_entries_max: int = RECENT_ENTRIES_MAX
+
+
+class GroupStorage:
+    """Log, hard state, membership history and snapshot bookkeeping of one group."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        metadata: Metadata,
+        log: SegmentLog,
+        view: StoredLog,
+        memberships: list[tuple[LogIndex, ConfState]],
+        incarnation: int,
+    ) -> None:
+        self.fs = fs
+        self.metadata = metadata
+        self.view = view
+        self.incarnation = incarnation
+        self.directory_id = metadata.directory_id("")
+        self.met = metadata.met()
+        """Whom a founder met in its earlier lives, with their directories, until it met all."""
+        self._log = log
+        self._commit = view.initial_state()[0].commit
+        """Entries up to here are stored and known to be committed."""
+        self._memberships = memberships
+        self.membership_floor: LogIndex | None = None
+        """An index at which somebody is about to ask for the membership, if there is one."""
+
+    @classmethod
+    def open(cls, fs: FileSystem, config: StorageConfig, applied: LogIndex) -> GroupStorage:
+        """Open the group's directory, or found it; ``applied`` is where the state machine stands.
+
+        Raises:
+            DirectoryForeign: the data is of another cluster, member or group.
+            MemberRemoved: the member whose data it is has been removed from the group.
+            LogDamaged: synced data is missing or unreadable.
+            StateLost: the state machine stands before the log begins.
+            FormatUnknown: another version wrote it.
+        """
+        metadata = Metadata(fs, f"raft-{config.identity.group_id}")
+        metadata.directory_id(config.directory_id)
+        if not metadata.is_initialized():
+            _found(fs, metadata, config)
+        metadata.check_identity(config.identity)
+        # First of all, for it syncs the directory: a kill may have left names that the disk does
+        # not have yet, and what is removed below must not be gone before they are there.
+        incarnation = metadata.begin_life()
+        _finish_installation(metadata, applied)
+        recent = RecentEntries(config.recent_bytes_max, config.recent_entries_max)
+        recovered, log = recover(fs, metadata, recent, config.segment_bytes)
+        start, last = log.start, log.last_index
+        if applied < start.index and start.index != BOOTSTRAP_INDEX:
+            raise StateLost(
+                f"the state stands at entry {applied}, but the log begins behind {start.index}"
+            )
+        if applied > last:
+            raise LogDamaged(f"the log ends at entry {last}, but the state has {applied}")
+        hard_state = metadata.hard_state()
+        if hard_state.term < recovered.terms.term(last):
+            raise LogDamaged(f"the log has entries after term {hard_state.term}, the last known")
+        memberships = metadata.memberships()
+        # A membership is stored when its entry is applied, so that entry is committed. Nobody else
+        # may be left to tell: who was removed by it need not come back for this member's election.
+        stored_change = memberships[-1][0]
+        commit = max(hard_state.commit, recovered.commit, applied, start.index, stored_change)
+        initial = (
+            HardState(hard_state.term, hard_state.vote, LogIndex(min(commit, last))),
+            _membership_at(memberships, LogIndex(max(applied, start.index))),
+        )
+        if metadata.is_removed() or was_removed(initial[1].roster, config.identity.member_id):
+            raise MemberRemoved(
+                f"member {config.identity.member_id} was removed from the group; "
+                f"to come back it must join anew, with an empty data directory"
+            )
+        view = StoredLog(log, recovered.terms, recent, initial)
+        return cls(fs, metadata, log, view, memberships, incarnation)
+
+    # On the storage worker.
+
+    def store(
+        self, hard_state: HardState | None, entries: Sequence[Entry], commit: LogIndex
+    ) -> int:
+        """Make a hard state and entries durable, in this order; return the bytes of the log.
+
+        The order matters: entries of a term that the hard state does not know would be damage.
+        """
+        if hard_state is not None:
+            # The commit index may cover entries that replace others only in a moment. If it were
+            # stored and they were not, the old ones would pass for committed.
+            before = LogIndex(entries[0].index - 1) if entries else self._log.last_index
+            self._save_hard_state(hard_state, min(hard_state.commit, before))
+        log_bytes = self._log.append(entries, commit) if entries else 0
+        self._commit = max(self._commit, min(commit, self._log.last_index))
+        return log_bytes
+
+    def _save_hard_state(self, hard_state: HardState, commit: LogIndex) -> None:
+        """Save a hard state with a commit index that the log on disk stands for."""
+        self.metadata.save_hard_state(HardState(hard_state.term, hard_state.vote, commit))
+
+    def save_memberships(
+        self, history: list[tuple[LogIndex, ConfState]], met: Mapping[MemberId, str] = NOBODY
+    ) -> None:
+        """Make the membership history durable, before the change is applied to the state.
+
+        ``met``: whom a founder has met so far that does not take part yet, with their directories.
+        """
+        self.metadata.save_memberships(history, met)
+
+    def save_removed(self) -> None:
+        """Note that the others have removed this member."""
+        self.metadata.save_removed()
+
+    def trim(self, start: LogStart) -> None:
+        """Delete what lies before ``start``, as ``trim_start`` has returned it."""
+        self._log.trim(start)
+
+    def begin_installation(self, meta: SnapshotMeta, hard_state: HardState | None = None) -> None:
+        """Note that the state machine is about to be replaced by a snapshot.
+
+        A hard state that comes with it is stored without its commit index: until the switch, the
+        log is still the old one, and may hold what the snapshot contradicts.
+        """
+        if hard_state is not None:
+            self._save_hard_state(hard_state, self._commit)
+        self.metadata.save_installing(meta)
+
+    def finish_installation(self, meta: SnapshotMeta) -> None:
+        """Replace log and membership by the snapshot that the state machine holds now."""
+        self._log.reset(meta.index, meta.term)
+        self._commit = meta.index
+        self.metadata.save_memberships([(meta.index, meta.conf_state)])
+        self.metadata.clear_installing()
+
+    def sync_mark(self) -> None:
+        """Make the mark durable; called when there is nothing else to do."""
+        self._log.sync_mark()
+
+    def close(self, hard_state: HardState) -> None:
+        """Save what saves work at the next start, and close the files.
+
+        The commit index is the one that the stored log stands for: the core's may cover entries
+        that it did not get to store.
+        """
+        self._save_hard_state(hard_state, self._commit)
+        self._log.close()
+
+    # On the event loop.
+
+    def membership_at(self, index: LogIndex) -> ConfState:
+        """Return the membership that holds at ``index``."""
+        return _membership_at(self._memberships, index)
+
+    @property
+    def is_at_its_beginning(self) -> bool:
+        """Tell whether the membership is still the one that the group began with."""
+        return self._memberships[-1][0] == BOOTSTRAP_INDEX
+
+    @property
+    def memberships_stored(self) -> int:
+        """How many memberships a start would find."""
+        return len(self._memberships)
+
+    @property
+    def beginning(self) -> list[tuple[LogIndex, ConfState]]:
+        """The membership history of a group that has not begun."""
+        assert self.is_at_its_beginning
+        return list(self._memberships)
+
+    def begin_with(self, roster: Roster) -> list[tuple[LogIndex, ConfState]]:
+        """Let the group begin with ``roster``; return the membership history to save."""
+        assert self.is_at_its_beginning
+        founders = replace(self._memberships[-1][1], roster=roster)
+        self._memberships = [(BOOTSTRAP_INDEX, founders)]
+        return list(self._memberships)
+
+    def add_membership(
+        self, index: LogIndex, conf_state: ConfState, durable: LogIndex
+    ) -> list[tuple[LogIndex, ConfState]]:
+        """Add a membership to the history and return what to save.
+
+        Forgets what held before the membership at ``durable``: no start can need it. Later ones
+        stay when an entry is applied again after a start: that they were stored is all that tells
+        that they are committed, see ``open``.
+        """
+        if self.membership_floor is not None:
+            durable = min(durable, self.membership_floor)
+        earlier = [each for each in self._memberships if each[0] < index]
+        again = [each for each in self._memberships if each[0] >= index]
+        assert not again or again[0] == (index, conf_state), "what is committed never changes"
+        oldest = max(0, bisect_right(earlier, durable, key=lambda each: each[0]) - 1)
+        self._memberships = [*earlier[oldest:], (index, conf_state), *again[1:]]
+        return list(self._memberships)
+
+    def beyond(self, bytes_max: int) -> LogIndex:
+        """Return the last entry behind which the log has at most so many bytes."""
+        return self._log.beyond(bytes_max)
+
+    def trim_start(self, index: LogIndex) -> LogStart | None:
+        """Return where the log can begin if ``index`` may go; None if it begins there already."""
+        reached = self._log.trimmed_to(index)
+        current = self._log.start
+        if reached <= current.index:
+            return None
+        return LogStart(current.generation, reached, self.view.term(reached))
+
+    def publish_installation(self, meta: SnapshotMeta) -> None:
+        """Show the log and the membership that a snapshot brought."""
+        self._memberships = [(meta.index, meta.conf_state)]
+        self.view.publish_reset(meta.index, meta.term)
+
+
+def _found(fs: FileSystem, metadata: Metadata, config: StorageConfig) -> None:
+    """Create the group's files; the identity comes last and makes them count."""
+    log_directory = f"{metadata.directory}/{LOG_DIRECTORY}"
+    fs.make_directory(metadata.directory)
+    fs.make_directory(log_directory)
+    if fs.names(log_directory) or metadata.has_lived():
+        raise LogDamaged(f"{metadata.directory} holds a log, but its identity is missing")
+    start = LogStart(0, LogIndex(0), Term(0))
+    if config.founders.voters:
+        start = LogStart(0, BOOTSTRAP_INDEX, BOOTSTRAP_TERM)
+    metadata.save_log_start(start)
+    metadata.save_hard_state(HardState(term=start.term, commit=start.index))
+    metadata.save_memberships([(start.index, config.founders)])
+    mark = Mark(start.generation, start.index, start.term, 0)
+    MarkFile.create(fs, f"{metadata.directory}/mark", mark).close()
+    metadata.await_first_life()
+    has_joined = not config.founders.voters
+    metadata.save_identity(config.identity, config.salt, has_joined=has_joined)
+
+
+def _finish_installation(metadata: Metadata, applied: LogIndex) -> None:
+    """Complete the installation of a snapshot that a crash interrupted, or forget it.
+
+    The state machine replaces its state atomically, so ``applied`` says which side of it we are on.
+    """
+    meta = metadata.installing()
+    if meta is None:
+        return
+    start = metadata.log_start()
+    if applied >= meta.index and start.index < meta.index:
+        metadata.save_log_start(LogStart(start.generation + 1, meta.index, meta.term))
+    if applied >= meta.index:
+        metadata.save_memberships([(meta.index, meta.conf_state)])
+    metadata.clear_installing()
+
+
+def _membership_at(memberships: list[tuple[LogIndex, ConfState]], index: LogIndex) -> ConfState:
+    place = bisect_right(memberships, index, key=lambda each: each[0]) - 1
+    if place < 0:
+        raise LogDamaged(f"the membership at entry {index} is unknown")
+    return memberships[place][1]

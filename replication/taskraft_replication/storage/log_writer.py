@@ -1,0 +1,148 @@
+"""Join the core's storage work into batches of one sync each, and release the replies after it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from taskraft_replication.core.types import Entry, HardState, LogIndex, Message, MessageKind
+from taskraft_replication.effects import Effects
+from taskraft_replication.storage.group_storage import GroupStorage
+
+
+class WriteListener(Protocol):
+    """Learns what the writer has done."""
+
+    def written(self, replies: Sequence[Message]) -> None:
+        """Deliver replies that are permitted now: what they promise is durable."""
+
+    def synced(self, entries: int, log_bytes: int) -> None:
+        """Count a finished batch."""
+
+
+class LogWriter:
+    """The queue before the storage worker: one batch is at work, all that comes meanwhile joins.
+
+    Replies leave in the order of the requests. A later write may replace entries of an earlier one
+    before they reached the disk: the earlier replies are then released late but stay true, since
+    what replaced the entries is durable by then.
+    """
+
+    def __init__(self, storage: GroupStorage, effects: Effects, listener: WriteListener) -> None:
+        hard_state, _ = storage.view.initial_state()
+        self._storage = storage
+        self._effects = effects
+        self._listener = listener
+        self._queue: deque[Message] = deque()
+        self._is_busy = False
+        self._term_and_vote = (hard_state.term, hard_state.vote)
+        self.durable_term = hard_state.term
+        """The last term that is known to be on the disk."""
+        self._commit = hard_state.commit
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing is being written or waits to be."""
+        return not self._is_busy and not self._queue
+
+    @property
+    def commit(self) -> LogIndex:
+        """Return the last commit index that the core wanted stored."""
+        return self._commit
+
+    @property
+    def next_snapshot(self) -> Message | None:
+        """Return the message at the head if it installs a snapshot and its turn has come."""
+        if self._is_busy or not self._queue or self._queue[0].snapshot is None:
+            return None
+        return self._queue[0]
+
+    def holds_snapshot(self, name: str) -> bool:
+        """Tell whether the snapshot with that content waits to be installed."""
+        waiting = [each.snapshot for each in self._queue if each.snapshot is not None]
+        return any(each.data.decode() == name for each in waiting)
+
+    def put(self, message: Message) -> None:
+        """Queue a message to the append worker."""
+        self._queue.append(message)
+
+    def put_replies(self, messages: list[Message]) -> None:
+        """Release ``messages`` when everything that was put before is durable."""
+        if messages:
+            self._queue.append(Message(MessageKind.STORAGE_APPEND, replies=tuple(messages)))
+
+    def begin_snapshot(self) -> HardState | None:
+        """Take the snapshot at the head; nothing else is written until ``end_snapshot``.
+
+        Returns the hard state that must be stored with it, if it changed.
+        """
+        message = self._queue.popleft()
+        assert message.snapshot is not None
+        self._is_busy = True
+        return self._changed(message.hard_state)
+
+    def end_snapshot(self, message: Message) -> None:
+        """Release the replies of a snapshot that is installed."""
+        self._is_busy = False
+        self.durable_term = self._term_and_vote[0]
+        self._listener.written(message.replies)
+
+    def advance(self) -> None:
+        """Begin the next batch if none is at work."""
+        while self._queue and not self._is_busy and self._queue[0].snapshot is None:
+            hard_state: HardState | None = None
+            entries: list[Entry] = []
+            replies: list[Message] = []
+            while self._queue and self._queue[0].snapshot is None:
+                message = self._queue.popleft()
+                hard_state = message.hard_state or hard_state
+                _overwrite(entries, message.entries)
+                replies += message.replies
+            hard_state = self._changed(hard_state)
+            if hard_state is None and not entries:
+                # Only the commit index moved: that travels with the next record.
+                self._listener.written(replies)
+            else:
+                self._write(hard_state, entries, replies)
+
+    def _write(
+        self, hard_state: HardState | None, entries: list[Entry], replies: list[Message]
+    ) -> None:
+        self._is_busy = True
+        work: Callable[[], int] = partial(self._storage.store, hard_state, entries, self._commit)
+        self._effects.store(work, partial(self._written, hard_state, entries, replies))
+
+    def _written(
+        self,
+        hard_state: HardState | None,
+        entries: list[Entry],
+        replies: list[Message],
+        log_bytes: int,
+    ) -> None:
+        self._is_busy = False
+        if hard_state is not None:
+            self.durable_term = hard_state.term
+        if entries:
+            self._storage.view.publish(entries)
+        self._listener.written(replies)
+        self._listener.synced(len(entries), log_bytes)
+
+    def _changed(self, hard_state: HardState | None) -> HardState | None:
+        """Return the hard state if it must be synced; a new commit index alone need not."""
+        if hard_state is None:
+            return None
+        self._commit = hard_state.commit
+        term_and_vote = (hard_state.term, hard_state.vote)
+        if term_and_vote == self._term_and_vote:
+            return None
+        self._term_and_vote = term_and_vote
+        return hard_state
+
+
+def _overwrite(entries: list[Entry], later: Sequence[Entry]) -> None:
+    """Append ``later``, in place of what has the same indexes or follows them."""
+    if entries and later and later[0].index <= entries[-1].index:
+        del entries[max(0, later[0].index - entries[0].index) :]
+    entries += later

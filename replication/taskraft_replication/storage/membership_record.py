@@ -1,0 +1,88 @@
+"""Write memberships as JSON, and read them back."""
+
+from __future__ import annotations
+
+from taskraft_replication.core.types import (
+    ChangeMade,
+    ConfState,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    Roster,
+)
+from taskraft_replication.storage.checked_file import JsonValue, number_of, text_of
+
+
+def _members(content: dict[str, JsonValue], field: str) -> tuple[MemberId, ...]:
+    found = content[field]
+    assert isinstance(found, list)
+    return tuple(MemberId(each) for each in found if isinstance(each, int))
+
+
+def encode_membership(index: LogIndex, conf_state: ConfState) -> JsonValue:
+    """Return a membership, and the index from which it holds, as it is written."""
+    return {
+        "index": index,
+        "voters": list(conf_state.voters),
+        "learners": list(conf_state.learners),
+        "voters_outgoing": list(conf_state.voters_outgoing),
+        "learners_next": list(conf_state.learners_next),
+        "auto_leave": conf_state.auto_leave,
+        "last_member": conf_state.roster.last_member,
+        "roster": [_encode_info(info) for info in conf_state.roster.members],
+        "changes_made": [
+            {"request": made.request, "member": made.member}
+            for made in conf_state.roster.changes_made
+        ],
+    }
+
+
+def _encode_info(info: MemberInfo) -> JsonValue:
+    return {
+        "member": info.member,
+        "name": info.name,
+        "peer_address": info.peer_address,
+        "client_address": info.client_address,
+        "directory_id": info.directory_id,
+    }
+
+
+def _decode_roster(content: dict[str, JsonValue]) -> Roster:
+    infos, made = content["roster"], content["changes_made"]
+    assert isinstance(infos, list)
+    assert isinstance(made, list)
+    return Roster(
+        tuple(_decode_info(info) for info in infos),
+        MemberId(number_of(content, "last_member")),
+        tuple(_decode_change_made(each) for each in made),
+    )
+
+
+def _decode_change_made(content: JsonValue) -> ChangeMade:
+    assert isinstance(content, dict)
+    return ChangeMade(text_of(content, "request"), MemberId(number_of(content, "member")))
+
+
+def _decode_info(content: JsonValue) -> MemberInfo:
+    assert isinstance(content, dict)
+    return MemberInfo(
+        member=MemberId(number_of(content, "member")),
+        name=text_of(content, "name"),
+        peer_address=text_of(content, "peer_address"),
+        client_address=text_of(content, "client_address"),
+        directory_id=text_of(content, "directory_id"),
+    )
+
+
+def decode_membership(content: JsonValue) -> tuple[LogIndex, ConfState]:
+    """Return a written membership, and the index from which it holds."""
+    assert isinstance(content, dict)
+    conf_state = ConfState(
+        voters=_members(content, "voters"),
+        learners=_members(content, "learners"),
+        voters_outgoing=_members(content, "voters_outgoing"),
+        learners_next=_members(content, "learners_next"),
+        auto_leave=content["auto_leave"] is True,
+        roster=_decode_roster(content),
+    )
+    return LogIndex(number_of(content, "index")), conf_state

@@ -1,0 +1,237 @@
+"""Keep the small facts of a group beside its log, each in a file that is replaced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from taskraft_replication.core.types import (
+    ConfState,
+    HardState,
+    LogIndex,
+    MemberId,
+    SnapshotMeta,
+    Term,
+)
+from taskraft_replication.errors import DirectoryForeign
+from taskraft_replication.storage.checked_file import (
+    JsonValue,
+    number_of,
+    read_checked,
+    text_of,
+    write_checked,
+)
+from taskraft_replication.storage.filesystem import FileSystem
+from taskraft_replication.storage.membership_record import decode_membership, encode_membership
+
+NOBODY: Final[Mapping[MemberId, str]] = MappingProxyType({})
+MEMBERSHIPS_MAX: Final = 1000
+"""Memberships remembered since the durable index; more only if the state never flushes."""
+
+
+@dataclass(slots=True, frozen=True)
+class Identity:
+    """Whose data a directory holds."""
+
+    cluster_id: str
+    member_id: MemberId
+    group_id: int
+
+
+@dataclass(slots=True, frozen=True)
+class LogStart:
+    """What lies before the first entry of the log.
+
+    ``generation`` counts how often the log was thrown away as a whole for a snapshot; segments of
+    an older generation are of no use. So one rename replaces the log.
+    """
+
+    generation: int
+    index: LogIndex
+    term: Term
+
+
+class Metadata:
+    """The small files of one group: identity, hard state, log start, memberships, lives.
+
+    Every ``save`` is durable when it returns. Not thread-safe: one caller at a time.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self.directory = directory
+
+    def _name(self, kind: str) -> str:
+        return f"{self.directory}/{kind}"
+
+    def _read(self, kind: str) -> dict[str, JsonValue]:
+        return read_checked(self._fs, self._name(kind))
+
+    def _write(self, kind: str, content: dict[str, JsonValue]) -> None:
+        write_checked(self._fs, self._name(kind), content)
+
+    def is_initialized(self) -> bool:
+        """Tell whether a first start was completed: the identity is written last."""
+        return self._fs.exists(self._name("identity"))
+
+    def check_identity(self, expected: Identity) -> None:
+        """Make sure that the data is ours.
+
+        Raises:
+            DirectoryForeign: it is somebody else's.
+        """
+        found = self._read("identity")
+        for field in ("cluster_id", "member_id", "group_id"):
+            if found[field] != getattr(expected, field):
+                raise DirectoryForeign(
+                    f"{self.directory} belongs to {field} {found[field]!r}, "
+                    f"not to {getattr(expected, field)!r}"
+                )
+
+    def has_joined(self) -> bool:
+        """Tell whether the member joined a group that existed, and is no founder."""
+        return self._read("identity").get("has_joined") is True
+
+    def save_identity(self, identity: Identity, salt: int, *, has_joined: bool) -> None:
+        """Write whose data this is: the last step of a first start."""
+        content: dict[str, JsonValue] = {
+            "salt": salt,
+            "has_joined": has_joined,
+            "cluster_id": identity.cluster_id,
+            "member_id": identity.member_id,
+            "group_id": identity.group_id,
+        }
+        self._write("identity", content)
+
+    def identity(self) -> Identity:
+        """Return whose data this is."""
+        found = self._read("identity")
+        return Identity(
+            cluster_id=text_of(found, "cluster_id"),
+            member_id=MemberId(number_of(found, "member_id")),
+            group_id=number_of(found, "group_id"),
+        )
+
+    def directory_id(self, fresh: str) -> str:
+        """Return the identity of this directory; ``fresh`` becomes it at the very first call.
+
+        It tells others whether a member still has what it promised: a directory that was wiped, or
+        replaced by another, has another one.
+        """
+        if not self._fs.exists(self._name("directory")) and not self.is_initialized():
+            self._fs.make_directory(self.directory)
+            self._write("directory", {"directory_id": fresh})
+        return text_of(self._read("directory"), "directory_id")
+
+    def is_removed(self) -> bool:
+        """Tell whether the others have removed this member, as far as it was told."""
+        return self._fs.exists(self._name("removed"))
+
+    def save_removed(self) -> None:
+        """Note that the others have removed this member: it must not start again."""
+        self._write("removed", {})
+
+    def salt(self) -> int:
+        """Return the number that the checksums of this member's records start from.
+
+        Drawn at random, so that nobody can send data that looks like a record of our log.
+        """
+        return number_of(self._read("identity"), "salt")
+
+    def begin_life(self) -> int:
+        """Count this start; return its number, by which peers tell our lives apart."""
+        incarnation = 1 + number_of(self._read("incarnation"), "number")
+        self._write("incarnation", {"number": incarnation})
+        return incarnation
+
+    def await_first_life(self) -> None:
+        """Make it the first life that begins next: a step of a first start."""
+        self._write("incarnation", {"number": 0})
+
+    def has_lived(self) -> bool:
+        """Tell whether a life began here ever."""
+        known = self._fs.exists(self._name("incarnation"))
+        return known and number_of(self._read("incarnation"), "number") > 0
+
+    def hard_state(self) -> HardState:
+        """Return term, vote and a lower bound of the commit index."""
+        found = self._read("hard_state")
+        return HardState(
+            term=Term(number_of(found, "term")),
+            vote=MemberId(number_of(found, "vote")),
+            commit=LogIndex(number_of(found, "commit")),
+        )
+
+    def save_hard_state(self, state: HardState) -> None:
+        """Write term and vote together, before anything that implies them may leave."""
+        content: dict[str, JsonValue] = {
+            "term": state.term,
+            "vote": state.vote,
+            "commit": state.commit,
+        }
+        self._write("hard_state", content)
+
+    def log_start(self) -> LogStart:
+        """Return where the log begins."""
+        found = self._read("log_start")
+        return LogStart(
+            generation=number_of(found, "generation"),
+            index=LogIndex(number_of(found, "index")),
+            term=Term(number_of(found, "term")),
+        )
+
+    def save_log_start(self, start: LogStart) -> None:
+        """Move the beginning of the log; segments wholly before it are refuse from now on."""
+        content: dict[str, JsonValue] = {
+            "generation": start.generation,
+            "index": start.index,
+            "term": start.term,
+        }
+        self._write("log_start", content)
+
+    def memberships(self) -> list[tuple[LogIndex, ConfState]]:
+        """Return the known memberships, each with the index from which it holds; ascending."""
+        found = self._read("membership")["history"]
+        assert isinstance(found, list)
+        return [decode_membership(each) for each in found]
+
+    def met(self) -> dict[MemberId, str]:
+        """Return whom a founder has met that has not met all yet, with their directories."""
+        found = self._read("membership").get("met", {})
+        assert isinstance(found, dict)
+        return {MemberId(int(member)): str(directory) for member, directory in found.items()}
+
+    def save_memberships(
+        self, history: list[tuple[LogIndex, ConfState]], met: Mapping[MemberId, str] = NOBODY
+    ) -> None:
+        """Write the known memberships; ``met`` is for a founder that has not met all yet."""
+        assert len(history) <= MEMBERSHIPS_MAX, "the state machine never became durable"
+        content: dict[str, JsonValue] = {
+            "history": [encode_membership(*each) for each in history],
+        }
+        if met:
+            content["met"] = {str(member): directory for member, directory in met.items()}
+        self._write("membership", content)
+
+    def installing(self) -> SnapshotMeta | None:
+        """Return the snapshot whose installation was begun and not finished, if there is one."""
+        if not self._fs.exists(self._name("installing")):
+            return None
+        found = self._read("installing")
+        index, conf_state = decode_membership(found["membership"])
+        return SnapshotMeta(index, Term(number_of(found, "term")), conf_state)
+
+    def save_installing(self, meta: SnapshotMeta) -> None:
+        """Note that the state machine is about to be replaced."""
+        content: dict[str, JsonValue] = {
+            "term": meta.term,
+            "membership": encode_membership(meta.index, meta.conf_state),
+        }
+        self._write("installing", content)
+
+    def clear_installing(self) -> None:
+        """Note that the installation is finished, or was undone."""
+        self._fs.remove(self._name("installing"))
+        self._fs.sync_directory(self.directory)

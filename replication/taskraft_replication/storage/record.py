@@ -1,0 +1,124 @@
+"""Write entries as records of the log, and find out where a log stops being one.
+
+A record is a header, the entry's data, and zeros up to a multiple of eight bytes. Each record names
+the checksum of the one before, so that none can be missing, foreign or from an older write; each is
+also valid by itself, so that the search behind a break can find what was written later. Besides the
+entry it carries what the writer knew: how far the log was synced already (``synced``), by which a
+later batch proves that an earlier one was complete; and the commit index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final
+
+import google_crc32c
+
+from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term, value
+
+_PREFIX: Final = Struct("<4sI")  # magic, crc of all that follows up to the padding
+_FACTS: Final = Struct("<IIQQQQB7x")  # crc before, data bytes, index, term, synced, commit, kind
+_MAGIC: Final = b"\xf5TR\x01"
+HEADER_BYTES: Final = _PREFIX.size + _FACTS.size
+ENTRY_BYTES_MAX: Final = 64 << 20
+"""Longest data of one entry; a larger length in a header is damage."""
+
+_PADDING: Final = tuple(bytes(-size % 8) for size in range(8))
+_KINDS: Final = tuple(EntryKind(number) for number in range(len(EntryKind)))
+
+
+@value
+class Record:
+    """A record as found in a file."""
+
+    entry: Entry
+    crc: int
+    crc_before: int
+    synced: LogIndex
+    commit: LogIndex
+    size: int
+
+
+@value
+class EncodedBatch:
+    """Records ready to be written in one piece."""
+
+    data: bytes
+    sizes: Sequence[int]
+    crc: int
+    """Checksum of the last record."""
+
+
+def encode_batch(
+    entries: Sequence[Entry],
+    *,
+    salt: int,
+    crc_before: int,
+    synced: LogIndex,
+    commit: LogIndex,
+) -> EncodedBatch:
+    """Write ``entries`` as records that continue the chain after ``crc_before``."""
+    parts: list[bytes] = []
+    sizes: list[int] = []
+    crc = crc_before
+    extend = google_crc32c.extend
+    for entry in entries:
+        data = entry.data
+        size = len(data)
+        kind = 0 if entry.kind is EntryKind.NORMAL else entry.kind.value
+        facts = _FACTS.pack(crc, size, entry.index, entry.term, synced, commit, kind)
+        crc = extend(extend(salt, facts), data)
+        parts.append(_PREFIX.pack(_MAGIC, crc) + facts)
+        parts.append(data)
+        parts.append(_PADDING[size % 8])
+        sizes.append(record_bytes(size))
+    return EncodedBatch(b"".join(parts), sizes, crc)
+
+
+def record_bytes(data_bytes: int) -> int:
+    """Return the length of a record whose entry has that much data."""
+    return HEADER_BYTES + data_bytes + -data_bytes % 8
+
+
+def decode_record(raw: bytes, offset: int, salt: int) -> Record | None:
+    """Return the record at ``offset``; None if there is no valid one."""
+    if raw[offset : offset + 4] != _MAGIC or len(raw) - offset < HEADER_BYTES:
+        return None
+    crc = _PREFIX.unpack_from(raw, offset)[1]
+    facts_at = offset + _PREFIX.size
+    crc_before, size, index, term, synced, commit, kind = _FACTS.unpack_from(raw, facts_at)
+    data_at = offset + HEADER_BYTES
+    if size > ENTRY_BYTES_MAX or data_at + size > len(raw) or kind >= len(_KINDS):
+        return None
+    data = raw[data_at : data_at + size]
+    if google_crc32c.extend(google_crc32c.extend(salt, raw[facts_at:data_at]), data) != crc:
+        return None
+    entry = Entry(Term(term), LogIndex(index), data, _KINDS[kind])
+    return Record(entry, crc, crc_before, LogIndex(synced), LogIndex(commit), record_bytes(size))
+
+
+def decode_chain(
+    raw: bytes, offset: int, salt: int, crc_before: int, index: LogIndex
+) -> Iterator[Record]:
+    """Yield the records from ``offset``, the first of which is entry ``index``, up to the break."""
+    while True:
+        record = decode_record(raw, offset, salt)
+        if record is None or record.crc_before != crc_before or record.entry.index != index:
+            return
+        yield record
+        offset += record.size
+        crc_before = record.crc
+        index = LogIndex(index + 1)
+
+
+def decode_behind(raw: bytes, offset: int, salt: int) -> Iterator[Record]:
+    """Yield every valid record from ``offset`` on, chained or not: what follows a break."""
+    while True:
+        offset = raw.find(_MAGIC, offset)
+        if offset < 0:
+            return
+        record = decode_record(raw, offset, salt) if offset % 8 == 0 else None
+        if record is not None:
+            yield record
+        offset += 4

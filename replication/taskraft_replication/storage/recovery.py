@@ -1,0 +1,169 @@
+"""Read a log back after a start, and tell a torn tail from lost promises.
+
+Only what no promise can rest on is cut: records behind the mark that are incomplete and that no
+later batch declares synced. Everything else that is missing or unreadable is ``LogDamaged``: this
+member has forgotten something it has acknowledged (Protocol-Aware Recovery, FAST 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskraft_replication.core.types import Entry, LogIndex
+from taskraft_replication.errors import LogDamaged
+from taskraft_replication.storage.filesystem import FileSystem
+from taskraft_replication.storage.mark import Mark, MarkFile
+from taskraft_replication.storage.metadata import LogStart, Metadata
+from taskraft_replication.storage.recent import RecentEntries
+from taskraft_replication.storage.record import decode_behind, decode_chain
+from taskraft_replication.storage.segment import (
+    RECORDS_OFFSET,
+    SEGMENT_BYTES,
+    SUFFIX,
+    Segment,
+    create_segment,
+    read_segment,
+    segment_name,
+)
+from taskraft_replication.storage.segment_log import LOG_DIRECTORY, SegmentLog
+from taskraft_replication.storage.terms import Terms
+
+
+class RecoveredLog:
+    """What a start finds: the log, opened for writing, and what the event loop must know of it."""
+
+    def __init__(self, start: LogStart, recent: RecentEntries) -> None:
+        self.terms = Terms(start.index, start.term)
+        self.recent = recent
+        self.commit = LogIndex(0)
+        """Highest commit index that a record knew of."""
+        self.segments: list[Segment] = []
+        self.last_crc: int | None = None
+        """Checksum of the last record, None if there is none."""
+
+    def open_log(
+        self, fs: FileSystem, metadata: Metadata, mark: MarkFile, segment_bytes: int
+    ) -> SegmentLog:
+        """Open what was found for writing."""
+        return SegmentLog(
+            fs, metadata, mark, segments=tuple(self.segments), segment_bytes=segment_bytes
+        )
+
+    def admit(self, segment: Segment, raw: bytes, salt: int, mark: Mark) -> None:
+        """Add the records of the next segment, as far as they are valid.
+
+        Raises:
+            LogDamaged: something before it is missing, or the mark contradicts a record.
+        """
+        if segment.first_index != self.terms.last + 1:
+            raise LogDamaged(
+                f"entries {self.terms.last + 1} to {segment.first_index - 1} are missing"
+            )
+        if self.last_crc is not None and segment.crc_before != self.last_crc:
+            raise LogDamaged(f"{segment.name} does not continue the segment before it")
+        crc = segment.crc_before
+        sizes: list[int] = []
+        for record in decode_chain(raw, RECORDS_OFFSET, salt, crc, segment.first_index):
+            entry = record.entry
+            if entry.index == mark.index and (record.crc != mark.crc or entry.term != mark.term):
+                raise LogDamaged(f"entry {entry.index} is not the one that was synced")
+            self._admit_entry(entry)
+            self.commit = max(self.commit, record.commit)
+            sizes.append(record.size)
+            crc = record.crc
+        if not sizes:
+            # A segment gets its name only when its first records are synced.
+            raise LogDamaged(f"entry {segment.first_index} in {segment.name} is unreadable")
+        segment.note(sizes)
+        self.last_crc = crc
+        self.segments.append(segment)
+
+    def _admit_entry(self, entry: Entry) -> None:
+        if entry.term < self.terms.term(self.terms.last):
+            raise LogDamaged(f"the term falls at entry {entry.index}")
+        self.terms.append(entry.index, entry.term)
+        self.recent.append(entry)
+
+
+def recover(
+    fs: FileSystem, metadata: Metadata, recent: RecentEntries, segment_bytes: int = SEGMENT_BYTES
+) -> tuple[RecoveredLog, SegmentLog]:
+    """Read the log and open it.
+
+    What the mark does not cover, and the newest segment in any case, is copied into fresh files and
+    synced before it is trusted: after a failed sync the page cache shows what the disk does not
+    have, and after a kill in the middle of a cut the disk still has what is gone here.
+
+    Raises:
+        LogDamaged: synced entries are missing or unreadable.
+    """
+    start, salt = metadata.log_start(), metadata.salt()
+    directory = f"{metadata.directory}/{LOG_DIRECTORY}"
+    mark_file = MarkFile.open(fs, f"{metadata.directory}/mark")
+    mark = _mark_that_counts(mark_file.current, start)
+    names = _remove_refuse(fs, directory, start)
+    recovered = RecoveredLog(start, recent)
+    raw = b""
+    unproven: list[tuple[Segment, bytes]] = []
+    for name in names:
+        segment, raw = read_segment(fs, directory, name)
+        recovered.admit(segment, raw, salt, mark)
+        if segment.last_index >= mark.index:
+            unproven.append((segment, raw))
+    last = recovered.terms.last
+    if last < mark.index:
+        raise LogDamaged(f"the log ends at entry {last}, but was synced up to {mark.index}")
+    if recovered.segments:
+        _check_behind(raw, recovered.segments[-1], salt)
+    _rewrite(fs, directory, unproven, segment_bytes)
+    crc = mark.crc if recovered.last_crc is None else recovered.last_crc
+    mark_file.write(Mark(start.generation, last, recovered.terms.term(last), crc))
+    mark_file.sync()
+    return recovered, recovered.open_log(fs, metadata, mark_file, segment_bytes)
+
+
+def _mark_that_counts(mark: Mark, start: LogStart) -> Mark:
+    """Return the mark, or one at the start of the log if the log was replaced after it."""
+    if mark.generation > start.generation:
+        raise LogDamaged("the mark is of a later log than the one that is there")
+    if mark.generation < start.generation or mark.index < start.index:
+        return Mark(start.generation, start.index, start.term, 0)
+    return mark
+
+
+def _remove_refuse(fs: FileSystem, directory: str, start: LogStart) -> list[str]:
+    """Remove what an interrupted trim, reset or roll left; return the names of the segments."""
+    first = segment_name(start.generation, LogIndex(start.index + 1))
+    kept: list[str] = []
+    refuse: list[str] = []
+    for name in fs.names(directory):
+        (kept if name.endswith(SUFFIX) and name >= first else refuse).append(name)
+    for name in refuse:
+        fs.remove(f"{directory}/{name}")
+    if refuse:
+        fs.sync_directory(directory)
+    return kept
+
+
+def _check_behind(raw: bytes, segment: Segment, salt: int) -> None:
+    """Make sure that no later batch vouches for the record at which the log breaks."""
+    broken = segment.last_index + 1
+    for record in decode_behind(raw, segment.end, salt):
+        if record.synced >= broken:
+            raise LogDamaged(
+                f"entry {broken} in {segment.name} is unreadable, but entry {record.entry.index} "
+                f"says that it was synced"
+            )
+
+
+def _rewrite(
+    fs: FileSystem,
+    directory: str,
+    segments: Sequence[tuple[Segment, bytes]],
+    segment_bytes: int,
+) -> None:
+    """Replace each segment by a fresh copy of its valid records."""
+    for segment, raw in segments:
+        records = raw[RECORDS_OFFSET : segment.end]
+        file = create_segment(fs, directory, segment, bytes_reserved=segment_bytes, records=records)
+        file.close()

@@ -1,0 +1,243 @@
+"""Append to the log, cut it, trim it: the writing side, owned by the storage worker.
+
+Any ``OSError`` out of here is final: after a failed sync nobody knows what is on the disk (Can
+Applications Recover from fsync Failures?, ATC 2020), so the caller ends the process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from taskraft_replication.core.errors import Compacted
+from taskraft_replication.core.types import Entry, LogIndex, Term
+from taskraft_replication.errors import LogDamaged
+from taskraft_replication.storage.filesystem import File, FileSystem
+from taskraft_replication.storage.mark import Mark, MarkFile
+from taskraft_replication.storage.metadata import LogStart, Metadata
+from taskraft_replication.storage.record import Record, decode_record, encode_batch
+from taskraft_replication.storage.segment import (
+    SEGMENT_BYTES,
+    Segment,
+    create_segment,
+    segment_name,
+)
+
+LOG_DIRECTORY: Final = "log"
+
+
+class SegmentLog:
+    """The segments of one group.
+
+    ``segments`` is replaced and never changed in place, so that the event loop may read while the
+    worker writes. Everything up to ``last_index`` is synced whenever no call is in progress.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        metadata: Metadata,
+        mark: MarkFile,
+        *,
+        segments: tuple[Segment, ...] = (),
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self._fs = fs
+        self._metadata = metadata
+        self._mark = mark
+        self._directory = f"{metadata.directory}/{LOG_DIRECTORY}"
+        self._segment_bytes = segment_bytes
+        self._salt = metadata.salt()
+        self._active: File | None = None
+        self.start = metadata.log_start()
+        self.segments = segments
+        self.last_index = segments[-1].last_index if segments else self.start.index
+        self._last_crc = mark.current.crc
+        if segments:
+            self._active = fs.open(f"{self._directory}/{segments[-1].name}")
+
+    def append(self, entries: Sequence[Entry], commit: LogIndex) -> int:
+        """Store ``entries`` and sync once; return the number of bytes written.
+
+        What the log holds from the first of them on is cut off before: it conflicts.
+        """
+        first = entries[0].index
+        if first <= self.last_index:
+            self._cut_after(LogIndex(first - 1))
+        assert first == self.last_index + 1, "the log has no holes"
+        batch = encode_batch(
+            entries,
+            salt=self._salt,
+            crc_before=self._last_crc,
+            synced=self.last_index,
+            commit=commit,
+        )
+        size = len(batch.data)
+        active, segment = self._active, self.segments[-1] if self.segments else None
+        if active is None or segment is None or segment.end + size > self._segment_bytes:
+            segment = self._begin_segment(first, batch.data)
+        else:
+            active.write(segment.end, batch.data)
+            active.sync()
+        segment.note(batch.sizes)
+        self.last_index = entries[-1].index
+        self._last_crc = batch.crc
+        self._mark.write(Mark(self.start.generation, self.last_index, entries[-1].term, batch.crc))
+        return size
+
+    def sync_mark(self) -> None:
+        """Make the mark durable, if it moved. Called when there is time."""
+        self._mark.sync()
+
+    def trimmed_to(self, index: LogIndex) -> LogIndex:
+        """Return up to where the log goes if it may go up to ``index``: whole segments only.
+
+        The last segment always stays. Safe to call on the event loop.
+        """
+        reached = self.start.index
+        for segment in self.segments[:-1]:
+            if segment.last_index > index:
+                break
+            reached = segment.last_index
+        return reached
+
+    def beyond(self, bytes_max: int) -> LogIndex:
+        """Return the last entry behind which whole segments have at most so many bytes together.
+
+        Safe to call on the event loop.
+        """
+        kept = 0
+        for segment in reversed(self.segments):
+            kept += segment.end
+            if kept > bytes_max:
+                return segment.last_index
+        return self.start.index
+
+    def trim(self, start: LogStart) -> None:
+        """Delete the segments before ``start``, which ``trimmed_to`` has named."""
+        if start.generation != self.start.generation:
+            return  # The whole log was replaced in the meantime.
+        assert start.index >= self.start.index
+        self._metadata.save_log_start(start)
+        self.start = start
+        gone = [each for each in self.segments if each.first_index <= start.index]
+        self.segments = self.segments[len(gone) :]
+        self._remove(gone)
+
+    def reset(self, index: LogIndex, term: Term) -> None:
+        """Throw the whole log away: a snapshot stands for everything up to ``index``.
+
+        The new generation in the log start is the moment at which it happens.
+        """
+        gone = self.segments
+        self.start = LogStart(self.start.generation + 1, index, term)
+        self._metadata.save_log_start(self.start)
+        self.segments = ()
+        self._close_active()
+        self.last_index = index
+        self._last_crc = 0
+        self._mark.write(Mark(self.start.generation, index, term, 0))
+        self._mark.sync()
+        self._remove(gone)
+
+    def read(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> list[Entry]:
+        """Read entries from ``lo`` to below ``hi`` from the files, some or all, at least one.
+
+        Raises:
+            Compacted: they were trimmed.
+            LogDamaged: they are not what was written.
+        """
+        return [record.entry for record in self._records(lo, hi, bytes_max)]
+
+    def _records(self, lo: LogIndex, hi: LogIndex, bytes_max: int) -> list[Record]:
+        """Do what ``read`` does, and return the records of the entries."""
+        segments = self.segments
+        place = bisect_right(segments, lo, key=lambda each: each.first_index) - 1
+        if place < 0:
+            raise Compacted
+        segment = segments[place]
+        begin, size = segment.extent(lo, hi, bytes_max)
+        try:
+            file = self._fs.open(f"{self._directory}/{segment.name}")
+        except FileNotFoundError as error:
+            raise Compacted from error
+        try:
+            raw = file.read(begin, size)
+        finally:
+            file.close()
+        records: list[Record] = []
+        offset = 0
+        while offset < size:
+            record = decode_record(raw, offset, self._salt)
+            if record is None or record.entry.index != lo + len(records):
+                raise LogDamaged(f"entry {lo + len(records)} in {segment.name} is unreadable")
+            records.append(record)
+            offset += record.size
+        return records
+
+    def close(self) -> None:
+        """Bring the mark up to the log and close the files."""
+        self.sync_mark()
+        self._close_active()
+        self._mark.close()
+
+    def _begin_segment(self, first: LogIndex, records: bytes) -> Segment:
+        """Create the next segment with its first records already in it: still one sync."""
+        name = segment_name(self.start.generation, first)
+        segment = Segment(name, self.start.generation, first, self._last_crc)
+        self._close_active()
+        self._active = create_segment(
+            self._fs,
+            self._directory,
+            segment,
+            bytes_reserved=self._segment_bytes,
+            records=records,
+        )
+        self.segments = (*self.segments, segment)
+        return segment
+
+    def _cut_after(self, index: LogIndex) -> None:
+        """Cut the log behind ``index``.
+
+        The mark goes back first: a crash on the way leaves a longer log, never a shorter one than
+        the mark says. Segments go newest first, each durably, so that no hole can appear.
+        """
+        assert self.start.index <= index < self.last_index
+        term, crc = self._term_and_crc(index)
+        self._mark.write(Mark(self.start.generation, index, term, crc))
+        self._mark.sync()
+        self._close_active()
+        while self.segments and self.segments[-1].first_index > index:
+            newest = self.segments[-1]
+            self.segments = self.segments[:-1]
+            self._remove([newest])
+        if self.segments:
+            segment = self.segments[-1]
+            self._active = self._fs.open(f"{self._directory}/{segment.name}")
+            if segment.last_index > index:
+                segment.forget_after(index)
+                # Also removes the bytes: records of the old suffix must never be found again.
+                self._active.truncate(segment.end)
+                self._active.allocate(max(self._segment_bytes, segment.end))
+                self._active.sync()
+        self.last_index = index
+        self._last_crc = crc
+
+    def _term_and_crc(self, index: LogIndex) -> tuple[Term, int]:
+        """Return what the mark must say about the entry at ``index``, which stays."""
+        if index == self.start.index:
+            return self.start.term, self.segments[0].crc_before
+        (record,) = self._records(index, LogIndex(index + 1), 0)
+        return record.entry.term, record.crc
+
+    def _remove(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            self._fs.remove(f"{self._directory}/{segment.name}")
+        if segments:
+            self._fs.sync_directory(self._directory)
+
+    def _close_active(self) -> None:
+        if self._active is not None:
+            self._active.close()
+            self._active = None

@@ -1,0 +1,215 @@
+"""Read a certificate with its key and its authority from files, and read them anew when renewed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from taskraft_replication.errors import ReplicationError
+from taskraft_replication.tls.watched_files import WatchedFiles
+
+_log = logging.getLogger(__name__)
+
+
+class TlsUnusable(ReplicationError):
+    """A certificate, key or authority cannot be used; one line says which, and why."""
+
+
+@dataclass(slots=True, frozen=True)
+class TlsFiles:
+    """Where the parts are, in PEM; ``authority`` signs those whom we listen to, None: nobody."""
+
+    certificate: Path
+    key: Path
+    authority: Path | None = None
+
+    def paths(self) -> tuple[Path, ...]:
+        """Return all of them."""
+        named = (self.certificate, self.key, self.authority)
+        return tuple(path for path in named if path is not None)
+
+
+@dataclass(slots=True, frozen=True)
+class Tls:
+    """What the files hold: chain, key and authorities as PEM; what the first certificate says."""
+
+    chain: bytes
+    key: bytes
+    authority: bytes | None
+    dns_names: tuple[str, ...]
+    expires_at: dt.datetime
+
+
+Demand = Callable[[Tls], None]
+"""Raises TlsUnusable unless a certificate says what it must say."""
+
+
+def _demand_nothing(_tls: Tls) -> None:
+    pass
+
+
+def read_tls(files: TlsFiles, now: dt.datetime) -> Tls:
+    """Read the files and see that they belong together.
+
+    Raises:
+        TlsUnusable: one of them is missing or malformed, the key is another's, or the certificate
+            has expired.
+    """
+    chain, key = _read(files.certificate), _read(files.key)
+    authority = None if files.authority is None else _read(files.authority)
+    certificate = _certificate(files.certificate, chain)
+    if authority is not None and files.authority is not None:
+        _certificate(files.authority, authority)
+    try:
+        public = load_pem_private_key(key, password=None).public_key()
+    except (ValueError, TypeError) as error:
+        raise TlsUnusable(f"{files.key} holds no key in PEM without a password") from error
+    if public != certificate.public_key():
+        raise TlsUnusable(f"{files.key} is not the key of {files.certificate}")
+    expires_at = certificate.not_valid_after_utc
+    if expires_at <= now:
+        raise TlsUnusable(f"{files.certificate} expired at {expires_at:%Y-%m-%d %H:%M} UTC")
+    return Tls(chain, key, authority, _dns_names(certificate), expires_at)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TlsUnusable(f"{path}: {error.strerror}") from error
+
+
+def _certificate(path: Path, content: bytes) -> x509.Certificate:
+    """Return the first certificate of a file; all of them must be readable."""
+    try:
+        return x509.load_pem_x509_certificates(content)[0]
+    except ValueError as error:
+        raise TlsUnusable(f"{path} holds no certificate in PEM") from error
+
+
+def _dns_names(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(names.get_values_for_type(x509.DNSName))
+
+
+def utc_now() -> dt.datetime:
+    """Return the time of day."""
+    return dt.datetime.now(dt.UTC)
+
+
+class CurrentTls:
+    """The files' content in force. Read by gRPC's threads, renewed by one.
+
+    Args:
+        files: where it is.
+        demand: what the certificate must say, at the start and whenever it is renewed.
+        now: the time of day.
+
+    Raises:
+        TlsUnusable: it cannot be used from the start.
+    """
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        demand: Demand = _demand_nothing,
+        now: Callable[[], dt.datetime] = utc_now,
+    ) -> None:
+        self._files = files
+        self._demand = demand
+        self._now = now
+        self._watched = WatchedFiles(files.paths())
+        self._lock = threading.Lock()
+        self._context: tuple[Tls, ssl.SSLContext] | None = None
+        """Made of the files as they were then."""
+        self.tls = self._read()
+
+    def _read(self) -> Tls:
+        tls = read_tls(self._files, self._now())
+        self._demand(tls)
+        return tls
+
+    def refresh(self) -> bool:
+        """Take over files that have changed; tell whether that was done.
+
+        What cannot be used changes nothing: a certificate and its key are rarely replaced at the
+        same moment.
+        """
+        if not self._watched.changed():
+            return False
+        try:
+            tls = self._read()
+        except TlsUnusable as error:
+            _log.error("the certificate in force stays: %s", error)
+            return False
+        with self._lock:
+            self.tls = tls
+        _log.info("a renewed certificate is in force until %s", tls.expires_at)
+        return True
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Return credentials that follow the files; with an authority, callers must have one too.
+
+        Connections that are open stay as they are; each new one gets what is in force.
+        """
+        served: list[Tls] = [self.tls]
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            with self._lock:
+                tls = self.tls
+            if tls is served[0]:
+                return None
+            served[0] = tls
+            return _configuration(tls)
+
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(served[0]),
+            # The stub does not know that None says "as before".
+            cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed),
+            require_client_authentication=self._files.authority is not None,
+        )
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """Return credentials for one channel, as they are in force now."""
+        tls = self.tls
+        return grpc.ssl_channel_credentials(tls.authority, tls.key, tls.chain)
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return what shows the certificate in force to whoever connects, without asking for one.
+
+        Raises:
+            OSError: the files have changed since, and do not belong together at this moment.
+        """
+        tls = self.tls
+        if self._context is None or self._context[0] is not tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            # The module reads certificates from files only.
+            context.load_cert_chain(self._files.certificate, self._files.key)
+            self._context = tls, context
+        return self._context[1]
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return what believes the authority in force, and demands that names are right."""
+        assert self.tls.authority is not None, "there is an authority to believe"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_verify_locations(cadata=self.tls.authority.decode())
+        return context
+
+
+def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(tls.key, tls.chain)], tls.authority)

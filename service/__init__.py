@@ -1,1 +1,0 @@
-"""The task queue as a gRPC service: the shell around the pure core in ``service.queue``."""

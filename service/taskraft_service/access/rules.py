@@ -1,0 +1,198 @@
+"""Say for every request which rights it needs: the one table, by the type of the request.
+
+A request without a rule needs the rights to everything, and a test walks through
+all methods of the contract to find one. What a request says of leases and sessions is not here: it
+depends on the state (``taskraft_service.access.leases``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+
+from taskraft.v1 import cluster_service_pb2 as cluster
+from taskraft.v1 import feed_service_pb2 as feed
+from taskraft.v1 import group_service_pb2 as group
+from taskraft.v1 import schedule_service_pb2 as schedule
+from taskraft.v1 import session_service_pb2 as session
+from taskraft.v1 import task_service_pb2 as task
+from taskraft.v1 import tube_service_pb2 as tube
+from taskraft_service.access.rights import ANYWHERE, EVERYWHERE, Verb
+from taskraft_service.languages.patterns import is_pattern
+
+M = TypeVar("M", bound=Message)
+Need: TypeAlias = tuple[Verb, str]
+"""What is to be done, and to which tube, group or schedule."""
+Rule: TypeAlias = Callable[[Message], Iterable[Need]]
+
+PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
+
+
+def _put(request: task.PutTasksRequest) -> Iterator[Need]:
+    yield PUT, request.tube
+    if request.outcome_wait_ms:
+        yield READ, request.tube
+    for name in {spec.group for spec in request.tasks}:
+        if name:
+            yield PUT, name
+    for name in {one.task.tube for spec in request.tasks for one in spec.depends_on}:
+        if name and name != request.tube:
+            yield READ, name
+
+
+def _take(sources: Iterable[task.TakeSource]) -> Iterator[Need]:
+    """A pattern stands for those of its tubes from which the caller may take."""
+    yield TAKE, ANYWHERE
+    for source in sources:
+        if not is_pattern(source.tube):
+            yield TAKE, source.tube
+
+
+def _settle(settlements: Iterable[task.Settlement]) -> Iterator[Need]:
+    yield TAKE, ANYWHERE
+    for settlement in settlements:
+        if settlement.release.move_to:
+            yield PUT, settlement.release.move_to
+
+
+def _move(request: task.MoveTasksRequest) -> Iterator[Need]:
+    """What goes back may go back to any tube: what it says does not tell."""
+    yield MANAGE, request.tube
+    yield PUT, request.move_to or EVERYWHERE
+
+
+def _subscribe(message: task.SubscribeRequest) -> Iterator[Need]:
+    yield from _take(message.open.sources)
+    yield from _settle(message.settlements)
+
+
+def _batch(request: task.ExecuteBatchRequest) -> Iterator[Need]:
+    for operation in request.operations:
+        kind = operation.WhichOneof("operation")
+        if kind is not None:
+            yield from needs_of(getattr(operation, kind))
+
+
+def _create_tube(request: tube.CreateTubeRequest) -> Iterator[Need]:
+    yield MANAGE, request.tube.name
+    yield from _dead_letters(request.tube.options)
+
+
+def _update_tube(request: tube.UpdateTubeRequest) -> Iterator[Need]:
+    yield MANAGE, request.name
+    yield from _dead_letters(request.options)
+
+
+def _dead_letters(options: tube.TubeOptions) -> Iterator[Need]:
+    if options.dead_letter_tube:
+        yield PUT, options.dead_letter_tube
+
+
+def _create_group(request: group.CreateGroupRequest) -> Iterator[Need]:
+    yield PUT, request.group.name
+    for last in (request.group.end_task, request.group.abort_task):
+        if last.tube:
+            yield PUT, last.tube
+        if last.spec.group:
+            yield PUT, last.spec.group
+
+
+def _schedule(wanted: schedule.Schedule) -> Iterator[Need]:
+    yield PUT, wanted.name
+    yield PUT, wanted.tube
+    if wanted.spec.group:
+        yield PUT, wanted.spec.group
+
+
+def _read_changes(request: feed.ReadChangesRequest) -> Iterator[Need]:
+    """Without tubes the feed is that of all tubes."""
+    for name in request.tubes or (EVERYWHERE,):
+        yield READ, name
+
+
+def _for(kind: type[M], rule: Callable[[M], Iterable[Need]]) -> tuple[type[Message], Rule]:
+    """Return a row of the table."""
+
+    def needs(request: Message) -> Iterable[Need]:
+        assert isinstance(request, kind)
+        return rule(request)
+
+    return kind, needs
+
+
+def _all(*needs: Need) -> Callable[[Message], Iterable[Need]]:
+    """Return the rule of requests that need the same whatever they say."""
+    return lambda _request: needs
+
+
+_KNOWN: Final = _all()
+"""All who are known may do it."""
+_TAKERS: Final = _all((TAKE, ANYWHERE))
+_READERS: Final = _all((READ, ANYWHERE))
+_CLUSTER: Final = _all((MANAGE, EVERYWHERE))
+
+RULES: Final[Mapping[type[Message], Rule]] = dict(
+    (
+        _for(task.PutTasksRequest, _put),
+        _for(task.TakeTasksRequest, lambda request: _take(request.sources)),
+        _for(task.SettleTasksRequest, lambda request: _settle(request.settlements)),
+        _for(task.SubscribeRequest, _subscribe),
+        _for(task.GetTasksRequest, lambda request: [(READ, request.tube)]),
+        _for(task.ListTasksRequest, lambda request: [(READ, request.tube)]),
+        _for(task.WaitTasksRequest, lambda request: [(READ, request.tube)]),
+        _for(task.KickTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.BuryTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.DeleteTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.UpdateTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.SnatchTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.RestartTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.SwitchTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.MoveTasksRequest, _move),
+        _for(task.CancelTasksRequest, lambda request: [(MANAGE, request.tube)]),
+        _for(task.ExecuteBatchRequest, _batch),
+        _for(tube.CreateTubeRequest, _create_tube),
+        _for(tube.UpdateTubeRequest, _update_tube),
+        _for(tube.DropTubeRequest, lambda request: [(MANAGE, request.name)]),
+        _for(tube.TruncateTubeRequest, lambda request: [(MANAGE, request.name)]),
+        _for(tube.ReleaseAllRequest, lambda request: [(MANAGE, request.name)]),
+        # The answers hold only what the caller may read.
+        _for(tube.ListTubesRequest, _READERS),
+        _for(tube.GetStatisticsRequest, _READERS),
+        _for(schedule.ListSchedulesRequest, _READERS),
+        # Only the caller's own sessions: each belongs to the principal that opened it.
+        _for(session.OpenSessionRequest, _TAKERS),
+        _for(session.KeepSessionsRequest, _TAKERS),
+        _for(session.CloseSessionRequest, _TAKERS),
+        _for(session.ListSessionsRequest, _TAKERS),
+        _for(group.CreateGroupRequest, _create_group),
+        _for(group.StartGroupRequest, lambda request: [(PUT, request.name)]),
+        _for(group.CancelGroupRequest, lambda request: [(PUT, request.name)]),
+        _for(group.GetGroupRequest, lambda request: [(READ, request.name)]),
+        _for(schedule.CreateScheduleRequest, lambda request: _schedule(request.schedule)),
+        _for(schedule.UpdateScheduleRequest, lambda request: _schedule(request.schedule)),
+        _for(schedule.DeleteScheduleRequest, lambda request: [(PUT, request.name)]),
+        _for(feed.DescribeFeedRequest, _READERS),
+        _for(feed.WatchFeedRequest, _READERS),
+        _for(feed.ReadChangesRequest, _read_changes),
+        _for(feed.ResolveTimestampRequest, _READERS),
+        _for(feed.CommitCursorRequest, lambda request: [(READ, request.consumer)]),
+        _for(cluster.GetServerInfoRequest, _KNOWN),
+        _for(cluster.GetClusterStateRequest, _KNOWN),
+        _for(cluster.AddMemberRequest, _CLUSTER),
+        _for(cluster.PromoteMemberRequest, _CLUSTER),
+        _for(cluster.RemoveMemberRequest, _CLUSTER),
+        _for(cluster.TransferLeadershipRequest, _CLUSTER),
+        _for(cluster.ConfigureRequest, _CLUSTER),
+    )
+)
+"""What each request needs."""
+
+_NOT_RULED: Final = _CLUSTER
+"""A request that nobody has thought of is for those who may do everything."""
+
+
+def needs_of(request: Message) -> Iterable[Need]:
+    """Return what a request needs, all of it."""
+    return RULES.get(type(request), _NOT_RULED)(request)

@@ -1,0 +1,96 @@
+"""Write what the feed holds as messages: its partitions, and chunks as events or as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from taskraft.v1 import feed_service_pb2 as pb
+from taskraft.v1 import task_pb2
+from taskraft_service import limits
+from taskraft_service.queue.feed.chunk import ROW_BYTES, ChangeChunk, events_of
+from taskraft_service.queue.feed.partitions import PartitionView
+
+MESSAGE_ROW_BYTES: Final = 128
+"""About what one event has as a message of its own."""
+_COLUMNS: Final = tuple(
+    field.name for field in pb.ChangeColumns.DESCRIPTOR.fields if field.name != "seq"
+)
+
+
+def partition_message(view: PartitionView) -> pb.FeedPartition:
+    """Return what is told of a partition."""
+    return pb.FeedPartition(
+        partition=view.partition,
+        low_seq=view.low_seq,
+        high_seq=view.high_seq,
+        high_ms=view.high_ms,
+        bytes=view.bytes,
+    )
+
+
+def rows_max(request: pb.ReadChangesRequest) -> int:
+    """Return how many rows one chunk may have so that it keeps its size, texts aside."""
+    columns = request.encoding == pb.ReadChangesRequest.COLUMNS
+    row_bytes = ROW_BYTES if columns else MESSAGE_ROW_BYTES
+    return max(1, (request.chunk_bytes_max or limits.CHUNK_BYTES_DEFAULT) // row_bytes)
+
+
+def chunk_message(request: pb.ReadChangesRequest, chunk: ChangeChunk) -> pb.ReadChangesResponse:
+    """Return a piece of a partition in the encoding that is asked for."""
+    answer = pb.ReadChangesResponse(
+        partition=chunk.partition,
+        from_seq=chunk.from_seq,
+        next_seq=chunk.next_seq,
+        rows=chunk.rows,
+    )
+    if request.encoding == pb.ReadChangesRequest.COLUMNS:
+        _fill_columns(answer.columns, chunk)
+    else:
+        answer.events.extend(_events(chunk))
+    return answer
+
+
+def _fill_columns(columns: pb.ChangeColumns, chunk: ChangeChunk) -> None:
+    for name in _COLUMNS:
+        column = getattr(chunk.columns, name)
+        if isinstance(column, bytes):
+            setattr(columns, name, column)
+        else:
+            getattr(columns, name).extend(column)
+    columns.seq = chunk.columns.seq
+
+
+def _events(chunk: ChangeChunk) -> Iterator[pb.ChangeEvent]:
+    for seq, event in zip(_seqs(chunk), events_of(chunk.columns), strict=True):
+        yield pb.ChangeEvent(
+            seq=seq,
+            revision=event.revision,
+            place=event.place,
+            at_ms=event.at_ms,
+            tube=event.tube,
+            task_id=event.task_id,
+            kind=pb.ChangeEvent.Kind.ValueType(event.kind),
+            from_state=task_pb2.Task.State.ValueType(event.from_state),
+            to_state=task_pb2.Task.State.ValueType(event.to_state),
+            attempt=event.attempt,
+            priority=event.priority,
+            created_ms=event.created_ms,
+            since_ms=event.since_ms,
+            subqueue=event.subqueue,
+            session=event.session,
+            reason=event.reason,
+            type=event.type,
+            payload_bytes=event.payload_bytes,
+            outcome=task_pb2.Task.Outcome.ValueType(event.outcome),
+        )
+
+
+def _seqs(chunk: ChangeChunk) -> Sequence[int]:
+    """Return the sequence numbers of a chunk's rows; without a column they are dense."""
+    if not chunk.columns.seq:
+        return range(chunk.from_seq, chunk.from_seq + chunk.rows)
+    column = chunk.columns.seq
+    return [
+        int.from_bytes(column[place : place + 8], "little") for place in range(0, len(column), 8)
+    ]

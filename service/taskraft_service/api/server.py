@@ -1,0 +1,104 @@
+"""Build the gRPC server: the servicers, health, reflection, and the limits of connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from taskraft_service.leader.roles import Phase
+from taskraft_service.limits import MESSAGE_BYTES_MAX
+
+EVERYTHING: Final = ""
+TASK_SERVICE: Final = "taskraft.v1.TaskService"
+READY: Final = "taskraft.ready"
+LEADER: Final = "taskraft.leader"
+
+METADATA_BYTES_MAX: Final = 8 * 1024
+STREAMS_PER_CONNECTION_MAX: Final = 1_024
+PING_MS: Final = 10_000
+"""Clients may ping so often without a call, and the server does."""
+
+_OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 2 * MESSAGE_BYTES_MAX),  # see context.check_size
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 2 * PING_MS),
+    ("grpc.keepalive_timeout_ms", PING_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", PING_MS),
+    ("grpc.http2.max_ping_strikes", 2),
+)
+
+
+class PortTaken(Exception):
+    """The address cannot be listened on; the text names it."""
+
+
+class Health:
+    """What the standard health service says under each of its names."""
+
+    def __init__(self) -> None:
+        self.servicer = health.aio.HealthServicer()
+
+    async def phase_changed(self, phase: Phase, *, ready: bool) -> None:
+        """Say what follows from the phase of this node."""
+        await self._say(EVERYTHING, serving=True)
+        await self._say(TASK_SERVICE, serving=phase is not Phase.INIT)
+        await self._say(READY, serving=ready)
+        await self._say(LEADER, serving=phase is Phase.RUNNING)
+
+    async def stop(self) -> None:
+        """Say NOT_SERVING under all names, for good."""
+        await self.servicer.enter_graceful_shutdown()
+
+    async def _say(self, name: str, *, serving: bool) -> None:
+        statuses = health_pb2.HealthCheckResponse
+        status = statuses.SERVING if serving else statuses.NOT_SERVING
+        await self.servicer.set(name, status)
+
+
+def build_server(
+    handlers: Sequence[grpc.GenericRpcHandler], health_says: Health, calls_max: int
+) -> grpc.aio.Server:
+    """Return a server with some services, and with the health of this node; it does not listen yet.
+
+    The health says nothing of tasks and is for balancers, so nobody needs credentials for it.
+    """
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=calls_max)
+    server.add_generic_rpc_handlers(tuple(handlers))
+    health_pb2_grpc.add_HealthServicer_to_server(health_says.servicer, server)
+    return server
+
+
+def reflect(server: grpc.aio.Server, services: Sequence[str]) -> None:
+    """Let callers ask for the contract of some services."""
+    names = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    reflection.enable_server_reflection(names, server)
+
+
+def listen(
+    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None
+) -> int:
+    """Bind the server to an address; return the port.
+
+    Raises:
+        PortTaken: that is not possible.
+    """
+    try:
+        port: int = (
+            server.add_insecure_port(address)
+            if credentials is None
+            else server.add_secure_port(address, credentials)
+        )
+    except RuntimeError as error:
+        raise PortTaken(f"cannot listen on {address}") from error
+    if port == 0:
+        raise PortTaken(f"cannot listen on {address}")
+    return port

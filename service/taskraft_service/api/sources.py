@@ -1,0 +1,55 @@
+"""Remember what a consumer said about its tubes: names or patterns, and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import ANYBODY, Caller
+from taskraft_service.access.rights import Verb
+from taskraft_service.languages.patterns import is_pattern, matcher
+
+
+class Sources:
+    """The sources of one consumer, in the order in which it gave them.
+
+    A pattern stands for those of its tubes from which ``caller`` may take.
+    """
+
+    def __init__(self, sources: Sequence[pb.TakeSource], caller: Caller = ANYBODY) -> None:
+        self._caller = caller
+        self.names: Final = tuple(source.tube for source in sources)
+        self.has_patterns: Final = any(is_pattern(name) for name in self.names)
+        self._exact = {source.tube: source.weight for source in reversed(sources)}
+        self._patterns = [
+            (matcher(source.tube), source.weight) for source in sources if is_pattern(source.tube)
+        ]
+        self._weighs = any(source.weight for source in sources)
+
+    def weight_of(self, tube: str) -> int:
+        """Return the weight of the source that names a tube; by its name before by a pattern."""
+        if not self._weighs:
+            return 0
+        if tube in self._exact:
+            return self._exact[tube]
+        return next((weight for pattern, weight in self._patterns if pattern.fullmatch(tube)), 0)
+
+    def allows(self, tube: str) -> bool:
+        """Tell whether the caller may take from a tube, now."""
+        return self._caller.may(Verb.TAKE, tube)
+
+    def allowed(self, tubes: Sequence[str]) -> tuple[str, ...]:
+        """Return the tubes without those to which the right was withdrawn meanwhile."""
+        if self._caller.is_limited:
+            return tuple(tube for tube in tubes if self.allows(tube))
+        return tuple(tubes)
+
+    def narrowed(self, tubes: Sequence[str]) -> list[pb.TakeSource]:
+        """Return sources for some existing tubes, with the weights that were asked for.
+
+        A tube is left out if the right to it was withdrawn while the consumer waited.
+        """
+        return [
+            pb.TakeSource(tube=tube, weight=self.weight_of(tube)) for tube in self.allowed(tubes)
+        ]

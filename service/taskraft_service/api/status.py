@@ -1,0 +1,206 @@
+"""Turn reasons into gRPC statuses: the one table, and the details that go with each.
+
+Every failed call carries exactly one google.rpc.ErrorInfo (domain "taskraft.v1"), RetryInfo where
+waiting helps, and BadRequest with all violations where fields are at fault (AIP-193).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from taskraft.v1 import error_pb2
+from taskraft_service.queue.commands import ItemRefusal, Refusal
+
+DOMAIN: Final = "taskraft.v1"
+STATUS_KEY: Final = "grpc-status-details-bin"
+RETRY_MS: Final = 200
+"""What callers are told to wait when the service itself does not know better."""
+
+_Reason = error_pb2.Error
+_Code = grpc.StatusCode
+
+CODES: Final[Mapping[int, grpc.StatusCode]] = {
+    _Reason.REASON_UNSPECIFIED: _Code.UNKNOWN,
+    _Reason.TUBE_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.TASK_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.SESSION_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.GROUP_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.SCHEDULE_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.MEMBER_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.DEPENDENCY_NOT_FOUND: _Code.NOT_FOUND,
+    _Reason.TUBE_EXISTS: _Code.ALREADY_EXISTS,
+    _Reason.KEY_TAKEN: _Code.ALREADY_EXISTS,
+    _Reason.REQUEST_ID_REUSED: _Code.ALREADY_EXISTS,
+    _Reason.GROUP_EXISTS: _Code.ALREADY_EXISTS,
+    _Reason.SCHEDULE_EXISTS: _Code.ALREADY_EXISTS,
+    _Reason.MEMBER_EXISTS: _Code.ALREADY_EXISTS,
+    _Reason.LEASE_STALE: _Code.FAILED_PRECONDITION,
+    _Reason.WRONG_STATE: _Code.FAILED_PRECONDITION,
+    _Reason.TUBE_BUSY: _Code.FAILED_PRECONDITION,
+    _Reason.KIND_UNSUITABLE: _Code.FAILED_PRECONDITION,
+    _Reason.DRIVER_MISSING: _Code.FAILED_PRECONDITION,
+    _Reason.MEMBER_NEEDED: _Code.FAILED_PRECONDITION,
+    _Reason.TUBE_FULL: _Code.RESOURCE_EXHAUSTED,
+    _Reason.RATE_LIMITED: _Code.RESOURCE_EXHAUSTED,
+    _Reason.LIMIT_REACHED: _Code.RESOURCE_EXHAUSTED,
+    _Reason.OVERLOADED: _Code.RESOURCE_EXHAUSTED,
+    _Reason.DISK_LOW: _Code.RESOURCE_EXHAUSTED,
+    _Reason.PAYLOAD_TOO_LARGE: _Code.INVALID_ARGUMENT,
+    _Reason.INVALID_FIELD: _Code.INVALID_ARGUMENT,
+    _Reason.TUBE_PAUSED: _Code.UNAVAILABLE,
+    _Reason.DRAINING: _Code.UNAVAILABLE,
+    _Reason.NO_LEADER: _Code.UNAVAILABLE,
+    _Reason.NOT_LEADER: _Code.UNAVAILABLE,
+    _Reason.COMMIT_UNKNOWN: _Code.UNAVAILABLE,
+    _Reason.NODE_BEHIND: _Code.UNAVAILABLE,
+    _Reason.MEMBERS_CHANGING: _Code.UNAVAILABLE,
+    _Reason.CURSOR_TRIMMED: _Code.OUT_OF_RANGE,
+    _Reason.FEED_MISMATCH: _Code.FAILED_PRECONDITION,
+    _Reason.NOT_IMPLEMENTED: _Code.UNIMPLEMENTED,
+    _Reason.NO_CREDENTIALS: _Code.UNAUTHENTICATED,
+    _Reason.NOT_ALLOWED: _Code.PERMISSION_DENIED,
+    _Reason.INTERNAL_ERROR: _Code.INTERNAL,
+}
+"""What each reason means for gRPC. Checked by a test to cover the whole contract."""
+
+WAITING_HELPS: Final = frozenset(
+    {
+        _Reason.TUBE_FULL,
+        _Reason.RATE_LIMITED,
+        _Reason.OVERLOADED,
+        _Reason.TUBE_PAUSED,
+        _Reason.DRAINING,
+        _Reason.NO_LEADER,
+        _Reason.NOT_LEADER,
+        _Reason.COMMIT_UNKNOWN,
+        _Reason.NODE_BEHIND,
+        _Reason.MEMBERS_CHANGING,
+    }
+)
+"""Reasons that carry RetryInfo."""
+
+
+VIOLATIONS_BYTES_MAX: Final = 4 * 1024
+"""Clients accept 8 KiB of trailing metadata by default, some of them counted in base64."""
+FRAME_BYTES: Final = 3
+"""What one violation costs besides itself."""
+
+
+class Refused(Exception):
+    """A call that is answered with an error; raised by the handlers of this package only.
+
+    Attributes:
+        reason: number of the taskraft.v1.Error.Reason.
+        message: one sentence for people.
+        metadata: the variables of the message, for programs.
+        violations: with INVALID_FIELD: path and description of each.
+        retry_ms: how long to wait before the next try.
+    """
+
+    def __init__(
+        self,
+        reason: int,
+        message: str,
+        metadata: Mapping[str, str] | None = None,
+        violations: Sequence[tuple[str, str]] = (),
+        retry_ms: int = RETRY_MS,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.metadata = dict(metadata or {})
+        self.violations = violations
+        self.retry_ms = retry_ms
+
+
+def refused(refusal: Refusal) -> Refused:
+    """Return the exception for a refusal of the queue core."""
+    violations = refusal.violations
+    if (
+        not violations
+        and int(refusal.reason) == _Reason.INVALID_FIELD
+        and "field" in refusal.metadata
+    ):
+        violations = ((refusal.metadata["field"], refusal.message),)
+    return Refused(int(refusal.reason), refusal.message, refusal.metadata, violations)
+
+
+def reason_name(reason: int) -> str:
+    """Return the stable name of a reason."""
+    return _Reason.Reason.Name(_Reason.Reason.ValueType(reason))
+
+
+def rpc_status(error: Refused) -> status_pb2.Status:
+    """Return the status with its details."""
+    details: list[any_pb2.Any] = []
+
+    def add(
+        detail: (
+            error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo | error_details_pb2.BadRequest
+        ),
+    ) -> None:
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        details.append(packed)
+
+    name = reason_name(error.reason)
+    bad_request = _bad_request(error.violations)
+    metadata = error.metadata
+    if len(bad_request.field_violations) < len(error.violations):
+        metadata = {**metadata, "violations": str(len(error.violations))}
+    add(error_details_pb2.ErrorInfo(reason=name, domain=DOMAIN, metadata=metadata))
+    if error.reason in WAITING_HELPS:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(error.retry_ms)
+        add(error_details_pb2.RetryInfo(retry_delay=delay))
+    if error.violations:
+        add(bad_request)
+    code: int = CODES[error.reason].value[0]
+    return status_pb2.Status(code=code, message=error.message, details=details)
+
+
+def _bad_request(violations: Sequence[tuple[str, str]]) -> error_details_pb2.BadRequest:
+    """Return the first violations, as many as a client of any language can receive."""
+    detail = error_details_pb2.BadRequest()
+    size_bytes = 0
+    for field, description in violations:
+        one = error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
+        size_bytes += one.ByteSize() + FRAME_BYTES
+        if size_bytes > VIOLATIONS_BYTES_MAX:
+            break
+        detail.field_violations.append(one)
+    return detail
+
+
+def error_message(refusal: Refusal) -> error_pb2.Error:
+    """Return a refusal as a message, for answers that refuse single items."""
+    reason = error_pb2.Error.Reason.ValueType(int(refusal.reason))
+    return error_pb2.Error(reason=reason, message=refusal.message, metadata=refusal.metadata)
+
+
+def item_errors(refused_items: Sequence[ItemRefusal]) -> list[error_pb2.ItemError]:
+    """Return the refused items of a list as messages."""
+    return [
+        error_pb2.ItemError(item=one.item, error=error_message(one.refusal))
+        for one in refused_items
+    ]
+
+
+def tube_not_found(name: str) -> Refused:
+    """Return the refusal of a call that names a tube which does not exist."""
+    return Refused(_Reason.TUBE_NOT_FOUND, f'there is no tube "{name}"', {"tube": name})
+
+
+def task_not_found(item: int, task_id: int) -> error_pb2.ItemError:
+    """Say that an item of a list names a task which does not exist, or not any more."""
+    error = error_pb2.Error(
+        reason=_Reason.TASK_NOT_FOUND,
+        message=f"there is no task {task_id}",
+        metadata={"task_id": str(task_id)},
+    )
+    return error_pb2.ItemError(item=item, error=error)

@@ -1,0 +1,47 @@
+"""Make the command of several operations; each is made as if it had come alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import wire
+from taskraft_service.forms.circulation import BURY, DELETE, KICK, MOVE
+from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.forms.intervention import UPDATE
+from taskraft_service.forms.put import PUT
+from taskraft_service.forms.settle import SETTLE
+from taskraft_service.queue import commands as core
+
+_OPERATIONS: Final = pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER
+_FORMS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
+    pb.BatchOperation.PUT_FIELD_NUMBER: PUT.decode,
+    pb.BatchOperation.SETTLE_FIELD_NUMBER: SETTLE.decode,
+    pb.BatchOperation.KICK_FIELD_NUMBER: KICK.decode,
+    pb.BatchOperation.BURY_FIELD_NUMBER: BURY.decode,
+    pb.BatchOperation.DELETE_FIELD_NUMBER: DELETE.decode,
+    pb.BatchOperation.UPDATE_FIELD_NUMBER: UPDATE.decode,
+    pb.BatchOperation.MOVE_FIELD_NUMBER: MOVE.decode,
+}
+
+
+def _operation(raw: bytes) -> core.BatchOperation:
+    """Return one operation; as in any message, the last one that is written counts."""
+    found = [(number, content) for number, _, content in wire.fields(raw) if number in _FORMS]
+    if not found:
+        raise wire.Malformed("a batch holds an operation of an unknown kind")
+    number, content = found[-1]
+    if not isinstance(content, bytes):
+        raise wire.Malformed("an operation of a batch is not a message")
+    command = _FORMS[number](content, 0)
+    assert isinstance(command, core.BatchOperation)
+    return command
+
+
+def _batch(request: pb.ExecuteBatchRequest, raw: bytes, hash_: int) -> core.Batch:
+    operations = [_operation(operation) for operation in wire.elements(raw, _OPERATIONS)]
+    return core.Batch(operations, request.request_id, hash_)
+
+
+BATCH: Final = Form(IN_LOG.BATCH_FIELD_NUMBER, pb.ExecuteBatchRequest, _batch)

@@ -1,0 +1,29 @@
+"""Make what consumers of the feed say of themselves from their messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft.v1 import feed_service_pb2
+from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.limits import CONSUMER_IDLE_TTL_DEFAULT_MS
+from taskraft_service.queue import commands as core
+
+
+def _commit_cursor(
+    request: feed_service_pb2.CommitCursorRequest, _raw: bytes, hash_: int
+) -> core.CommitCursor:
+    has_cursor = request.HasField("cursor")
+    return core.CommitCursor(
+        request.consumer,
+        request.cursor.feed_id,
+        dict(request.cursor.next_seq) if has_cursor else None,
+        request.idle_ttl_ms or CONSUMER_IDLE_TTL_DEFAULT_MS,
+        request.request_id,
+        hash_,
+    )
+
+
+COMMIT_CURSOR: Final = Form(
+    IN_LOG.COMMIT_CURSOR_FIELD_NUMBER, feed_service_pb2.CommitCursorRequest, _commit_cursor
+)

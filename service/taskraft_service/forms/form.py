@@ -1,0 +1,31 @@
+"""Say how one kind of command stands in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.queue import commands as core
+
+M = TypeVar("M", bound=Message)
+
+IN_LOG: Final = log_pb2.Command
+"""Where the numbers of the kinds come from."""
+
+
+@dataclass(slots=True, frozen=True)
+class Form(Generic[M]):
+    """How one kind of command stands in the log: under which number, as which message."""
+
+    number: int
+    message: type[M]
+    command: Callable[[M, bytes, int], core.Command]
+    """Makes the command from the message, the bytes in which it came, and its hash."""
+
+    def decode(self, raw: bytes, request_hash: int) -> core.Command:
+        """Return the command that ``raw`` stands for."""
+        return self.command(self.message.FromString(raw), raw, request_hash)

@@ -1,0 +1,82 @@
+"""Make the commands about schedules; the leader has added the times that it reckoned."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft.v1 import schedule_service_pb2 as pb
+from taskraft.v1 import task_pb2
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import wire
+from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.queue import commands as core
+
+SLOT_HEADER: Final = "taskraft-slot-ms"
+"""Header in which a task of a schedule carries its time, in decimal digits."""
+
+_SPEC: Final = pb.Schedule.SPEC_FIELD_NUMBER
+_HEADERS: Final = task_pb2.TaskSpec.HEADERS_FIELD_NUMBER
+_OVERLAPS: Final = {
+    pb.Schedule.OVERLAP_UNSPECIFIED: core.Overlap.ALLOW,
+    pb.Schedule.ALLOW: core.Overlap.ALLOW,
+    pb.Schedule.SKIP_OVERLAP: core.Overlap.SKIP,
+    pb.Schedule.CANCEL_BEFORE: core.Overlap.CANCEL_BEFORE,
+}
+
+
+def schedule_options(schedule: pb.Schedule) -> core.ScheduleOptions:
+    """Return what a client says about a schedule; the times stay text."""
+    shown = pb.Schedule()
+    shown.CopyFrom(schedule)
+    for field in ("spec", "next_ms", "last_ms", "last_task_id", "left_out", "last_error"):
+        shown.ClearField(field)
+    return core.ScheduleOptions(
+        tube=schedule.tube,
+        pattern=f"{schedule.cron}\n{schedule.time_zone}",
+        overlap=_OVERLAPS[schedule.overlap],
+        paused=schedule.paused,
+        spec=schedule.spec.SerializeToString(deterministic=True),
+        body=shown.SerializeToString(deterministic=True),
+    )
+
+
+def slot_mark(at_ms: int) -> bytes:
+    """Return what makes a TaskSpec carry the time of its slot when it is appended.
+
+    In protobuf's wire format, appending a field of a map sets that entry.
+    """
+    entry = wire.length_delimited(1, SLOT_HEADER.encode()) + wire.length_delimited(
+        2, str(at_ms).encode()
+    )
+    return wire.length_delimited(_HEADERS, entry)
+
+
+def _create(message: log_pb2.CreateSchedule, _raw: bytes, hash_: int) -> core.CreateSchedule:
+    request = message.request
+    options = schedule_options(request.schedule)
+    name = request.schedule.name
+    return core.CreateSchedule(name, options, message.next_ms, request.request_id, hash_)
+
+
+def _update(message: log_pb2.UpdateSchedule, _raw: bytes, hash_: int) -> core.UpdateSchedule:
+    request = message.request
+    options = schedule_options(request.schedule)
+    name = request.schedule.name
+    return core.UpdateSchedule(name, options, message.next_ms, request.request_id, hash_)
+
+
+def _delete(request: pb.DeleteScheduleRequest, _raw: bytes, hash_: int) -> core.DeleteSchedule:
+    return core.DeleteSchedule(request.name, request.request_id, hash_)
+
+
+def _run(message: log_pb2.RunSchedule, _raw: bytes, _hash: int) -> core.RunSchedule:
+    slots = [core.Slot(at_ms, slot_mark(at_ms)) for at_ms in message.slots_ms]
+    return core.RunSchedule(message.name, message.version, slots, message.until_ms, message.next_ms)
+
+
+CREATE_SCHEDULE: Final = Form(IN_LOG.CREATE_SCHEDULE_FIELD_NUMBER, log_pb2.CreateSchedule, _create)
+UPDATE_SCHEDULE: Final = Form(IN_LOG.UPDATE_SCHEDULE_FIELD_NUMBER, log_pb2.UpdateSchedule, _update)
+DELETE_SCHEDULE: Final = Form(
+    IN_LOG.DELETE_SCHEDULE_FIELD_NUMBER, pb.DeleteScheduleRequest, _delete
+)
+RUN_SCHEDULE: Final = Form(IN_LOG.RUN_SCHEDULE_FIELD_NUMBER, log_pb2.RunSchedule, _run)

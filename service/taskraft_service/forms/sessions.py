@@ -1,0 +1,78 @@
+"""Make what is about sessions and leaderships from the messages of clients and leaders."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft.v1 import session_service_pb2
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.limits import SESSION_TTR_DEFAULT_MS
+from taskraft_service.queue import commands as core
+
+
+def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> core.OpenSession:
+    request = drawn.request
+    ttr_ms = 0 if drawn.ends_with_stream else request.ttr_ms or SESSION_TTR_DEFAULT_MS
+    return core.OpenSession(
+        drawn.session_id,
+        request.name,
+        ttr_ms,
+        request.request_id,
+        hash_,
+        drawn.as_settings,
+        drawn.owner,
+    )
+
+
+def _keep_sessions(
+    request: session_service_pb2.KeepSessionsRequest, _raw: bytes, _hash: int
+) -> core.KeepSessions:
+    return core.KeepSessions(list(request.session_ids))
+
+
+def _close_session(
+    request: session_service_pb2.CloseSessionRequest, _raw: bytes, hash_: int
+) -> core.CloseSession:
+    return core.CloseSession(request.session_id, request.uncounted, request.request_id, hash_)
+
+
+def _attach_session(message: log_pb2.AttachSession, _raw: bytes, _hash: int) -> core.AttachSession:
+    return core.AttachSession(message.session_id, message.attached)
+
+
+def _startup(message: log_pb2.Startup, _raw: bytes, _hash: int) -> core.Startup:
+    return core.Startup(
+        member_id=message.member_id,
+        failover_grace_ms=message.failover_grace_ms,
+        feed_id=message.feed_id,
+        feed_partitions=message.feed_partitions,
+    )
+
+
+def _trim_feed(message: log_pb2.TrimFeed, _raw: bytes, _hash: int) -> core.TrimFeed:
+    return core.TrimFeed(dict(message.low_seq))
+
+
+def _note_calls(message: log_pb2.NoteCalls, _raw: bytes, _hash: int) -> core.NoteCalls:
+    return core.NoteCalls(
+        [
+            core.NotedCalls(one.tube, one.take_timeouts, one.peeks, one.metas)
+            for one in message.tubes
+        ]
+    )
+
+
+OPEN_SESSION: Final = Form(IN_LOG.OPEN_SESSION_FIELD_NUMBER, log_pb2.OpenSession, _open_session)
+KEEP_SESSIONS: Final = Form(
+    IN_LOG.KEEP_SESSIONS_FIELD_NUMBER, session_service_pb2.KeepSessionsRequest, _keep_sessions
+)
+CLOSE_SESSION: Final = Form(
+    IN_LOG.CLOSE_SESSION_FIELD_NUMBER, session_service_pb2.CloseSessionRequest, _close_session
+)
+ATTACH_SESSION: Final = Form(
+    IN_LOG.ATTACH_SESSION_FIELD_NUMBER, log_pb2.AttachSession, _attach_session
+)
+STARTUP: Final = Form(IN_LOG.STARTUP_FIELD_NUMBER, log_pb2.Startup, _startup)
+TRIM_FEED: Final = Form(IN_LOG.TRIM_FEED_FIELD_NUMBER, log_pb2.TrimFeed, _trim_feed)
+NOTE_CALLS: Final = Form(IN_LOG.NOTE_CALLS_FIELD_NUMBER, log_pb2.NoteCalls, _note_calls)

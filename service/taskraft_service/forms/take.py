@@ -1,0 +1,30 @@
+"""Make a take from the client's request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft.v1 import task_service_pb2
+from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.limits import TAKE_BYTES_DEFAULT
+from taskraft_service.queue import commands as core
+
+
+def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, hash_: int) -> core.Take:
+    weights = [source.weight for source in request.sources]
+    return core.Take(
+        tubes=[source.tube for source in request.sources],
+        session_id=request.session_id,
+        tasks_max=request.tasks_max or 1,
+        bytes_max=request.bytes_max or TAKE_BYTES_DEFAULT,
+        ttr_ms=request.ttr_ms if request.HasField("ttr_ms") else None,
+        types=tuple(request.types),
+        priority_bound=request.priority_bound if request.HasField("priority_bound") else None,
+        task_id=request.task_id if request.HasField("task_id") else None,
+        request_id=request.request_id,
+        request_hash=hash_,
+        weights=tuple(weights) if any(weights) else (),
+    )
+
+
+TAKE: Final = Form(IN_LOG.TAKE_FIELD_NUMBER, task_service_pb2.TakeTasksRequest, _take)

@@ -1,0 +1,147 @@
+"""Make what creates, empties and removes tubes from the client's request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from taskraft.v1 import cluster_service_pb2, tube_service_pb2
+from taskraft_service.forms.form import IN_LOG, Form
+from taskraft_service.forms.retry import retry_policy
+from taskraft_service.queue import commands as core
+from taskraft_service.queue.tubes.profiles import PROFILES, Profile, defaults_of, suitable
+
+_Options = tube_service_pb2.TubeOptions
+
+
+def tube_options(
+    options: tube_service_pb2.TubeOptions, kind: core.TubeKind, profile: Profile
+) -> core.TubeOptions:
+    """Return the options of a new tube; what is absent is as its profile says."""
+    merged = merged_options(options, defaults_of(profile, kind))
+    if profile.ttr_is_ttl and not options.HasField("ttr_ms"):
+        merged = replace(merged, ttr_ms=merged.ttl_ms)
+    return suitable(kind, merged) if profile.ignores_unsuitable else merged
+
+
+def merged_options(
+    options: tube_service_pb2.TubeOptions, plain: core.TubeOptions
+) -> core.TubeOptions:
+    """Return the options with defaults for what is absent."""
+    has = options.HasField
+    order = options.priority_order
+    return core.TubeOptions(
+        higher_first=order == _Options.HIGHER_FIRST if order else plain.higher_first,
+        priority=options.priority if has("priority") else plain.priority,
+        delay_ms=options.delay_ms if has("delay_ms") else plain.delay_ms,
+        ttl_ms=options.ttl_ms if has("ttl_ms") else plain.ttl_ms,
+        ttr_ms=options.ttr_ms if has("ttr_ms") else plain.ttr_ms,
+        put_paused=options.put_paused,
+        take_paused=options.take_paused,
+        priority_min=options.priority_min if has("priority_min") else plain.priority_min,
+        priority_max=options.priority_max if has("priority_max") else plain.priority_max,
+        ttl_scope=core.TtlScope(options.ttl_scope or plain.ttl_scope),
+        ttl_policy=core.TtlPolicy(options.ttl_policy or plain.ttl_policy),
+        on_ack=core.OnAck(options.on_ack or plain.on_ack),
+        retain_ms=options.retain_ms if has("retain_ms") else plain.retain_ms,
+        capacity_tasks=options.capacity_tasks,
+        capacity_bytes=options.capacity_bytes,
+        buried_max=options.buried_max,
+        retry=retry_policy(options.retry) if has("retry") else plain.retry,
+        dead_letter_tube=options.dead_letter_tube,
+        concurrency=options.concurrency,
+        subqueue_concurrency=(
+            options.subqueue_concurrency
+            if has("subqueue_concurrency")
+            else plain.subqueue_concurrency
+        ),
+        rate_per_second=options.rate_per_second,
+        rate_burst=options.rate_burst,
+        subqueue_rate_per_second=options.subqueue_rate_per_second,
+        subqueue_rate_burst=options.subqueue_rate_burst,
+        subqueue_weights=tuple(sorted(options.subqueue_weights.items())),
+        durability=core.Durability(options.durability or plain.durability),
+    )
+
+
+def _create_tube(
+    request: tube_service_pb2.CreateTubeRequest, _raw: bytes, hash_: int
+) -> core.CreateTube:
+    kind = core.TubeKind(request.tube.kind)
+    return core.CreateTube(
+        name=request.tube.name,
+        kind=kind,
+        options=tube_options(request.tube.options, kind, PROFILES[request.profile]),
+        if_not_exists=request.if_not_exists,
+        request_id=request.request_id,
+        request_hash=hash_,
+        profile=request.profile,
+        driver=request.tube.driver,
+        driver_version=request.tube.driver_version,
+    )
+
+
+OPTION_NAMES: Final = {
+    name: "higher_first" if name == "priority_order" else name
+    for name in _Options.DESCRIPTOR.fields_by_name
+}
+"""What the contract's options are called in the core."""
+
+
+def update_tube(
+    request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, hash_: int
+) -> core.UpdateTube:
+    """Return the command of an update whose options are all known."""
+    given = {field.name for field, _ in request.options.ListFields()}
+    paths = dict.fromkeys(request.update_mask.paths)
+    return core.UpdateTube(
+        name=request.name,
+        options=merged_options(request.options, core.TubeOptions()),
+        names=[OPTION_NAMES[path] for path in paths if path in given],
+        resets=[OPTION_NAMES[path] for path in paths if path not in given],
+        request_id=request.request_id,
+        request_hash=hash_,
+    )
+
+
+def _configure(
+    request: cluster_service_pb2.ConfigureRequest, _raw: bytes, hash_: int
+) -> core.Configure:
+    given = {field.name: wish for field, wish in request.settings.ListFields()}
+    if "auto_create_kind" in given:
+        given["auto_create_kind"] = core.TubeKind(given["auto_create_kind"])
+    return core.Configure(core.ClusterSettings(**given), request.request_id, hash_)
+
+
+def _drop_tube(request: tube_service_pb2.DropTubeRequest, _raw: bytes, hash_: int) -> core.DropTube:
+    return core.DropTube(request.name, request.force, request.request_id, hash_)
+
+
+def _truncate_tube(
+    request: tube_service_pb2.TruncateTubeRequest, _raw: bytes, hash_: int
+) -> core.TruncateTube:
+    return core.TruncateTube(request.name, request.request_id, hash_)
+
+
+def _release_all(
+    request: tube_service_pb2.ReleaseAllRequest, _raw: bytes, hash_: int
+) -> core.ReleaseAll:
+    return core.ReleaseAll(request.name, request.request_id, hash_)
+
+
+CREATE_TUBE: Final = Form(
+    IN_LOG.CREATE_TUBE_FIELD_NUMBER, tube_service_pb2.CreateTubeRequest, _create_tube
+)
+UPDATE_TUBE: Final = Form(
+    IN_LOG.UPDATE_TUBE_FIELD_NUMBER, tube_service_pb2.UpdateTubeRequest, update_tube
+)
+CONFIGURE: Final = Form(
+    IN_LOG.CONFIGURE_FIELD_NUMBER, cluster_service_pb2.ConfigureRequest, _configure
+)
+DROP_TUBE: Final = Form(IN_LOG.DROP_TUBE_FIELD_NUMBER, tube_service_pb2.DropTubeRequest, _drop_tube)
+TRUNCATE_TUBE: Final = Form(
+    IN_LOG.TRUNCATE_TUBE_FIELD_NUMBER, tube_service_pb2.TruncateTubeRequest, _truncate_tube
+)
+RELEASE_ALL: Final = Form(
+    IN_LOG.RELEASE_ALL_FIELD_NUMBER, tube_service_pb2.ReleaseAllRequest, _release_all
+)

@@ -1,0 +1,150 @@
+"""Read the filter language of ListTasks and TaskSelector; docs/filters.md describes it.
+
+A subset of AIP-160 that is strict where that leaves room: a filter may delete tasks, so AND and OR
+do not stand side by side without parentheses, and a field compared with something that it cannot be
+is an error. What a filter means is ``queue.tasks.matching``; equal texts give equal filters
+on all nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, cast, get_args
+
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from taskraft_service.languages.comparisons import compare
+from taskraft_service.languages.malformed import FilterMalformed
+from taskraft_service.queue.commands.filter import Conjunction, Disjunction, Filter, Negation
+
+FILTER_CHARACTERS_MAX: Final = 2_048
+FILTER_DEPTH_MAX: Final = 32
+"""Parentheses within parentheses."""
+_CACHED_MAX: Final = 64
+
+GRAMMAR: Final = r"""
+    ?start: choice
+    ?choice: term | conjunction | disjunction
+    conjunction: term (_AND term)+
+    disjunction: term (_OR term)+
+    ?term: comparison | negation | "(" choice ")"
+    negation: _NOT term
+    comparison: FIELD OPERATOR (DURATION | NUMBER | WORD | STRING | ANYTHING)
+
+    _AND.2: /and\b/i
+    _OR.2: /or\b/i
+    _NOT.2: /not\b/i
+    FIELD: /[a-z_]+(\.[a-z0-9_]+)*/
+    OPERATOR: "=" | "!=" | "<=" | "<" | ">=" | ">" | ":"
+    DURATION.2: /[0-9]+(ms|s|m|h|d)\b/
+    NUMBER: /-?[0-9]+/
+    WORD: /[A-Za-z_*][A-Za-z0-9_.:\/*@-]*/
+    ANYTHING.2: /\*(?![A-Za-z0-9_.:\/*@-])/
+    STRING: /"(\\.|[^"\\])*"/
+    %ignore /[ \t\r\n]+/
+"""
+
+_NAMES: Final = {
+    "_AND": "AND",
+    "_OR": "OR",
+    "_NOT": "NOT",
+    "FIELD": "a field",
+    "OPERATOR": "an operator",
+    "DURATION": "a duration",
+    "NUMBER": "a number",
+    "WORD": "a word",
+    "STRING": "a quoted text",
+    "ANYTHING": '"*"',
+    "LPAR": '"("',
+    "RPAR": '")"',
+    "$END": "the end",
+}
+"""What the terminals of the grammar are called in errors."""
+
+_NESTING: Final = re.compile(r'"(?:\\.|[^"\\])*"|[()]')
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def read_filter(text: str) -> Filter | None:
+    """Return what a filter says; None for an empty one, which lets every task through.
+
+    Raises:
+        FilterMalformed: it does not parse.
+    """
+    if not text.strip():
+        return None
+    if len(text) > FILTER_CHARACTERS_MAX:
+        raise FilterMalformed(
+            FILTER_CHARACTERS_MAX, f"a filter has at most {FILTER_CHARACTERS_MAX} characters"
+        )
+    _check_depth(text)
+    try:
+        return _parse(text)
+    except UnexpectedInput as error:
+        raise _malformed(text, error) from None
+
+
+def _check_depth(text: str) -> None:
+    """Bound the nesting, and with it the stack that a filter needs wherever it is looked at."""
+    depth = 0
+    for found in _NESTING.finditer(text):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if depth > FILTER_DEPTH_MAX:
+            raise FilterMalformed(
+                found.start(), f"parentheses are nested deeper than {FILTER_DEPTH_MAX}"
+            )
+
+
+def _malformed(text: str, error: UnexpectedInput) -> FilterMalformed:
+    """Say in our own words where and why the parser stopped."""
+    expected: set[str] = set()
+    position = len(text)
+    if isinstance(error, UnexpectedToken):
+        expected = set(error.accepts)
+        if error.token.type != "$END":
+            position = error.token.start_pos or 0
+        if error.token.type in ("_AND", "_OR") and expected & {"_AND", "_OR"}:
+            return FilterMalformed(
+                position, "AND and OR side by side: parentheses must say which goes first"
+            )
+    elif isinstance(error, UnexpectedCharacters):
+        expected = set(error.allowed or ())
+        # Declared by the library as what it is before the error: nothing.
+        position = cast("int", error.pos_in_stream)
+    *names, last = [name for terminal, name in _NAMES.items() if terminal in expected]
+    some = f"{', '.join(names)} or {last}" if names else last
+    return FilterMalformed(position, f"expected {some}")
+
+
+class _Builder(Transformer[Token, Filter]):
+    """Makes filters while the text is parsed."""
+
+    def negation(self, terms: Sequence[Filter]) -> Filter:
+        """Negate; twice is not at all, so that a filter is no deeper than its parentheses."""
+        (term,) = terms
+        return term.of if isinstance(term, Negation) else Negation(term)
+
+    def conjunction(self, terms: Sequence[Filter]) -> Filter:
+        """Combine by AND."""
+        return Conjunction(tuple(terms))
+
+    def disjunction(self, terms: Sequence[Filter]) -> Filter:
+        """Combine by OR."""
+        return Disjunction(tuple(terms))
+
+    def comparison(self, tokens: Sequence[Token]) -> Filter:
+        """Compare a field with what stands behind the operator."""
+        field, operator, operand = tokens
+        return compare(field, operator, operand)
+
+
+_parser: Final = Lark(GRAMMAR, parser="lalr", transformer=_Builder(), maybe_placeholders=False)
+
+
+def _parse(text: str) -> Filter:
+    parsed: object = _parser.parse(text)
+    # The transformer leaves no tree: every rule has become a filter.
+    assert isinstance(parsed, get_args(Filter))
+    return cast("Filter", parsed)

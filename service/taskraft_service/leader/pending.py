@@ -1,0 +1,106 @@
+"""Hold the commands that wait for the next log entry, in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from taskraft_service.entries.codec import Recorded
+from taskraft_service.leader.proposal import NotProposed, Outcome, Overloaded
+
+
+@dataclass(slots=True, frozen=True)
+class ProposerLimits:
+    """Bounds of what waits and of what is in flight."""
+
+    entry_bytes: int
+    entry_commands: int
+    entries_in_flight: int
+    pending_commands: int
+    pending_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A command that waits for an entry; ``deadline`` is a time of the event loop."""
+
+    recorded: Recorded
+    future: asyncio.Future[Outcome]
+    deadline: float | None
+
+
+class PendingCommands:
+    """Commands that wait, bounded by number and bytes.
+
+    Invariant: ``_bytes`` is the sum of what ``_line`` holds.
+    """
+
+    def __init__(self, limits: ProposerLimits, loop: asyncio.AbstractEventLoop) -> None:
+        self._limits = limits
+        self._loop = loop
+        self._line: deque[Pending] = deque()
+        self._bytes = 0
+        self.dropped = 0
+        """Commands that left without an entry, since the process started."""
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    @property
+    def fills_an_entry(self) -> bool:
+        """Tell whether what waits fills an entry."""
+        return (
+            len(self._line) >= self._limits.entry_commands
+            or self._bytes >= self._limits.entry_bytes
+        )
+
+    def add(self, recorded: Recorded, deadline: float | None) -> asyncio.Future[Outcome]:
+        """Let a command wait; return the future of its outcome.
+
+        Raises:
+            Overloaded: too much waits already.
+        """
+        if (
+            len(self._line) >= self._limits.pending_commands
+            or self._bytes + recorded.record_bytes > self._limits.pending_bytes
+        ):
+            raise Overloaded(f"{len(self._line)} commands wait already")
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._line.append(Pending(recorded, future, deadline))
+        self._bytes += recorded.record_bytes
+        return future
+
+    def gather(self) -> list[Pending]:
+        """Take out the commands of the next entry, in order; at least one if any waits.
+
+        Those that nobody waits for any more are dropped on the way.
+        """
+        gathered: list[Pending] = []
+        size = 0
+        now = self._loop.time()
+        while self._line and len(gathered) < self._limits.entry_commands:
+            first = self._line[0]
+            if gathered and size + first.recorded.record_bytes > self._limits.entry_bytes:
+                break
+            self._line.popleft()
+            self._bytes -= first.recorded.record_bytes
+            if first.future.done():
+                self.dropped += 1
+            elif first.deadline is not None and first.deadline <= now:
+                self._drop(first, "its deadline passed")
+            else:
+                gathered.append(first)
+                size += first.recorded.record_bytes
+        return gathered
+
+    def drop_all(self, why: str) -> None:
+        """Let nothing wait any more."""
+        while self._line:
+            self._drop(self._line.popleft(), why)
+        self._bytes = 0
+
+    def _drop(self, pending: Pending, why: str) -> None:
+        self.dropped += 1
+        if not pending.future.done():
+            pending.future.set_exception(NotProposed(why))

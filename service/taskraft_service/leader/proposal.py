@@ -1,0 +1,58 @@
+"""Say what can become of a command that is proposed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from taskraft_service.entries.codec import Recorded
+from taskraft_service.queue.commands import Result
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A command was applied: its result, and place and time of its entry."""
+
+    index: int
+    now_ms: int
+    result: Result
+
+
+class Overloaded(Exception):
+    """More commands wait than may; nothing was proposed."""
+
+
+class NotProposed(Exception):
+    """The command was dropped before it reached the log: no effect, another node may take it."""
+
+
+class OutcomeUnknown(Exception):
+    """The command reached the log, and leadership was lost before it was applied."""
+
+
+Failure: TypeAlias = NotProposed | OutcomeUnknown | Overloaded
+"""What can prevent an outcome from being known."""
+
+
+class Submitter(Protocol):
+    """Does commands, wherever their tasks are."""
+
+    def submit(self, recorded: Recorded, deadline: float | None = None) -> asyncio.Future[Outcome]:
+        """Do a command.
+
+        Args:
+            recorded: the command.
+            deadline: time of the event loop from which on nobody waits for the outcome; a command
+                that is not done by then never is.
+
+        Returns:
+            The outcome; fails with NotProposed or OutcomeUnknown.
+
+        Raises:
+            Overloaded: too much waits already.
+            NotProposed: this node does not lead.
+        """
+
+    def wake(self) -> None:
+        """Look soon whether those who wait can have something."""

@@ -1,0 +1,99 @@
+"""Follow the role of this node: INIT, STARTUP, RUNNING, ENDING, WAITING.
+
+The table is the whole logic; what is done on entering a phase is told to listeners. Driven by Raft:
+elections and depositions come from the Raft node, the rest from the service itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, IntEnum
+from typing import Final
+
+
+class Phase(IntEnum):
+    """What a node does; numbers are those of taskraft.v1.NodeState.Phase."""
+
+    INIT = 1
+    """Replays its log; answers health and state only."""
+    STARTUP = 2
+    """Elected: waits until its Startup command is applied."""
+    RUNNING = 3
+    """Leads and serves."""
+    ENDING = 4
+    """Lost leadership or hands it over: ends what only a leader can do."""
+    WAITING = 5
+    """Follows: forwards, and reads locally on request."""
+
+
+class PhaseEvent(Enum):
+    """What moves a node from phase to phase."""
+
+    CAUGHT_UP = "caught up"
+    """A member that has applied what was committed when it started."""
+    ELECTED = "elected"
+    STARTED = "started"
+    """The Startup command of this term is applied."""
+    HAND_OVER = "hand over"
+    """Leadership is to go to another member."""
+    KEPT = "kept"
+    """The hand-over did not happen: still the leader of the same term."""
+    DEPOSED = "deposed"
+    SETTLED = "settled"
+    """Everything that only a leader does has been ended."""
+
+
+PHASES: Final[Mapping[tuple[Phase, PhaseEvent], Phase]] = {
+    (Phase.INIT, PhaseEvent.CAUGHT_UP): Phase.WAITING,
+    (Phase.INIT, PhaseEvent.ELECTED): Phase.STARTUP,
+    (Phase.WAITING, PhaseEvent.ELECTED): Phase.STARTUP,
+    (Phase.STARTUP, PhaseEvent.STARTED): Phase.RUNNING,
+    (Phase.STARTUP, PhaseEvent.DEPOSED): Phase.ENDING,
+    (Phase.RUNNING, PhaseEvent.HAND_OVER): Phase.ENDING,
+    (Phase.RUNNING, PhaseEvent.DEPOSED): Phase.ENDING,
+    (Phase.ENDING, PhaseEvent.KEPT): Phase.RUNNING,
+    (Phase.ENDING, PhaseEvent.DEPOSED): Phase.ENDING,
+    (Phase.ENDING, PhaseEvent.SETTLED): Phase.WAITING,
+}
+"""Every allowed move. Another one is a defect and stops the node."""
+
+
+class RoleChangeImpossible(Exception):
+    """A happening that the phase does not know; the node's idea of itself is broken."""
+
+
+class Roles:
+    """The phase of this node, and who wants to know when it changes."""
+
+    def __init__(self) -> None:
+        self._phase = Phase.INIT
+        self._listeners: list[Callable[[Phase], None]] = []
+
+    @property
+    def phase(self) -> Phase:
+        """What the node does now."""
+        return self._phase
+
+    @property
+    def serves(self) -> bool:
+        """Tell whether this node takes mutations itself."""
+        return self._phase is Phase.RUNNING
+
+    def listen(self, listener: Callable[[Phase], None]) -> None:
+        """Call ``listener`` with the new phase after each change, in order of registration."""
+        self._listeners.append(listener)
+
+    def happen(self, happening: PhaseEvent) -> Phase:
+        """Move to the next phase and return it.
+
+        Raises:
+            RoleChangeImpossible: the table has no such move.
+        """
+        following = PHASES.get((self._phase, happening))
+        if following is None:
+            raise RoleChangeImpossible(f"{happening.value} in {self._phase.name}")
+        if following is not self._phase:
+            self._phase = following
+            for listener in self._listeners:
+                listener(following)
+        return following

@@ -1,0 +1,182 @@
+"""Propose the due times of schedules, on the leader only.
+
+A schedule waits in a heap for its next time. Nothing of this is replicated: a new leader builds the
+heap from what is applied, and the queue puts each time once whoever proposes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from heapq import heapify, heappop, heappush
+from typing import Final, Protocol
+
+import structlog
+
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms
+from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.leader.roles import Phase
+from taskraft_service.leader.schedule_plan import plan_of
+from taskraft_service.queue.queue import Queue
+
+log: Final = structlog.get_logger(__name__)
+
+TIMER_MAX_MS: Final = 60_000
+"""The timer is set anew at least so often, since the cluster's clock may run at another rate."""
+RETRY_MS: Final = 1_000
+RUNS_IN_FLIGHT_MAX: Final = 100
+"""Schedules that are run at once; the others wait their turn."""
+
+
+class Submitter(Protocol):
+    """What the scheduler needs of the proposer."""
+
+    def submit(self, recorded: Recorded, deadline: float | None = None) -> asyncio.Future[Outcome]:
+        """Propose a command with the next entry."""
+
+
+class Scheduler:
+    """The schedules' next times, while this node leads.
+
+    Args:
+        queue: returns the queue; it is replaced when a snapshot is installed.
+        submitter: the proposer.
+        now_ms: the cluster's clock.
+        has_room: tells whether the disk has room for what schedules put. While it has none they
+            wait; what is late by then is up to their catch-up, as after any other outage.
+    """
+
+    def __init__(
+        self,
+        queue: Callable[[], Queue],
+        submitter: Submitter,
+        now_ms: Callable[[], int],
+        *,
+        has_room: Callable[[], bool],
+    ) -> None:
+        self._queue = queue
+        self._submitter = submitter
+        self._now_ms = now_ms
+        self._has_room = has_room
+        self._heap: list[tuple[int, str]] = []
+        self._due: dict[str, int] = {}
+        """When each schedule is to be looked at; other entries of the heap are out of date."""
+        self._running: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._open = False
+
+    def phase_changed(self, phase: Phase) -> None:
+        """Run schedules while this node serves."""
+        if phase is Phase.RUNNING:
+            self.begin()
+        elif self._open:
+            self.end()
+
+    def begin(self) -> None:
+        """Begin to run schedules: this node leads, and everything before is applied."""
+        self._open = True
+        self._due = {}
+        queue = self._queue()
+        queue.changed_schedules()
+        for view in queue.schedules():
+            if view.next_ms and not view.options.paused:
+                # Its time without jitter: planning it finds out the rest.
+                self._due[view.name] = view.next_ms
+        self._heap = [(due_ms, name) for name, due_ms in self._due.items()]
+        heapify(self._heap)
+        self._set_timer()
+
+    def end(self) -> None:
+        """Stop: another node runs the schedules from now on."""
+        self._open = False
+        self._heap, self._due = [], {}
+        self._running.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def applied(self, _now_ms: int) -> None:
+        """Take note of schedules that changed; called after each slice of applied entries."""
+        changed = self._queue().changed_schedules()
+        if not (changed and self._open):
+            return
+        for name in changed:
+            self._enlist(name, 0)
+        self._set_timer()
+
+    def _enlist(self, name: str, due_ms: int) -> None:
+        """Look at a schedule at a time; 0: as soon as possible."""
+        self._due[name] = due_ms
+        heappush(self._heap, (due_ms, name))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not (self._open and self._heap) or len(self._running) >= RUNS_IN_FLIGHT_MAX:
+            return
+        wait_ms = min(max(self._heap[0][0] - self._now_ms(), 0), TIMER_MAX_MS)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._look)
+
+    def _look(self) -> None:
+        """Run what is due."""
+        now_ms = self._now_ms()
+        while self._heap and self._heap[0][0] <= now_ms:
+            if len(self._running) >= RUNS_IN_FLIGHT_MAX:
+                break
+            due_ms, name = heappop(self._heap)
+            if self._due.get(name) != due_ms:
+                continue
+            del self._due[name]
+            if name not in self._running:
+                self._run(name, now_ms)
+        self._set_timer()
+
+    def _run(self, name: str, now_ms: int) -> None:
+        """Propose what is due of one schedule, or find out when something is."""
+        view = self._queue().schedule(name)
+        if view is None:
+            return
+        plan = plan_of(view, now_ms)
+        if plan.until_ms <= view.done_ms:
+            if plan.due_ms is not None:
+                self._enlist(name, plan.due_ms)
+            return
+        if plan.slots_ms and not self._has_room():
+            self._later(name, "the disk is nearly full")
+            return
+        message = log_pb2.RunSchedule(
+            name=name,
+            version=view.version,
+            slots_ms=plan.slots_ms,
+            until_ms=plan.until_ms,
+            next_ms=plan.next_ms,
+        )
+        try:
+            proposed = self._submitter.submit(record_own(forms.RUN_SCHEDULE, message))
+        except (Overloaded, NotProposed) as error:
+            self._later(name, str(error))
+            return
+        self._running.add(name)
+        proposed.add_done_callback(partial(self._done, name))
+
+    def _done(self, name: str, proposed: asyncio.Future[Outcome]) -> None:
+        """Go on with a schedule; what was applied has enlisted it again."""
+        error = None if proposed.cancelled() else proposed.exception()
+        if not isinstance(error, NotProposed | OutcomeUnknown | Overloaded | None):
+            raise error
+        if not self._open:
+            return
+        self._running.discard(name)
+        if error is not None:
+            self._later(name, str(error))
+        elif name not in self._due:
+            self._enlist(name, 0)
+        self._set_timer()
+
+    def _later(self, name: str, reason: str) -> None:
+        log.info("a schedule is run later", schedule=name, reason=reason)
+        self._enlist(name, self._now_ms() + RETRY_MS)

@@ -1,0 +1,216 @@
+"""Send each command where its tasks are: into the log, to the temporary tubes, or to both.
+
+As long as there is no temporary tube, everything goes straight into the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from taskraft_service.entries.codec import Recorded
+from taskraft_service.leader.proposal import Outcome, Submitter
+from taskraft_service.leader.temporary.sides import Side, refusal_across, side_of
+from taskraft_service.leader.temporary.splitting import SplitSettle, split_notes, split_take
+from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.queue.commands import (
+    CloseSession,
+    CountResult,
+    DropTube,
+    NoteCalls,
+    Refusal,
+    Settle,
+    SettleResult,
+    Take,
+    TakeResult,
+)
+
+Submitted: TypeAlias = asyncio.Future[Outcome]
+
+
+class Router:
+    """Satisfies ``proposal.Submitter``.
+
+    Args:
+        log: the proposer.
+        temporary: the temporary tubes.
+    """
+
+    def __init__(self, log: Submitter, temporary: TemporaryTubes) -> None:
+        self._log = log
+        self._temporary = temporary
+        self._memory_first = False
+        self._counts: dict[str, int] = {}
+        """Tasks that went with a tube or a session in memory, for those who wait to hear it."""
+        temporary.listen_emptied(self._count)
+
+    def wake(self) -> None:
+        """Look at those who wait."""
+        self._log.wake()
+        self._temporary.wake()
+
+    def submit(self, recorded: Recorded, deadline: float | None = None) -> Submitted:
+        """See ``Submitter``."""
+        temporary = self._temporary
+        if not len(temporary):
+            return self._log.submit(recorded, deadline)
+        command = recorded.command
+        if isinstance(command, DropTube | CloseSession):
+            return self._submit_end(recorded, command, deadline)
+        if isinstance(command, NoteCalls):
+            return self._note_on_both(command, deadline)
+        side = side_of(command, temporary.side_of)
+        refusal = refusal_across(command, side, temporary.side_of)
+        if refusal is not None:
+            return _done(Outcome(0, 0, refusal))
+        if side is Side.LOG:
+            return self._log.submit(recorded, deadline)
+        if side is Side.MEMORY:
+            return _done(temporary.submit(recorded))
+        if isinstance(command, Take):
+            return self._take_from_both(recorded, command, deadline)
+        assert isinstance(command, Settle), f"{command} is refused across"
+        return self._settle_both(recorded, deadline)
+
+    # ------------------------------------------------------------------------------ both sides
+
+    def _take_from_both(
+        self, recorded: Recorded, command: Take, deadline: float | None
+    ) -> Submitted:
+        """Take from one side, and where that has nothing from the other; they begin in turns.
+
+        With a request_id the log is asked first, unless the temporary tubes know the request: so a
+        repetition finds what it was answered, wherever that was.
+        """
+        logged, temporary = split_take(recorded, self._temporary.side_of)
+        if command.request_id:
+            memory_first = self._temporary.remembers(command.request_id)
+        else:
+            memory_first = self._memory_first = not self._memory_first
+        if memory_first:
+            outcome = self._temporary.submit(temporary)
+            if not _is_empty(outcome):
+                return _done(outcome)
+            return _after(self._log.submit(logged, deadline), partial(_behind, outcome))
+        proposed = self._log.submit(logged, deadline)
+        return _after(
+            proposed,
+            lambda found: (
+                _behind(found, self._temporary.submit(temporary)) if _is_empty(found) else found
+            ),
+        )
+
+    def _settle_both(self, recorded: Recorded, deadline: float | None) -> Submitted:
+        """Settle on both sides; what the log does not take is not done in memory either."""
+        parted = SplitSettle(recorded)
+        proposed = self._log.submit(parted.logged, deadline)
+        here = self._temporary.submit(parted.temporary).result
+
+        def join(there: Outcome) -> Outcome:
+            for result in (there.result, here):
+                if isinstance(result, Refusal):
+                    return Outcome(there.index, there.now_ms, result)
+            assert isinstance(there.result, SettleResult)
+            assert isinstance(here, SettleResult)
+            return Outcome(there.index, there.now_ms, parted.joined(there.result, here))
+
+        return _after(proposed, join)
+
+    def _note_on_both(self, command: NoteCalls, deadline: float | None) -> Submitted:
+        """Count calls on both sides, each those of its tubes; what the log does not take, neither.
+
+        For it is told again then, and would count twice here.
+        """
+        logged, temporary = split_notes(command, self._temporary.side_of)
+
+        def note_here(there: Outcome) -> Outcome:
+            if not len(self._temporary):
+                return there
+            here = self._temporary.submit(temporary).result
+            assert isinstance(there.result, CountResult)
+            assert isinstance(here, CountResult)
+            known = CountResult(there.result.count + here.count)
+            return Outcome(there.index, there.now_ms, known)
+
+        return _after(self._log.submit(logged, deadline), note_here)
+
+    # ------------------------------------------------------------------------------ ends
+
+    def _submit_end(
+        self, recorded: Recorded, command: DropTube | CloseSession, deadline: float | None
+    ) -> Submitted:
+        """Drop a tube or close a session in the log; count what goes with it in memory."""
+        what = command.name if isinstance(command, DropTube) else command.session_id
+        if isinstance(command, DropTube):
+            refusal = self._temporary.refusal_to_drop(command)
+            if refusal is not None:
+                return _done(Outcome(0, 0, refusal))
+        self._counts[what] = 0
+        try:
+            proposed = self._log.submit(recorded, deadline)
+        except BaseException:
+            del self._counts[what]
+            raise
+        answered = _after(proposed, partial(self._with_count, what))
+        proposed.add_done_callback(lambda _done: self._counts.pop(what, None))
+        return answered
+
+    def _count(self, what: str, tasks: int) -> None:
+        if what in self._counts:
+            self._counts[what] += tasks
+
+    def _with_count(self, what: str, outcome: Outcome) -> Outcome:
+        tasks = self._counts.get(what, 0)
+        if isinstance(outcome.result, CountResult):
+            result = CountResult(outcome.result.count + tasks)
+            return Outcome(outcome.index, outcome.now_ms, result)
+        return outcome
+
+
+def _is_empty(outcome: Outcome) -> bool:
+    """Tell whether a take found nothing."""
+    return isinstance(outcome.result, TakeResult) and not outcome.result.tasks
+
+
+def _behind(nothing: Outcome, outcome: Outcome) -> Outcome:
+    """Return what came of a take on the second side, after it found nothing on the first."""
+    first, second = nothing.result, outcome.result
+    if isinstance(first, TakeResult) and isinstance(second, TakeResult) and first.cut_short:
+        return Outcome(outcome.index, outcome.now_ms, TakeResult(second.tasks, cut_short=True))
+    return outcome
+
+
+def _done(outcome: Outcome) -> Submitted:
+    future: Submitted = asyncio.get_running_loop().create_future()
+    future.set_result(outcome)
+    return future
+
+
+def _after(proposed: Submitted, follow: Callable[[Outcome], Outcome]) -> Submitted:
+    """Return a future of what follows from an outcome; who gives it up gives up the proposal."""
+    future: Submitted = asyncio.get_running_loop().create_future()
+
+    def go_on(_done: Submitted) -> None:
+        if future.done():
+            return
+        if proposed.cancelled():
+            future.cancel()
+            return
+        error = proposed.exception()
+        try:
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(follow(proposed.result()))
+        except Exception as refused:  # noqa: BLE001 - whoever waits hears of it
+            future.set_exception(refused)
+
+    def give_up(given_up: Submitted) -> None:
+        if given_up.cancelled():
+            proposed.cancel()
+
+    proposed.add_done_callback(go_on)
+    future.add_done_callback(give_up)
+    return future

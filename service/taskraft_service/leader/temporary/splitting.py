@@ -1,0 +1,78 @@
+"""Part what is about both sides (a take, a settle, counted calls), and join what these answer."""
+
+from __future__ import annotations
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms
+from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.leader.temporary.sides import Side, Where
+from taskraft_service.machine.contents import TEMPORARY_TASKS
+from taskraft_service.queue.commands import ItemRefusal, NoteCalls, SettleResult, TouchedLease
+
+
+def split_take(recorded: Recorded, where: Where) -> tuple[Recorded, Recorded]:
+    """Return the same take from the tubes of the log, and from the temporary ones."""
+    logged, temporary = pb.TakeTasksRequest(), pb.TakeTasksRequest()
+    logged.ParseFromString(recorded.raw)
+    temporary.CopyFrom(logged)
+    sources = list(logged.sources)
+    for request, side in ((logged, Side.LOG), (temporary, Side.MEMORY)):
+        del request.sources[:]
+        request.sources.extend(one for one in sources if where(one.tube) is side)
+    hash_ = getattr(recorded.command, "request_hash", 0)
+    return record_own(forms.TAKE, logged, hash_), record_own(forms.TAKE, temporary, hash_)
+
+
+def split_notes(command: NoteCalls, where: Where) -> tuple[Recorded, Recorded]:
+    """Return the counted calls of the log's tubes, and those of the temporary ones."""
+    logged, temporary = log_pb2.NoteCalls(), log_pb2.NoteCalls()
+    for one in command.tubes:
+        message = temporary if where(one.tube) is Side.MEMORY else logged
+        message.tubes.add(
+            tube=one.tube, take_timeouts=one.take_timeouts, peeks=one.peeks, metas=one.metas
+        )
+    return record_own(forms.NOTE_CALLS, logged), record_own(forms.NOTE_CALLS, temporary)
+
+
+class SplitSettle:
+    """A settle in two parts; items of the whole are counted over all its tokens."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        """Part the tokens of each settlement."""
+        whole = pb.SettleTasksRequest.FromString(recorded.raw)
+        requests = [pb.SettleTasksRequest(request_id=whole.request_id) for _ in range(2)]
+        self._places: tuple[list[int], list[int]] = ([], [])
+        item = 0
+        for settlement in whole.settlements:
+            for is_temporary, request in enumerate(requests):
+                places = [
+                    place
+                    for place, token in enumerate(settlement.tokens)
+                    if (token >= TEMPORARY_TASKS) is bool(is_temporary)
+                ]
+                if not places:
+                    continue
+                part = request.settlements.add()
+                part.CopyFrom(settlement)
+                del part.tokens[:]
+                part.tokens.extend(settlement.tokens[place] for place in places)
+                self._places[is_temporary].extend(item + place for place in places)
+            item += len(settlement.tokens)
+        self._tokens = [token for one in whole.settlements for token in one.tokens]
+        hash_ = getattr(recorded.command, "request_hash", 0)
+        self.logged, self.temporary = (
+            record_own(forms.SETTLE, request, hash_) for request in requests
+        )
+
+    def joined(self, logged: SettleResult, temporary: SettleResult) -> SettleResult:
+        """Return the answer to the whole, in order of its items."""
+        refused: list[ItemRefusal] = []
+        touched: list[TouchedLease] = []
+        for places, result in zip(self._places, (logged, temporary), strict=True):
+            refused += [ItemRefusal(places[one.item], one.refusal) for one in result.refused]
+            touched += result.touched
+        refused.sort(key=lambda one: one.item)
+        places_of = {token: place for place, token in enumerate(self._tokens)}
+        touched.sort(key=lambda lease: places_of[lease.token])
+        return SettleResult(refused, touched)

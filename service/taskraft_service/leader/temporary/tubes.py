@@ -1,0 +1,295 @@
+"""Keep the temporary tubes while this node leads: begin, follow what is replicated, serve, end.
+
+A leadership begins with empty tubes and ends without them. Meanwhile their definitions follow the
+replicated ones, and a session that ends in the log ends its leases here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Final
+
+from taskraft_service.entries.codec import Recorded
+from taskraft_service.leader.proposal import NotProposed, Outcome
+from taskraft_service.leader.proposer import Clock
+from taskraft_service.leader.temporary.memory import MemoryQueue
+from taskraft_service.leader.temporary.sides import NOWHERE, Side
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.machine.contents import Contents, origin_of
+from taskraft_service.queue.commands import (
+    CloseSession,
+    Command,
+    CountResult,
+    CreateTube,
+    DropTube,
+    Durability,
+    OpenSession,
+    Reason,
+    Refusal,
+    Result,
+    Take,
+    TakeResult,
+    TubeOptions,
+    TubeView,
+    UpdateTube,
+)
+from taskraft_service.queue.driver import Driver
+
+TIMER_MAX_MS: Final = 60_000
+"""The timer is set anew at least so often, since the cluster's clock may run at another rate."""
+Emptied = Callable[[str, int], None]
+"""Hears that a tube was dropped, or a session ended (by its id), and of how many tasks that was."""
+
+
+class TemporaryTubes:
+    """The temporary tubes of this node.
+
+    Args:
+        contents: the queues of this node.
+        clock: the cluster's clock.
+        waiters: the consumers that wait.
+        bytes_max: what the contents may take of the memory.
+        drivers: the kinds of tubes that others have written, by name.
+        defect_met: hears of an exception of the core, after which its state means nothing.
+    """
+
+    def __init__(
+        self,
+        contents: Contents,
+        clock: Clock,
+        waiters: Waiters,
+        bytes_max: int,
+        drivers: Mapping[str, Driver],
+        defect_met: Callable[[Exception], None],
+    ) -> None:
+        self._contents = contents
+        self._clock = clock
+        self._waiters = waiters
+        self._bytes_max = bytes_max
+        self._drivers = drivers
+        self._defect_met = defect_met
+        self._memory: MemoryQueue | None = None
+        self._numbers: dict[str, int] = {}
+        """By name of a tube, the number of its replicated definition."""
+        self._listeners: list[Callable[[int], None]] = []
+        self._emptied: list[Emptied] = []
+        self._serving: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms: int | None = None
+
+    # ------------------------------------------------------------------------------ what is there
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def holds(self, tube: str) -> bool:
+        """Tell whether the contents of a tube are here."""
+        return tube in self._numbers
+
+    def side_of(self, tube: str) -> Side:
+        """Return where the contents of a tube are."""
+        if tube in self._numbers:
+            return Side.MEMORY
+        is_known = self._contents.replicated.tube_number(tube) is not None
+        return Side.LOG if is_known else NOWHERE
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory the contents take."""
+        return self._memory.memory_bytes if self._memory is not None else 0
+
+    def refusal_to_drop(self, command: DropTube) -> Refusal | None:
+        """Return why a tube may not be dropped, or None.
+
+        A repetition may: it gets the answer of before, and does not touch what has the name now.
+        """
+        is_repeated = self._contents.replicated.remembers(command.request_id)
+        if self._memory is None or command.force or is_repeated:
+            return None
+        self.advance()  # a lease that is over by now is none
+        return self._memory.queue.refusal_to_drop(command.name)
+
+    def remembers(self, request_id: str) -> bool:
+        """Tell whether a request with this id has been answered here."""
+        return self._memory is not None and self._memory.queue.remembers(request_id)
+
+    def listen(self, listener: Callable[[int], None]) -> None:
+        """Call ``listener`` with the time after each change."""
+        self._listeners.append(listener)
+
+    def listen_emptied(self, listener: Emptied) -> None:
+        """Tell ``listener`` of tasks that go with their tube, and of leases with their session."""
+        self._emptied.append(listener)
+
+    # ------------------------------------------------------------------------------ leadership
+
+    def begin(self, term: int) -> None:
+        """Begin a leadership: everything before it is applied."""
+        self.end()
+        self._memory = MemoryQueue(origin_of(term), self._bytes_max, self._drivers)
+        self._contents.hold(self._memory.queue)
+        self._follow_definitions(self._contents.replicated.temporary_tubes())
+
+    def end(self) -> None:
+        """End a leadership: what is in the tubes is gone."""
+        self._memory = None
+        self._contents.hold(None)
+        self._numbers.clear()
+        self._set_timer(None)
+        if self._serving is not None:
+            self._serving.cancel()
+            self._serving = None
+
+    # ------------------------------------------------------------------------------ what is told
+
+    def applied(self, _now_ms: int) -> None:
+        """Follow definitions and sessions; called after each slice of applied entries."""
+        replicated = self._contents.replicated
+        redefined = replicated.redefined_tubes()
+        ended = replicated.watch.fetch_sessions()
+        if self._memory is None:
+            return
+        if redefined:
+            self._follow_definitions(redefined)
+        for session_id, uncounted in ended:
+            # An earlier leadership may have asked to be told of it.
+            if self._memory.queue.session(session_id) is not None:
+                self._empty(session_id, CloseSession(session_id, uncounted))
+
+    def _follow_definitions(self, names: Iterable[str]) -> None:
+        """Make tubes what their replicated definitions say."""
+        replicated = self._contents.replicated
+        for name in names:
+            view, number = replicated.tube(name), replicated.tube_number(name)
+            is_temporary = view is not None and view.options.durability is Durability.TEMPORARY
+            if name in self._numbers and (not is_temporary or self._numbers[name] != number):
+                del self._numbers[name]
+                self._empty(name, DropTube(name, force=True))
+            if is_temporary:
+                assert view is not None
+                assert number is not None
+                self._define(view, is_new=name not in self._numbers)
+                self._numbers[name] = number
+
+    def _define(self, view: TubeView, *, is_new: bool) -> None:
+        """Create a tube, or give it the options of its definition."""
+        # Here it is a tube as others: that it is temporary concerns the replicated queue.
+        options = replace(view.options, durability=Durability.REPLICATED)
+        names = [field.name for field in fields(TubeOptions)]
+        command: CreateTube | UpdateTube
+        if is_new:
+            command = CreateTube(
+                view.name,
+                view.kind,
+                options,
+                profile=view.profile,
+                driver=view.driver,
+                driver_version=view.driver_version,
+            )
+        else:
+            command = UpdateTube(view.name, options, names, [])
+        (result,) = self._apply((command,))
+        assert not isinstance(result, Refusal), f"a definition that was accepted: {result}"
+
+    def _empty(self, what: str, command: DropTube | CloseSession) -> None:
+        """Let a tube or a session go, and tell of how many tasks that was."""
+        (result,) = self._apply((command,))
+        assert isinstance(result, CountResult), f"a tube or session that was there: {result}"
+        for listener in self._emptied:
+            listener(what, result.count)
+
+    # ------------------------------------------------------------------------------ commands
+
+    def submit(self, recorded: Recorded) -> Outcome:
+        """Do a command at once.
+
+        Raises:
+            NotProposed: this node does not lead.
+        """
+        if self._memory is None:
+            raise NotProposed("this node does not lead")
+        return self._answer(recorded.command)
+
+    def _answer(self, command: Command) -> Outcome:
+        result: Result | None = None
+        if isinstance(command, Take) and command.session_id:
+            result = self._without_session(command.session_id)
+        if result is None:
+            (result,) = self._apply((command,))
+        return Outcome(self._contents.replicated.applied_index, self._contents.now_ms, result)
+
+    def _without_session(self, session_id: str) -> Refusal | None:
+        """Open a session here too, until it ends; refuse where there is none."""
+        assert self._memory is not None
+        if self._memory.queue.session(session_id) is not None:
+            return None
+        replicated = self._contents.replicated
+        view = replicated.session(session_id)
+        if view is None:
+            return Refusal(Reason.SESSION_NOT_FOUND, "no such session, or not any more")
+        replicated.watch.add_session(session_id)
+        self._apply((OpenSession(session_id, view.name, 0, owner=view.owner),))
+        return None
+
+    def _apply(self, commands: Sequence[Command]) -> Sequence[Result]:
+        """Do commands, and let those know who wait for what they bring."""
+        memory = self._memory
+        assert memory is not None
+        queue, now_ms = memory.queue, self._clock.now_ms()
+        try:
+            fed = queue.could_be_ready(commands, now_ms) if len(self._waiters) else ()
+            results = memory.apply(now_ms, commands)
+        except Exception as error:
+            self._defect_met(error)
+            raise
+        for tube in (*sorted(fed), *queue.woken_tubes()):
+            self._waiters.feed(tube, 0)
+            self.wake()
+        self._set_timer(queue.next_deadline_ms())
+        for listener in self._listeners:
+            listener(now_ms)
+        return results
+
+    # ------------------------------------------------------------------------------ who waits
+
+    def wake(self) -> None:
+        """Serve those who wait soon: after what else arrives at this moment."""
+        if self._numbers and self._serving is None:
+            self._serving = asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._serving = None
+        claims = self._waiters.claims(self.holds)
+        for claim in claims:
+            outcome = self._answer(claim.recorded.command)
+            claim.consumer.answered(claim, outcome)
+            result = outcome.result
+            tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
+            self._waiters.answered(claim, tasks)
+        if claims:
+            self.wake()
+
+    # ------------------------------------------------------------------------------ deadlines
+
+    def _set_timer(self, due_ms: int | None) -> None:
+        """Wake at the next deadline, if no command comes before."""
+        if self._timer is not None:
+            if due_ms == self._timer_ms:
+                return
+            self._timer.cancel()
+            self._timer = None
+        self._timer_ms = due_ms
+        if due_ms is not None:
+            wait_ms = min(max(due_ms - self._clock.now_ms(), 0), TIMER_MAX_MS)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(wait_ms / 1000, self._at_deadline)
+
+    def _at_deadline(self) -> None:
+        self._timer = None
+        self.advance()
+
+    def advance(self) -> None:
+        """Let happen what is due by now."""
+        self._apply(())

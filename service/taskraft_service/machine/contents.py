@@ -1,0 +1,141 @@
+"""Find the queue that holds the contents of a tube, for everybody who reads.
+
+Definitions, sessions, groups, schedules and the feed are replicated, and so are the contents of
+most tubes. Those of temporary tubes are in a second queue, which only the leader has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from taskraft_service.queue.commands import SessionView, TaskView
+from taskraft_service.queue.origin import Origin
+from taskraft_service.queue.queue import Queue
+from taskraft_service.queue.tubes.statistics import TubeStatistics
+
+TEMPORARY_TUBES: Final = 1 << 31
+TEMPORARY_TASKS: Final = 1 << 62
+"""From here on, numbers of tubes, ids of tasks and tokens are those of temporary tubes."""
+SEQUENCE_BITS: Final = 42
+"""A leadership can give so many ids: at 100 000 a second, for a year."""
+TERM_BITS: Final = 20
+"""Ids of a leadership return after so many terms, if ever."""
+
+
+def origin_of(term: int) -> Origin:
+    """Return from where the temporary tubes of a leadership count, so that ids do not return."""
+    first = TEMPORARY_TASKS | (term & (1 << TERM_BITS) - 1) << SEQUENCE_BITS
+    return Origin(tube=TEMPORARY_TUBES, token=first, task=first)
+
+
+class Contents:
+    """The queues of this node.
+
+    Args:
+        replicated: returns the replicated queue; it is replaced when a snapshot is installed.
+    """
+
+    def __init__(self, replicated: Callable[[], Queue]) -> None:
+        self._replicated = replicated
+        self._temporary: Queue | None = None
+
+    def hold(self, temporary: Queue | None) -> None:
+        """Read the contents of temporary tubes there; None: they are not on this node."""
+        self._temporary = temporary
+
+    # ------------------------------------------------------------------------------ which queue
+
+    @property
+    def replicated(self) -> Queue:
+        """The queue that all nodes have."""
+        return self._replicated()
+
+    @property
+    def all(self) -> Sequence[Queue]:
+        """The queues that have contents."""
+        temporary = self._temporary
+        return (self._replicated(),) if temporary is None else (self._replicated(), temporary)
+
+    def of(self, tube: str) -> Queue:
+        """Return the queue that has the contents of a tube; the replicated one if there is none."""
+        temporary = self._temporary
+        if temporary is not None and temporary.tube_number(tube) is not None:
+            return temporary
+        return self._replicated()
+
+    def is_logged(self, tube: str) -> bool:
+        """Tell whether the contents of a tube are replicated."""
+        return self.of(tube) is self._replicated()
+
+    def of_number(self, number: int) -> Queue:
+        """Return the queue that has the contents of the tube of a number."""
+        temporary = self._temporary
+        if temporary is not None and number > TEMPORARY_TUBES:
+            return temporary
+        return self._replicated()
+
+    # ------------------------------------------------------------------------------ over all
+
+    @property
+    def now_ms(self) -> int:
+        """The time that the contents have reached."""
+        return max(queue.now_ms for queue in self.all)
+
+    def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
+        """Return the counts of some tubes; unknown ones are left out."""
+        return [counts for name in names for counts in self.of(name).statistics((name,))]
+
+    def total_statistics(self, names: Sequence[str] | None) -> TubeStatistics:
+        """Return the counts of some tubes together; unknown ones are left out. None: of all.
+
+        Of all at once, whatever their number: the definitions of temporary tubes count nothing.
+        """
+        replicated, temporary = self._replicated(), self._temporary
+        if temporary is None:
+            return replicated.total_statistics(names)
+        if names is None:
+            return replicated.total_statistics().plus(temporary.total_statistics())
+        parts: dict[bool, list[str]] = {True: [], False: []}
+        for name in names:
+            parts[self.is_logged(name)].append(name)
+        logged = replicated.total_statistics(parts[True])
+        return logged.plus(temporary.total_statistics(parts[False]))
+
+    def task_counts(self) -> dict[str, Sequence[int]]:
+        """Return the numbers of tasks by state, for each tube; cheap for very many tubes."""
+        counts = self._replicated().task_counts()
+        if self._temporary is not None:
+            counts.update(self._temporary.task_counts())
+        return counts
+
+    def held(self, session_id: str) -> list[TaskView]:
+        """Return what a session holds."""
+        return [view for queue in self.all for view in queue.held(session_id)]
+
+    def cancelled(self, session_id: str) -> list[int]:
+        """Return the leases of a session whose holder is asked to stop."""
+        return [token for queue in self.all for token in queue.cancelled(session_id)]
+
+    def strange_leases(
+        self, tokens: Iterable[int], may_take: Callable[[str], bool], owns: Callable[[str], bool]
+    ) -> frozenset[int]:
+        """Return the tokens that are no leases, or leases of others; see ``Queue``."""
+        strange = frozenset(tokens)
+        for queue in self.all:
+            strange = queue.strange_leases(strange, may_take, owns)
+        return strange
+
+    def sessions(self) -> list[SessionView]:
+        """Return all sessions in order of their ids, with what each holds anywhere."""
+        return self.everywhere(self._replicated().sessions())
+
+    def everywhere(self, sessions: Sequence[SessionView]) -> list[SessionView]:
+        """Return replicated sessions with what each holds in temporary tubes too."""
+        if self._temporary is None:
+            return list(sessions)
+        taken = {view.session_id: view.taken for view in self._temporary.sessions()}
+        return [
+            replace(view, taken=view.taken + taken.get(view.session_id, 0)) for view in sessions
+        ]

@@ -1,0 +1,182 @@
+"""Open one node, start it, and stop it in order.
+
+``process.parts`` makes what is between the driver and the calls; this module knows what
+may fail on the way, and who is told what before the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Final
+
+import structlog
+
+from taskraft.v1 import error_pb2
+from taskraft_replication.background import Background
+from taskraft_replication.errors import ReplicationError
+from taskraft_replication.node.node import Node
+from taskraft_replication.peers.transport import GrpcTransport
+from taskraft_replication.storage.data_directory import DataDirectory
+from taskraft_service.access.security import Security
+from taskraft_service.api.server import listen
+from taskraft_service.cluster.joining import Place, find_place
+from taskraft_service.cluster.moving import Move
+from taskraft_service.config.addresses import host_of, port_of
+from taskraft_service.config.node import Config
+from taskraft_service.leader.roles import Phase
+from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.process.catalogue import client_server
+from taskraft_service.process.driver_listener import DriverListener
+from taskraft_service.process.opening import open_machine, raft_config
+from taskraft_service.process.parts import Parts
+from taskraft_service.process.readiness import Readiness, probe_server
+from taskraft_service.storage.rocks import StateDamaged
+
+log: Final = structlog.get_logger(__name__)
+
+CLOSING_SECONDS: Final = 0.1
+"""How long the last answers may take to leave, once no call is in hand."""
+
+
+class Server:
+    """One node of the service; made by ``Server.open``."""
+
+    def __init__(
+        self,
+        config: Config,
+        place: Place,
+        node: Node,
+        machine: QueueMachine,
+        transport: GrpcTransport,
+        directory: DataDirectory,
+        security: Security,
+    ) -> None:
+        """Use ``Server.open``."""
+        self.config = config
+        self.place = place
+        self.node = node
+        self.machine = machine
+        self.security = security
+        self.parts = Parts(config, place, node, machine, security, self._defect_met)
+        self._transport = transport
+        self._directory = directory
+        self._background = Background()
+        self.client_port = self.http_port = 0
+        self._grpc = client_server(self.parts)
+        self._probes = probe_server(self.parts, Readiness(self.parts))
+        node.observe(DriverListener(self.parts))
+
+    @classmethod
+    async def open(cls, config: Config) -> Server:
+        """Claim the data directory and read back what it holds.
+
+        Raises:
+            ReplicationError: the log or the directory cannot be used; one line says why.
+            StateDamaged, StateForeign, StateMissing: the queue's state cannot be used.
+            TlsUnusable, AccessInvalid: a certificate, or the file of rights, cannot be used.
+            OSError: a port or a directory cannot be had.
+        """
+        security = Security(config)
+        async with AsyncExitStack() as undo:
+            directory = DataDirectory(config.data_dir)
+            undo.callback(directory.release)
+            failpoints = config.armed_failpoints()
+            place = await find_place(config, security.peer)
+            machine = open_machine(config, place, failpoints)
+            undo.callback(machine.abandon)
+            transport = GrpcTransport(security.peer, (security.door,))
+            undo.push_async_callback(transport.stop)
+            await transport.start(config.peer_listen)
+            node = await Node.open(
+                raft_config(config, place, failpoints), machine, transport, directory
+            )
+            server = cls(config, place, node, machine, transport, directory, security)
+            undo.pop_all()
+        return server
+
+    async def start(self) -> None:
+        """Begin to serve.
+
+        Raises:
+            PortTaken, OSError: a port cannot be had.
+        """
+        config, parts = self.config, self.parts
+        http = config.http_listen
+        try:
+            client = self.security.client
+            credentials = None if client is None else client.server_credentials()
+            self.client_port = listen(self._grpc, config.listen, credentials)
+            self.http_port = await self._probes.start(host_of(http), port_of(http))
+        except BaseException:
+            await self._end()
+            raise
+        await self._grpc.start()
+        await parts.health.phase_changed(Phase.INIT, ready=False)
+        await self.node.start()
+        self._background.start(parts.housekeeping.keep(parts.leadership))
+        self._background.start(self.security.keep(self._peers_renewed))
+        roster_changed = parts.leadership.next_change
+        peer = self.security.peer
+        move = Move(config, self.place, lambda: self.node.roster, peer, roster_changed)
+        self._background.start(move.announce())
+        log.info(
+            "serves",
+            client=f"{host_of(config.listen)}:{self.client_port}",
+            http=f"{host_of(http)}:{self.http_port}",
+            members=len(parts.members.all()),
+        )
+
+    async def stop(self) -> None:
+        """Stop in order: be seen as gone, hand over, say good-bye, finish, sync."""
+        parts = self.parts
+        await parts.health.stop()
+        parts.surface.draining = True
+        if parts.leadership.leads_here:
+            await self._hand_over()
+        parts.streams.depart(error_pb2.Error.DRAINING, "this node stops", parts.leadership.address)
+        parts.leader.send_away(parts.leadership)
+        parts.applications.end()
+        self._background.cancel()
+        await self._background.ended()
+        await self._end()
+        log.info("stopped")
+
+    async def _end(self) -> None:
+        """Finish the calls in hand, then close everything."""
+        parts = self.parts
+        if not await parts.surface.drained(self.config.stop_grace_ms / 1000):
+            log.warning("calls are cut off", grace_ms=self.config.stop_grace_ms)
+        await self._grpc.stop(CLOSING_SECONDS)
+        parts.proposer.rest()
+        await parts.forwarder.close()
+        await self.node.stop()
+        await self._transport.stop()
+        await self._probes.stop()
+        if not self.node.failed.done():
+            await asyncio.to_thread(self.machine.close)
+        self._directory.release()
+
+    async def _hand_over(self) -> None:
+        """Hand leadership over; a node without another voter only tells what it has not told."""
+        if len(self.node.status().conf_state.voters) == 1:
+            await self.parts.leader.part()
+            return
+        try:
+            await self.parts.leadership.hand_over(self.node.transfer_leadership)
+        except ReplicationError as error:
+            log.warning("leadership was not handed over", reason=str(error))
+
+    def reload(self) -> None:
+        """Read certificates and rights again, as SIGHUP asks for."""
+        if self.security.refresh(always=True):
+            self._peers_renewed()
+
+    def _peers_renewed(self) -> None:
+        self._transport.renew()
+        self.parts.forwarder.renew()
+
+    def _defect_met(self, error: Exception) -> None:
+        """Stop the node if a call met damage: what this node says of its state is worth nothing."""
+        if isinstance(error, StateDamaged):
+            self.node.fail(error)

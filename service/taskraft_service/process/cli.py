@@ -1,0 +1,61 @@
+"""Add the commands ``serve`` and ``dev`` to the command line of the client."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="TASKRAFT_CONFIG",
+    help="TOML file with settings; the environment outweighs it.",
+)
+@click.option(
+    "--join",
+    metavar="ADDRESSES",
+    envvar="TASKRAFT_JOIN",
+    help="Join the cluster whose clients call there (host:port,host:port), at the first start.",
+)
+def serve(config: Path | None, join: str | None) -> None:
+    """Run one node.
+
+    Settings come from TASKRAFT_... variables; see docs/operating.md.
+
+    Example: TASKRAFT_DATA_DIR=/tmp/node taskraft serve
+    """
+    # Imported late: the help of other commands need not wait for gRPC.
+    from taskraft_service.config.node import CONFIG_VARIABLE
+    from taskraft_service.process.main import run
+
+    if config is not None:
+        os.environ[CONFIG_VARIABLE] = str(config)
+    if join is not None:
+        os.environ["TASKRAFT_JOIN"] = join
+    raise SystemExit(run())
+
+
+@click.command()
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 7), help="Nodes.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the data here; without it everything is forgotten at the end.",
+)
+@click.option(
+    "--port", default=7401, show_default=True, type=click.IntRange(1, 65_000), help="First port."
+)
+def dev(nodes: int, data: Path | None, port: int) -> None:
+    """Run a cluster on this machine, for trying things out.
+
+    Tubes are made by the first put. Ctrl-C ends it.
+
+    Example: taskraft dev --nodes 3
+    """
+    from taskraft_service.process.dev import run_dev
+
+    raise SystemExit(run_dev(nodes, data, port))

@@ -1,0 +1,180 @@
+"""Run a cluster of real node processes on loopback, for development."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from taskraft_service.process import lifeline
+
+PORT_STEP: Final = 10
+"""From node to node. A node uses its port, the next one for peers, and port + 79 for HTTP."""
+PEER_OFFSET: Final = 1
+HTTP_OFFSET: Final = 79
+READY_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 15.0
+_HOST: Final = "127.0.0.1"
+
+
+@dataclass(slots=True, frozen=True)
+class DevNode:
+    """One node of a development cluster: its name and where it listens."""
+
+    name: str
+    port: int
+
+    @property
+    def client(self) -> str:
+        """Where clients reach it."""
+        return f"{_HOST}:{self.port}"
+
+    @property
+    def peer(self) -> str:
+        """Where the other nodes reach it."""
+        return f"{_HOST}:{self.port + PEER_OFFSET}"
+
+    @property
+    def http(self) -> str:
+        """Where probes and scrapers reach it."""
+        return f"{_HOST}:{self.port + HTTP_OFFSET}"
+
+    def environment(self, nodes: Sequence[DevNode], data: Path) -> dict[str, str]:
+        """Return the settings of its process."""
+        peers = ",".join(f"{node.name}={node.peer}/{node.client}" for node in nodes)
+        return {
+            **os.environ,
+            "TASKRAFT_NODE_NAME": self.name,
+            "TASKRAFT_CLUSTER_ID": "taskraft-dev",
+            "TASKRAFT_DATA_DIR": str(data / self.name),
+            "TASKRAFT_LISTEN": self.client,
+            "TASKRAFT_PEER_LISTEN": self.peer,
+            "TASKRAFT_HTTP_LISTEN": self.http,
+            "TASKRAFT_PEERS": peers,
+            "TASKRAFT_AUTO_CREATE_TUBES": "true",
+            "TASKRAFT_LOG_LEVEL": os.environ.get("TASKRAFT_LOG_LEVEL", "warning"),
+        }
+
+
+def dev_nodes(count: int, port: int) -> list[DevNode]:
+    """Return the nodes of a development cluster."""
+    return [DevNode(f"dev-{place}", port + PORT_STEP * place) for place in range(count)]
+
+
+class _Interrupted(Exception):
+    """A signal asks the cluster to end."""
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise _Interrupted
+
+
+def run_dev(count: int, data: Path | None, port: int) -> int:
+    """Run a cluster until Ctrl-C; return the exit status: not 0 if a node ended by itself."""
+    nodes = dev_nodes(count, port)
+    taken = _taken_address(nodes)
+    if taken is not None:
+        _say(f"{taken} is in use: another `taskraft dev` may run here; choose another --port")
+        return 1
+    signal.signal(signal.SIGTERM, _interrupt)
+    with ExitStack() as stack:
+        place = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taskraft-")))
+        processes: list[subprocess.Popen[bytes]] = []
+        stack.callback(_stop, processes)
+        try:
+            processes.extend(_start(node, nodes, place) for node in nodes)
+            if not _await_ready(nodes, processes):
+                _say("a node did not start; its reason stands above")
+                return 1
+            _tell(nodes, place, keeps=data is not None)
+            return _watch(processes)
+        except (KeyboardInterrupt, _Interrupted):
+            _say("stopping")
+            return 0
+
+
+def _taken_address(nodes: Sequence[DevNode]) -> str | None:
+    """Return an address where somebody listens already: he would answer in place of a node."""
+    for node in nodes:
+        for address in (node.client, node.peer, node.http):
+            with socket.socket() as probe:
+                if probe.connect_ex((_HOST, int(address.rpartition(":")[2]))) == 0:
+                    return address
+    return None
+
+
+def _start(node: DevNode, nodes: Sequence[DevNode], data: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "taskraft_service.process.main", "--lifeline"],
+        env=node.environment(nodes, data),
+        stdin=lifeline.throw(),
+        # Ctrl-C reaches this process only, which then stops the nodes in order.
+        start_new_session=True,
+    )
+
+
+def _await_ready(nodes: Sequence[DevNode], processes: Sequence[subprocess.Popen[bytes]]) -> bool:
+    until = time.monotonic() + READY_SECONDS
+    for node in nodes:
+        while not _is_ready(node):
+            if time.monotonic() > until or any(one.poll() is not None for one in processes):
+                return False
+            time.sleep(0.05)
+    return True
+
+
+def _is_ready(node: DevNode) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{node.http}/readyz", timeout=1):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _tell(nodes: Sequence[DevNode], data: Path, *, keeps: bool) -> None:
+    for node in nodes:
+        _say(f"{node.name}: gRPC {node.client}, metrics http://{node.http}/metrics")
+    _say(f"data: {data}" + ("" if keeps else " (removed at the end)"))
+    _say(f"TASKRAFT_TARGET={','.join(node.client for node in nodes)}")
+    _say("ready; Ctrl-C ends it")
+
+
+def _watch(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+    """Wait for a node to end, which none does by itself."""
+    while True:
+        for process in processes:
+            if process.poll() is not None:
+                _say(f"process {process.pid} ended with status {process.returncode}")
+                return 1
+        time.sleep(0.2)
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    # Impatient users and process groups signal twice; nodes must not be left behind by that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    for process in processes:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,103 @@
+"""Metrics of one node: its phase, the calls, what waits, the disk, the change feed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from taskraft_service.api.endpoint import CallCounts
+from taskraft_service.leader.proposer import Proposer
+from taskraft_service.leader.roles import Phase, Roles
+from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.storage.disk_watch import DiskWatch
+
+
+class NodeCollector(Collector):
+    """Reads the node when it is scraped.
+
+    Args:
+        roles: its phase.
+        calls: calls by method and outcome.
+        proposer: commands that wait for an entry.
+        waiters: consumers that wait.
+        streams: returns the number of open subscriptions.
+        temporary: tubes in memory.
+        disk: the volume of the data directory.
+        machine: the queue's state.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - each is one thing that is shown
+        self,
+        roles: Roles,
+        calls: CallCounts,
+        proposer: Proposer,
+        waiters: Waiters,
+        streams: Callable[[], int],
+        temporary: TemporaryTubes,
+        disk: DiskWatch,
+        machine: QueueMachine,
+    ) -> None:
+        self._roles = roles
+        self._calls = calls
+        self._proposer = proposer
+        self._waiters = waiters
+        self._streams = streams
+        self._temporary = temporary
+        self._disk = disk
+        self._machine = machine
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the node."""
+        yield self._phase()
+        yield self._by_outcome()
+        yield CounterMetricFamily(
+            "taskraft_dropped_commands", "Never reached the log.", value=self._proposer.dropped
+        )
+        for name, text, number in (
+            ("taskraft_pending_commands", "Wait for an entry.", self._proposer.pending),
+            ("taskraft_waiting_consumers", "Consumers that wait.", len(self._waiters)),
+            ("taskraft_streams", "Open subscriptions.", self._streams()),
+            ("taskraft_sessions", "Open sessions.", len(self._machine.queue.sessions())),
+            (
+                "taskraft_temporary_bytes",
+                "Memory that temporary tubes take.",
+                self._temporary.memory_bytes,
+            ),
+            ("taskraft_disk_free_bytes", "Free on the volume.", self._disk.free_bytes),
+            ("taskraft_disk_low", "1 while puts are refused.", self._disk.is_low),
+        ):
+            yield GaugeMetricFamily(name, text, value=number)
+        yield from self._feed()
+
+    def _phase(self) -> Metric:
+        phase = GaugeMetricFamily(
+            "taskraft_phase", "1 for the phase of this node.", labels=("phase",)
+        )
+        for known in Phase:
+            phase.add_metric((known.name.lower(),), known is self._roles.phase)
+        return phase
+
+    def _by_outcome(self) -> Metric:
+        calls = CounterMetricFamily(
+            "taskraft_calls", "Calls by method and outcome.", labels=("method", "outcome")
+        )
+        for (method, outcome), count in sorted(self._calls.by_outcome.items()):
+            calls.add_metric((method.rpartition("/")[2], outcome), count)
+        return calls
+
+    def _feed(self) -> Iterator[Metric]:
+        high = GaugeMetricFamily(
+            "taskraft_feed_high_seq", "End of a partition of the feed.", labels=("partition",)
+        )
+        low = GaugeMetricFamily(
+            "taskraft_feed_low_seq", "Begin of a partition of the feed.", labels=("partition",)
+        )
+        for view in self._machine.queue.feed.views():
+            high.add_metric((str(view.partition),), view.high_seq)
+            low.add_metric((str(view.partition),), view.low_seq)
+        yield high
+        yield low

@@ -1,0 +1,64 @@
+"""Metrics of the tubes: those with most tasks by name, the others as one sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import nlargest
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from taskraft_service.machine.contents import Contents
+from taskraft_service.queue.commands import State
+from taskraft_service.queue.life_cycle import GONE, EventKind
+
+TUBES_MAX: Final = 200
+"""Tubes with series of their own: those with most tasks. The others are summed as "other"."""
+_OTHERS: Final = "other"
+
+
+class TubeCollector(Collector):
+    """Reads the tubes when they are scraped.
+
+    Args:
+        contents: the tubes.
+        clock_ms: the cluster's time, in milliseconds since the epoch.
+    """
+
+    def __init__(self, contents: Contents, clock_ms: Callable[[], int]) -> None:
+        self._contents = contents
+        self._clock_ms = clock_ms
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield tasks by state, operations, payloads and ages."""
+        counted = self._contents.task_counts()
+        largest = nlargest(TUBES_MAX, counted, key=lambda name: sum(counted[name]))
+        tasks = GaugeMetricFamily("taskraft_tasks", "Tasks by state.", labels=("tube", "state"))
+        calls = CounterMetricFamily(
+            "taskraft_operations", "Tasks by what happened to them.", labels=("tube", "operation")
+        )
+        held = GaugeMetricFamily("taskraft_payload_bytes", "Payload held.", labels=("tube",))
+        oldest = GaugeMetricFamily(
+            "taskraft_oldest_ready_age_seconds",
+            "Age of the oldest ready task.",
+            labels=("tube",),
+        )
+        now_ms = self._clock_ms()
+        for counts in self._contents.statistics(largest):
+            for state, number in counts.states.items():
+                tasks.add_metric((counts.tube, state.name.lower()), number)
+            for kind in EventKind:
+                if number := counts.calls.by_kind[kind]:
+                    calls.add_metric((counts.tube, kind.name.lower()), number)
+            held.add_metric((counts.tube,), counts.payload_bytes)
+            since_ms = counts.oldest_ready_ms
+            age_ms = max(now_ms - since_ms, 0) if since_ms else 0
+            oldest.add_metric((counts.tube,), age_ms / 1000)
+        others = counted.keys() - set(largest)
+        if others:
+            for state in State:
+                if state is not GONE:
+                    number = sum(counted[name][state] for name in others)
+                    tasks.add_metric((_OTHERS, state.name.lower()), number)
+        yield from (tasks, calls, held, oldest)

@@ -1,0 +1,72 @@
+"""Open what a node keeps: the queue's state, and the settings of the Raft driver beside it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.node.config import NodeConfig
+from taskraft_replication.storage.failpoints import Failpoints
+from taskraft_service.cluster.joining import Place
+from taskraft_service.cluster.members import info_of
+from taskraft_service.config.node import Config
+from taskraft_service.drivers import installed_drivers
+from taskraft_service.machine.state_machine import CollectPace, QueueMachine
+from taskraft_service.queue.limits import Limits
+from taskraft_service.storage.directory import StateDirectory
+from taskraft_service.storage.failing_store import FailingStore
+from taskraft_service.storage.rocks import RocksStore
+
+STATE_DIRECTORY: Final = "state"
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""On Linux the monotonic clock stands still while the machine sleeps, elsewhere it does not."""
+
+
+def monotonic_ms() -> int:
+    """Return a time that never goes back, and goes on while the machine sleeps."""
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
+
+
+def open_machine(config: Config, place: Place, failpoints: Failpoints) -> QueueMachine:
+    """Open the queue's state.
+
+    Raises:
+        StateForeign: it belongs to another cluster or member.
+        StateDamaged, StateMissing: it cannot be read.
+        DriverUnusable, DriverMissing: an installed driver is none, or one is missing.
+        OSError: the directory cannot be used.
+    """
+    path = config.data_dir / STATE_DIRECTORY
+    directory = StateDirectory(path, config.cluster_id, place.member.member_id, failpoints)
+
+    def open_store(place: Path) -> RocksStore:
+        if failpoints.is_armed:
+            return FailingStore(
+                place, config.block_cache_bytes, config.write_buffer_bytes, failpoints
+            )
+        return RocksStore(place, config.block_cache_bytes, config.write_buffer_bytes)
+
+    pace = CollectPace(config.collect_entries, config.collect_ms)
+    return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms, installed_drivers())
+
+
+def raft_config(config: Config, place: Place, failpoints: Failpoints) -> NodeConfig:
+    """Return the settings of the Raft driver."""
+    members = place.founders or (place.member,)
+    return NodeConfig(
+        cluster_id=config.cluster_id,
+        member_id=MemberId(place.member.member_id),
+        data_directory=config.data_dir,
+        members={MemberId(member.member_id): info_of(member) for member in members},
+        is_joining=place.is_joining,
+        tick_ms=config.tick_ms,
+        heartbeat_ticks=max(1, round(config.heartbeat_ms / config.tick_ms)),
+        election_ticks=max(2, round(config.election_timeout_ms / config.tick_ms)),
+        segment_bytes=config.log_segment_bytes,
+        flush_bytes=config.log_flush_bytes,
+        kept_entries=config.log_kept_entries,
+        kept_bytes=config.log_kept_bytes,
+        failpoints=failpoints,
+    )

@@ -1,0 +1,180 @@
+"""Make the objects of one node, each out of those before it: from the driver up to the calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.node.node import Node
+from taskraft_service.access.security import Security
+from taskraft_service.api.endpoint import Surface
+from taskraft_service.api.forward import Forwarder
+from taskraft_service.api.server import Health
+from taskraft_service.api.subscribe import Streams
+from taskraft_service.api.waiting import WaitingTakes
+from taskraft_service.cluster.joining import Place
+from taskraft_service.cluster.members import Members
+from taskraft_service.cluster.settings import SettingsInForce
+from taskraft_service.config.node import Config
+from taskraft_service.leader.board import QueueBoard
+from taskraft_service.leader.call_notes import CallNotes
+from taskraft_service.leader.clock import ClusterClock
+from taskraft_service.leader.duties import Leader, LeaderSettings
+from taskraft_service.leader.housekeeping import Housekeeping
+from taskraft_service.leader.outcomes import Outcomes
+from taskraft_service.leader.pending import ProposerLimits
+from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.proposer import Proposer
+from taskraft_service.leader.roles import Phase, Roles
+from taskraft_service.leader.rooms import Rooms
+from taskraft_service.leader.scheduler import Scheduler
+from taskraft_service.leader.temporary.router import Router
+from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.machine.applications import Applications
+from taskraft_service.machine.contents import Contents
+from taskraft_service.machine.state_machine import QueueMachine
+from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
+from taskraft_service.process.opening import monotonic_ms
+from taskraft_service.storage.disk_watch import DiskWatch
+
+
+def wall_ms() -> int:
+    """Return the time of day."""
+    return time.time_ns() // 1_000_000
+
+
+class Parts:
+    """What a node consists of between its driver and its gRPC server.
+
+    Args:
+        config: the configuration.
+        place: where this node stands in its cluster.
+        node: the Raft driver.
+        machine: the queue's state.
+        security: certificates and rights.
+        defect_met: hears of each exception that is no answer to a caller.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        place: Place,
+        node: Node,
+        machine: QueueMachine,
+        security: Security,
+        defect_met: Callable[[Exception], None],
+    ) -> None:
+        self.config = config
+        self.node = node
+        self.machine = machine
+        self.members = Members(lambda: node.roster, place.founders or (place.member,))
+        self.security = security
+        self.registry = CollectorRegistry()
+        self.distributions = EntryDistributions(
+            EntryHistograms(self.registry), node.status().group_id
+        )
+        self.clock = ClusterClock(wall_ms, monotonic_ms)
+        self.roles = Roles()
+        self.settings = SettingsInForce(config, lambda: machine.queue.settings)
+        self.disk = DiskWatch(config.data_dir, config.disk_low_bytes, monotonic_ms)
+        self.streams = Streams()
+        self.applications = Applications()
+        self._make_waits()
+        self._make_leadership(MemberId(place.member.member_id))
+        self.surface = Surface(self.forwarder, defect_met)
+        self.health = Health()
+        self._listen()
+
+    def _make_waits(self) -> None:
+        """Make the proposer, and all that waits for what it does."""
+        machine = self.machine
+        self.contents = Contents(lambda: machine.queue)
+        board = QueueBoard(machine, self.contents)
+        self.waiters = Waiters(board)
+        self.proposer = Proposer(
+            self.node,
+            board,
+            self.clock,
+            self.waiters,
+            self.distributions,
+            _proposer_limits(self.config),
+        )
+        self.temporary = TemporaryTubes(
+            self.contents,
+            self.clock,
+            self.waiters,
+            self.config.temporary_bytes_max,
+            machine.queue.drivers,
+            self.node.fail,
+        )
+        self.router = Router(self.proposer, self.temporary)
+        self.waiters.listen(self.router.wake)
+        self.scheduler = Scheduler(
+            lambda: machine.queue,
+            self.proposer,
+            self.clock.now_ms,
+            has_room=lambda: not self.disk.is_low,
+        )
+        self.outcomes = Outcomes(self.contents)
+        self.rooms = Rooms(self.contents)
+
+    def _make_leadership(self, member_id: MemberId) -> None:
+        """Make what follows who leads."""
+        config = self.config
+        self.notes = CallNotes(lambda: self.roles.serves)
+        self.housekeeping = Housekeeping(self.router, self.machine, self.notes, self.settings)
+        self.leader = Leader(
+            LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),
+            self.proposer,
+            self.temporary,
+            self.machine,
+            (WaitingTakes(self.waiters), self.outcomes, self.rooms),
+            self.streams,
+            self.housekeeping,
+        )
+        self.leadership = Leadership(self.roles, member_id, self.members, self.leader)
+        # A timeout is drawn up to double the shortest.
+        self.forwarder = Forwarder(
+            self.leadership, 2 * config.election_timeout_ms, self.security.peer
+        )
+
+    def _listen(self) -> None:
+        """Let the parts hear of each entry that is applied, and of each change of the phase."""
+        machine = self.machine
+        machine.listen(self._observe_stamp)
+        machine.listen(self.applications.applied)
+        machine.listen(self._serve_woken)
+        machine.listen(self.temporary.applied)
+        machine.listen(self.scheduler.applied)
+        machine.listen(self.outcomes.applied)
+        machine.listen(self.rooms.applied)
+        self.temporary.listen(self.outcomes.applied)
+        self.temporary.listen(self.rooms.applied)
+        self.roles.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
+        self.roles.listen(self.scheduler.phase_changed)
+
+    def _observe_stamp(self, now_ms: int) -> None:
+        # What a node catches up with is old: a clock set by it would let every deadline be late,
+        # should this node lead before anything new is stamped.
+        is_news = self.roles.phase is Phase.WAITING and self.leadership.is_current
+        self.clock.observe(now_ms, live=is_news)
+
+    def _serve_woken(self, _now_ms: int) -> None:
+        """Let consumers have tasks that became ready as a consequence of others."""
+        for tube in self.machine.queue.woken_tubes():
+            self.waiters.feed(tube, 0)
+            self.proposer.wake()
+
+
+def _proposer_limits(config: Config) -> ProposerLimits:
+    return ProposerLimits(
+        entry_bytes=config.entry_bytes_max,
+        entry_commands=config.entry_commands_max,
+        entries_in_flight=config.entries_in_flight_max,
+        pending_commands=config.pending_commands_max,
+        pending_bytes=config.pending_bytes_max,
+    )

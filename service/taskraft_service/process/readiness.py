@@ -1,0 +1,89 @@
+"""Say whether a node may get calls: to the health service and to the probes of Kubernetes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft_replication.background import Background
+from taskraft_service.access.certificate_metrics import CertificateCollector
+from taskraft_service.leader.roles import Phase
+from taskraft_service.process.metrics.node import NodeCollector
+from taskraft_service.process.metrics.page import page
+from taskraft_service.process.metrics.raft import RaftCollector
+from taskraft_service.process.metrics.tubes import TubeCollector
+from taskraft_service.process.parts import Parts
+from taskraft_service.process.probes import Answer, ProbeServer, said
+
+LAG_ENTRIES_MAX: Final = 10_000
+"""A node that is so far behind what it knows to be committed is not ready."""
+SILENCE_MS_MAX: Final = 60_000
+"""An election makes nobody unready; so long without a leader does."""
+
+
+class Readiness:
+    """What a node says of itself; follows the phases of its role by itself.
+
+    Args:
+        parts: the node.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._background = Background()
+        parts.roles.listen(lambda _phase: self._say_health())
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether the node answers calls, and not far behind the others."""
+        parts = self._parts
+        if parts.surface.draining or parts.roles.phase is Phase.INIT:
+            return False
+        status = parts.node.status()
+        is_near = status.commit - status.applied <= LAG_ENTRIES_MAX
+        return is_near and parts.leadership.silence_ms() <= SILENCE_MS_MAX
+
+    def _say_health(self) -> None:
+        parts = self._parts
+        if not parts.surface.draining:
+            saying = parts.health.phase_changed(parts.roles.phase, ready=self.is_ready)
+            self._background.start(saying)
+
+    def startupz(self) -> Answer:
+        """Answer whether the node has found its cluster."""
+        phase = self._parts.roles.phase
+        return said(phase.name, ok=phase is not Phase.INIT)
+
+    def readyz(self) -> Answer:
+        """Answer whether the node is ready."""
+        return said(self._parts.roles.phase.name, ok=self.is_ready)
+
+
+def probe_server(parts: Parts, readiness: Readiness) -> ProbeServer:
+    """Return the server of probes and metrics; it does not listen yet."""
+    leadership = parts.leadership
+    for collector in (
+        RaftCollector(
+            parts.node, lambda: leadership.leader is not None, lambda: leadership.changes
+        ),
+        NodeCollector(
+            parts.roles,
+            parts.surface.counts,
+            parts.proposer,
+            parts.waiters,
+            lambda: len(parts.streams),
+            parts.temporary,
+            parts.disk,
+            parts.machine,
+        ),
+        TubeCollector(parts.contents, parts.clock.now_ms),
+        CertificateCollector(parts.security),
+    ):
+        parts.registry.register(collector)
+    return ProbeServer(
+        {
+            "/livez": lambda: said("alive", ok=True),
+            "/startupz": readiness.startupz,
+            "/readyz": readiness.readyz,
+            "/metrics": lambda: page(parts.registry),
+        }
+    )

@@ -1,0 +1,101 @@
+"""Let deadlines fire: the only place where time brings something about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import Outcome
+from taskraft_service.queue.keys import (
+    DELAY_TIMER,
+    LEASE_TIMER,
+    RATE_TIMER,
+    RETENTION_TIMER,
+    SESSION_TIMER,
+    TTL_TIMER,
+)
+from taskraft_service.queue.life_cycle import GONE, READY, TAKEN, EventKind
+from taskraft_service.queue.operations.retrying import LEASE_LOST, hand_back
+from taskraft_service.queue.orders.read_ahead import read_due
+from taskraft_service.queue.sessions.operations import end_session
+from taskraft_service.queue.tasks.endings import end
+from taskraft_service.queue.tasks.transitions import leave_order, move
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.orders.ordered_index import Entry
+
+VOID_DEADLINES_FACTOR: Final = 16
+"""So many times more deadlines than may fire are looked at in one entry."""
+
+SUBQUEUES_MAX: Final = 100
+"""Sub-queues of one tube whose rates let them go on at one time; more have the next turn."""
+
+
+def advance(ledger: Ledger, now_ms: int) -> None:
+    """Move the clock and fire what is due, in order of due time, kind, tube and id.
+
+    At most ``deadlines_per_entry_max`` fire; ``next_deadline_ms`` is in the past as long as some
+    are left. The clock never goes back.
+    """
+    assert now_ms >= ledger.now_ms, f"the clock goes back from {ledger.now_ms} to {now_ms}"
+    ledger.now_ms = now_ms
+    ledger.requests.rotate(now_ms)
+    timers = ledger.timers
+    timer = timers.least()
+    if timer is None or timer[0] > now_ms:
+        return
+    most = ledger.limits.deadlines_per_entry_max
+    read_due(ledger, most)
+    fired = looked_at = 0
+    # Deadlines in tubes that are being cleared away cost little, but there may be very many.
+    while fired < most and looked_at < VOID_DEADLINES_FACTOR * most:
+        timer = timers.least()
+        if timer is None or timer[0] > now_ms:
+            return
+        timers.pop_least()
+        fired += _fire(ledger, timer)
+        looked_at += 1
+
+
+def _fire(ledger: Ledger, timer: Entry) -> int:
+    """Do what a timer stands for; return how much work that was."""
+    _, kind, tube_number, number = timer
+    if kind == SESSION_TIMER:
+        session = ledger.sessions.by_number[number]
+        assert session.timer == timer
+        session.timer = None
+        return 1 + end_session(ledger, session)
+    tube = ledger.tubes.by_number.get(tube_number)
+    if tube is None:
+        return 0  # its content is being cleared away, with an event for each task
+    ledger.news.wake(tube)
+    if kind == RATE_TIMER:
+        assert tube.timer == timer
+        tube.timer = None
+        work = tube.refill(ledger.now_ms, SUBQUEUES_MAX)
+        ledger.set_tube_timer(tube)
+        return work
+    task = ledger.find(tube, number)
+    assert task is not None
+    assert task.timer == timer
+    if kind == DELAY_TIMER:
+        move(ledger, task, EventKind.DELAY_DUE, READY)
+    elif kind == LEASE_TIMER:
+        assert task.state is TAKEN
+        hand_back(ledger, task, EventKind.TTR_EXPIRED, LEASE_LOST)
+    elif kind == TTL_TIMER:
+        leave_order(task)
+        end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
+    else:
+        assert kind == RETENTION_TIMER
+        move(ledger, task, EventKind.RETENTION_EXPIRED, GONE)
+    return 1
+
+
+def next_deadline_ms(ledger: Ledger) -> int | None:
+    """Return when the next entry is needed though no command comes; None: not at all."""
+    is_under_way = ledger.removals or ledger.surplus or ledger.groups.sweeps
+    if is_under_way or ledger.dependents.has_endings:
+        return ledger.now_ms
+    timer = ledger.timers.least()
+    return timer[0] if timer is not None else None

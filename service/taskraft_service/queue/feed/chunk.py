@@ -1,0 +1,235 @@
+"""Pack events into columns, and cut and read them.
+
+A chunk holds events of one partition, dense in their sequence numbers. Its columns are
+little-endian arrays exactly as taskraft.v1.ChangeColumns has them, so that a stored chunk goes to a
+bulk reader without work per event. The stored form frames the same bytes: a header, the texts, the
+columns in the order of ``COLUMNS``; where a column lies follows from the number of rows alone.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from taskraft_service.queue.feed.event import Event
+from taskraft_service.queue.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+
+COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
+    ("revision", "q", 8),
+    ("place", "i", 4),
+    ("at_ms", "q", 8),
+    ("tube", "i", 4),
+    ("task_id", "q", 8),
+    ("kind", "b", 1),
+    ("from_state", "b", 1),
+    ("to_state", "b", 1),
+    ("attempt", "i", 4),
+    ("priority", "q", 8),
+    ("created_ms", "q", 8),
+    ("since_ms", "q", 8),
+    ("subqueue", "i", 4),
+    ("session", "i", 4),
+    ("reason", "i", 4),
+    ("type", "i", 4),
+    ("payload_bytes", "i", 4),
+    ("outcome", "b", 1),
+)
+"""Name, type and bytes of each column, in the order of the events' fields."""
+
+ROW_BYTES: Final = sum(width for _, _, width in COLUMNS)
+FIELDS: Final = len(COLUMNS)
+AT_MS_COLUMN: Final = 2
+TUBE_COLUMN: Final = 3
+TEXT_COLUMNS: Final = frozenset((12, 13, 14, 15))
+_FORMAT: Final = 2
+_SWAP: Final = sys.byteorder == "big"
+
+assert array("i").itemsize == 4
+assert array("q").itemsize == 8
+
+_header = Struct("<BIqqQII")
+_text = Struct("<H")
+
+
+@value
+class ChangeColumns:
+    """Columns of events; fields as in taskraft.v1.ChangeColumns."""
+
+    tubes: Sequence[str]
+    texts: Sequence[str]
+    seq: bytes
+    revision: bytes
+    place: bytes
+    at_ms: bytes
+    tube: bytes
+    task_id: bytes
+    kind: bytes
+    from_state: bytes
+    to_state: bytes
+    attempt: bytes
+    priority: bytes
+    created_ms: bytes
+    since_ms: bytes
+    subqueue: bytes
+    session: bytes
+    reason: bytes
+    type: bytes
+    payload_bytes: bytes
+    outcome: bytes
+
+
+@value
+class ChangeChunk:
+    """Events of one partition.
+
+    It covers ``from_seq`` to ``next_seq - 1``; filtered ones have fewer rows.
+    """
+
+    partition: int
+    from_seq: int
+    next_seq: int
+    rows: int
+    columns: ChangeColumns
+
+
+@value
+class ChunkHeader:
+    """What a stored chunk says; ``bytes_before``: what its partition had written before it."""
+
+    rows: int
+    first_ms: int
+    last_ms: int
+    bytes_before: int
+    tubes: int
+    texts: int
+
+
+def pack(code: str, numbers: Sequence[int]) -> bytes:
+    """Return numbers as a little-endian array.
+
+    ``struct`` takes half the time of ``array``: this is done for every column of every event.
+    """
+    return struct.pack(f"<{len(numbers)}{code}", *numbers)
+
+
+def unpack(code: str, column: bytes) -> Sequence[int]:
+    """Return the numbers of a little-endian array."""
+    numbers = array(code)
+    numbers.frombytes(column)
+    if _SWAP:
+        numbers.byteswap()
+    return numbers
+
+
+def _pack_numbers(code: str, column: Sequence[int]) -> bytes:
+    """Return a column of numbers; where all are equal, as most columns are, one is packed."""
+    first, rows = column[0], len(column)
+    if column[-1] == first and column.count(first) == rows:
+        return pack(code, [first]) * rows
+    return pack(code, column)
+
+
+def _pack_texts(column: Sequence[str], places: dict[str, int]) -> bytes:
+    """Return the places of texts; new ones are added to ``places``."""
+    first = column[0]
+    if column.count(first) == len(column):  # mostly: one tube, no sub-queues, one session
+        place = places.setdefault(first, len(places))
+        return pack("i", [place]) * len(column)
+    for text in dict.fromkeys(column):
+        places.setdefault(text, len(places))
+    return pack("i", list(map(places.__getitem__, column)))
+
+
+def encode(fields: Sequence[int | str], bytes_before: int = 0) -> bytes:
+    """Return events in the stored form; ``fields`` are those of one event after the other."""
+    tubes: dict[str, int] = {}
+    texts: dict[str, int] = {"": 0}
+    parts: list[bytes] = []
+    for place, (_, code, _) in enumerate(COLUMNS):
+        column: Sequence[Any] = fields[place::FIELDS]
+        if place == TUBE_COLUMN:
+            parts.append(_pack_texts(column, tubes))
+        elif place in TEXT_COLUMNS:
+            parts.append(_pack_texts(column, texts))
+        else:
+            parts.append(_pack_numbers(code, column))
+    names = b"".join(_framed(text) for text in (*tubes, *texts))
+    first_ms, last_ms = fields[AT_MS_COLUMN], fields[AT_MS_COLUMN - FIELDS]
+    header = _header.pack(
+        _FORMAT, len(fields) // FIELDS, first_ms, last_ms, bytes_before, len(tubes), len(texts)
+    )
+    return b"".join((header, names, *parts))
+
+
+def _framed(text: str) -> bytes:
+    encoded = text.encode()
+    return _text.pack(len(encoded)) + encoded
+
+
+def read_header(frame: bytes) -> ChunkHeader:
+    """Return what a stored chunk says about itself."""
+    form, rows, first_ms, last_ms, bytes_before, tubes, texts = _header.unpack_from(frame)
+    assert form == _FORMAT
+    return ChunkHeader(rows, first_ms, last_ms, bytes_before, tubes, texts)
+
+
+def cut(frame: bytes, first: int, last: int) -> ChangeColumns:
+    """Return the columns of the rows ``first`` to ``last - 1`` of a stored chunk."""
+    header = read_header(frame)
+    assert 0 <= first < last <= header.rows
+    at = _header.size
+    names = []
+    for _ in range(header.tubes + header.texts):
+        (length,) = _text.unpack_from(frame, at)
+        at += _text.size
+        names.append(frame[at : at + length].decode())
+        at += length
+    columns = []
+    for _, _, width in COLUMNS:
+        columns.append(frame[at + first * width : at + last * width])
+        at += header.rows * width
+    assert at == len(frame)
+    return ChangeColumns(names[: header.tubes], names[header.tubes :], b"", *columns)
+
+
+def events_of(columns: ChangeColumns) -> Iterator[Event]:
+    """Yield the events of columns in order."""
+    fields: list[Sequence[int] | Sequence[str]] = []
+    for place, (name, code, _) in enumerate(COLUMNS):
+        numbers = unpack(code, getattr(columns, name))
+        if place == TUBE_COLUMN:
+            fields.append([columns.tubes[number] for number in numbers])
+        elif place in TEXT_COLUMNS:
+            fields.append([columns.texts[number] for number in numbers])
+        else:
+            fields.append(numbers)
+    for row in zip(*fields, strict=True):
+        yield Event(*row)
+
+
+def only(chunk: ChangeChunk, tubes: Collection[str], kinds: Collection[int]) -> ChangeChunk:
+    """Return the events of some tubes and kinds (empty: of all); the chunk covers what it did."""
+    columns = chunk.columns
+    wanted = {place for place, name in enumerate(columns.tubes) if not tubes or name in tubes}
+    if len(wanted) == len(columns.tubes) and not kinds:
+        return chunk
+    pairs = zip(unpack("i", columns.tube), unpack("b", columns.kind), strict=True)
+    rows = [
+        row
+        for row, (place, kind) in enumerate(pairs)
+        if place in wanted and (not kinds or kind in kinds)
+    ]
+    picked = []
+    for name, code, _ in COLUMNS:
+        numbers = unpack(code, getattr(columns, name))
+        picked.append(pack(code, [numbers[row] for row in rows]))
+    seq = pack("q", [chunk.from_seq + row for row in rows])
+    kept = ChangeColumns(columns.tubes, columns.texts, seq, *picked)
+    return ChangeChunk(chunk.partition, chunk.from_seq, chunk.next_seq, len(rows), kept)

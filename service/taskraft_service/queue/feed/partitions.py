@@ -1,0 +1,280 @@
+"""Keep the change feed: partitions of events, each with dense sequence numbers.
+
+Events are rows in memory until the next batch of writes, and chunks of columns in the store from
+then on; both can be read. How events are cut into chunks depends on when a node writes, so only
+sequence numbers, never chunks, are part of the replicated state.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.feed.chunk import (
+    AT_MS_COLUMN,
+    FIELDS,
+    ChangeChunk,
+    cut,
+    encode,
+    events_of,
+    read_header,
+)
+from taskraft_service.queue.keys import chunk_key, partition_stop
+from taskraft_service.queue.store import RangeDeletion
+from taskraft_service.queue.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from taskraft_service.queue.feed.event import Event
+    from taskraft_service.queue.limits import Limits
+    from taskraft_service.queue.store import Store, Write
+
+RETENTION_CHUNKS_MAX: Final = 64
+"""So many chunks of a partition one decision on retention looks at."""
+
+_partition = Struct(">QQqQ")
+_count = Struct(">HH")
+
+
+def _forget(_row: tuple[int | str, ...]) -> None:
+    """Drop an event: there is no history before the first Startup."""
+
+
+@value
+class PartitionView:
+    """A partition as it is shown; ``bytes`` and ``oldest_ms`` (0: nothing) are this node's."""
+
+    partition: int
+    low_seq: int
+    high_seq: int
+    high_ms: int
+    bytes: int
+    oldest_ms: int
+
+
+class Partition:
+    """One partition.
+
+    ``stored_seq`` is the first sequence number that the store does not have; ``fresh`` has the
+    fields of the events from there on, one event after the other.
+    """
+
+    __slots__ = (
+        "bytes_floor",
+        "bytes_written",
+        "fresh",
+        "high_ms",
+        "low_seq",
+        "number",
+        "oldest_ms",
+        "stored_seq",
+    )
+
+    def __init__(self, number: int) -> None:
+        """Make an empty partition."""
+        self.number = number
+        self.low_seq = 0
+        self.stored_seq = 0
+        self.fresh: list[int | str] = []
+        self.high_ms = 0
+        self.bytes_written = 0
+        self.bytes_floor = 0
+        self.oldest_ms = 0
+
+    @property
+    def high_seq(self) -> int:
+        """Return one more than the newest sequence number."""
+        return self.stored_seq + len(self.fresh) // FIELDS
+
+    def view(self) -> PartitionView:
+        """Return the partition as it is shown."""
+        fresh = self.fresh
+        high_ms = fresh[AT_MS_COLUMN - FIELDS] if fresh else self.high_ms
+        oldest_ms = self.oldest_ms or (fresh[AT_MS_COLUMN] if fresh else 0)
+        assert isinstance(high_ms, int)
+        assert isinstance(oldest_ms, int)
+        kept = self.bytes_written - self.bytes_floor
+        return PartitionView(self.number, self.low_seq, self.high_seq, high_ms, kept, oldest_ms)
+
+
+class Feed:
+    """All partitions.
+
+    ``appends`` has what appends the fields of an event to each: the hot paths call it directly.
+    """
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        """Make a feed that forgets everything until it is begun."""
+        self._store = store
+        self._rows_max = limits.feed_chunk_rows_max
+        self._trimmed: list[RangeDeletion] = []
+        self.feed_id = ""
+        self.partitions: list[Partition] = []
+        self.appends: tuple[Callable[[tuple[int | str, ...]], None], ...] = (_forget,)
+
+    def begin(self, feed_id: str, partitions: int) -> None:
+        """Fix identity and number of partitions, once in the life of a cluster."""
+        assert not self.partitions
+        self.feed_id = feed_id
+        self.partitions = [Partition(number) for number in range(partitions)]
+        self.appends = tuple(partition.fresh.extend for partition in self.partitions) or (_forget,)
+
+    def views(self) -> list[PartitionView]:
+        """Return the partitions as they are shown."""
+        return [partition.view() for partition in self.partitions]
+
+    def read(
+        self, partition: int, from_seq: int, to_seq: int, rows_max: int
+    ) -> Iterator[ChangeChunk]:
+        """Yield the events from ``from_seq`` to before ``to_seq`` that are there, in order.
+
+        At most ``rows_max`` rows come in one chunk; a chunk begins where the one before ended. The
+        feed must not change while one is consumed: take what you need, then ask again from its
+        ``next_seq``. The caller has compared ``from_seq`` with ``low_seq``; what is trimmed is
+        skipped.
+        """
+        part = self.partitions[partition]
+        at = max(from_seq, part.low_seq)
+        stop = min(to_seq, part.high_seq)
+        stored_stop = min(stop, part.stored_seq)
+        if at < stored_stop:
+            first_key = chunk_key(partition, at + 1)
+            for key, frame in self._store.scan(first_key, partition_stop(partition)):
+                end = int.from_bytes(key[-8:], "big")
+                start = end - read_header(frame).rows
+                assert start <= at < end, f"partition {partition} has no chunk with {at}"
+                for first in range(at, min(end, stored_stop), rows_max):
+                    last = min(first + rows_max, end, stored_stop)
+                    columns = cut(frame, first - start, last - start)
+                    yield ChangeChunk(partition, first, last, last - first, columns)
+                at = min(end, stored_stop)
+                if at == stored_stop:
+                    break
+            assert at == stored_stop, f"partition {partition} ends at {at}"
+        while at < stop:
+            first = at - part.stored_seq
+            last = min(first + rows_max, stop - part.stored_seq)
+            columns = cut(encode(part.fresh[first * FIELDS : last * FIELDS]), 0, last - first)
+            yield ChangeChunk(partition, at, at + last - first, last - first, columns)
+            at += last - first
+
+    def events(self, partition: int, from_seq: int, to_seq: int) -> Iterator[tuple[int, Event]]:
+        """Yield the events of a range with their sequence numbers."""
+        for chunk in self.read(partition, from_seq, to_seq, self._rows_max):
+            yield from enumerate(events_of(chunk.columns), chunk.from_seq)
+
+    def seq_at(self, partition: int, at_ms: int) -> int:
+        """Return the sequence number of the first event at or after a time, or the end."""
+        part = self.partitions[partition]
+        low, high = part.low_seq, part.high_seq
+        while low < high:
+            middle = (low + high) // 2
+            (chunk,) = self.read(partition, middle, middle + 1, 1)
+            (event,) = events_of(chunk.columns)
+            if event.at_ms < at_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def retention_due(
+        self, now_ms: int, age_ms: int, bytes_max: int, held_back: Mapping[int, int]
+    ) -> Mapping[int, int] | None:
+        """Return what to trim, by partition: chunks that are too old, or too many. None: nothing.
+
+        ``bytes_max`` is for all partitions together. What is only too old stays while a consumer
+        needs it: events from ``held_back`` on. One call looks at a bounded number of chunks.
+        """
+        share = bytes_max // max(len(self.partitions), 1)
+        low_seq = {}
+        for part in self.partitions:
+            low = part.low_seq
+            scan = self._store.scan(chunk_key(part.number, low + 1), partition_stop(part.number))
+            for key, frame in islice(scan, RETENTION_CHUNKS_MAX):
+                header = read_header(frame)
+                over = part.bytes_written - header.bytes_before > share
+                end = int.from_bytes(key[-8:], "big")
+                is_needed = end > held_back.get(part.number, end)
+                if not over and (is_needed or header.last_ms >= now_ms - age_ms):
+                    break
+                low = end
+            if low > part.low_seq:
+                low_seq[part.number] = low
+        return low_seq or None
+
+    def trim(self, low_seq: Mapping[int, int]) -> int:
+        """Remove the events below some sequence numbers; return how many."""
+        removed = 0
+        for number, low in low_seq.items():
+            if not 0 <= number < len(self.partitions):
+                continue
+            part = self.partitions[number]
+            low = min(low, part.high_seq)  # noqa: PLW2901 - a future position trims to the end
+            if low <= part.low_seq:
+                continue
+            removed += low - part.low_seq
+            part.low_seq = low
+            self._trimmed.append(RangeDeletion(chunk_key(number, 0), chunk_key(number, low + 1)))
+            self._measure(part)
+        return removed
+
+    def collect(self, writes: list[Write]) -> None:
+        """Append what the store does not have yet to ``writes``, and forget the rows."""
+        for part in self.partitions:
+            fresh = part.fresh
+            if not fresh:
+                continue
+            fields_max = self._rows_max * FIELDS
+            for first in range(0, len(fresh), fields_max):
+                piece = fresh[first : first + fields_max]
+                frame = encode(piece, part.bytes_written)
+                header = read_header(frame)
+                part.oldest_ms = part.oldest_ms or header.first_ms
+                part.high_ms = header.last_ms
+                part.bytes_written += len(frame)
+                part.stored_seq += header.rows
+                writes.append((chunk_key(part.number, part.stored_seq), frame))
+            fresh.clear()  # in place: ``appends`` are bound to this list
+        writes.extend(self._trimmed)
+        self._trimmed.clear()
+
+    def record(self) -> bytes:
+        """Return the feed's part of the meta record."""
+        feed_id = self.feed_id.encode()
+        parts = [_count.pack(len(self.partitions), len(feed_id)), feed_id]
+        parts.extend(
+            _partition.pack(part.low_seq, part.stored_seq, part.high_ms, part.bytes_written)
+            for part in self.partitions
+        )
+        return b"".join(parts)
+
+    def restore(self, record: bytes, at: int) -> int:
+        """Take the feed's part of the meta record over; return where it ends."""
+        count, id_bytes = _count.unpack_from(record, at)
+        at += _count.size
+        if count:
+            self.begin(record[at : at + id_bytes].decode(), count)
+        at += id_bytes
+        for part in self.partitions:
+            part.low_seq, part.stored_seq, part.high_ms, part.bytes_written = (
+                _partition.unpack_from(record, at)
+            )
+            at += _partition.size
+            self._measure(part)
+        return at
+
+    def _measure(self, part: Partition) -> None:
+        """Find out what the oldest chunk of a partition says."""
+        part.bytes_floor, part.oldest_ms = part.bytes_written, 0
+        first = chunk_key(part.number, part.low_seq + 1)
+        for _, frame in self._store.scan(first, partition_stop(part.number)):
+            header = read_header(frame)
+            part.bytes_floor, part.oldest_ms = header.bytes_before, header.first_ms
+            return
+
+
+def low_and_high(feed: Feed) -> Sequence[tuple[int, int]]:
+    """Return the bounds of each partition in order: what replicas must agree on."""
+    return [(part.low_seq, part.high_seq) for part in feed.partitions]

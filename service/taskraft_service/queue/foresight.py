@@ -1,0 +1,220 @@
+"""Foresee in which tubes an entry may make tasks ready, before it is applied.
+
+The leader appends takes of waiting consumers to the entry that feeds them; this says in which tubes
+to look for those. Too many cost a take in vain, too few one more round of consensus.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final, assert_never
+
+from taskraft_service.queue.commands import (
+    AttachSession,
+    Batch,
+    Bury,
+    Cancel,
+    CancelGroup,
+    CloseSession,
+    CommitCursor,
+    Configure,
+    CreateGroup,
+    CreateSchedule,
+    CreateTube,
+    Delete,
+    DeleteSchedule,
+    DropTube,
+    KeepSessions,
+    Kick,
+    Move,
+    NoteCalls,
+    OpenSession,
+    Put,
+    Reject,
+    Release,
+    ReleaseAll,
+    Restart,
+    RunSchedule,
+    Settle,
+    Snatch,
+    StartGroup,
+    Startup,
+    Switch,
+    Take,
+    Touch,
+    TrimFeed,
+    TruncateTube,
+    UpdateSchedule,
+    UpdateTasks,
+    UpdateTube,
+    at_most,
+)
+from taskraft_service.queue.keys import SESSION_TIMER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from taskraft_service.queue.commands import (
+        Administration,
+        ChosenTasks,
+        Command,
+        SessionCommand,
+        Settlement,
+    )
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+DEPENDENTS_MAX: Final = 16
+"""So many of those that wait for a task are looked at to foresee where its end makes one ready."""
+
+
+def foresee(ledger: Ledger, commands: Iterable[Command], now_ms: int) -> dict[str, int]:
+    """Return in which tubes an entry may make tasks ready, in order of their names, and how many.
+
+    Too many rather than too few: the proposer appends takes for them to the same entry. Looks
+    at the commands and at the deadlines that are due at ``now_ms``. Of puts it is known how many
+    tasks come to which tube, of all else only how many they are together.
+    """
+    put: dict[str, int] = {}
+    names = set(_tubes_due(ledger, now_ms))
+    others = 1
+    for command in commands:
+        match command:
+            case Put(tube, new):
+                put[tube] = put.get(tube, 0) + len(new)
+            case Batch(operations):
+                for tube, tasks in foresee(ledger, operations, now_ms).items():
+                    put[tube] = put.get(tube, 0) + tasks
+            case _:
+                fed, tasks = _fed(ledger, command)
+                names.update(fed)
+                others += tasks
+    # In a fixed order: it decides the order of the takes.
+    return {name: put.get(name, 0) or others for name in sorted(names.union(put))}
+
+
+def _fed(  # noqa: C901 - a table
+    ledger: Ledger, command: Take | Settle | ChosenTasks | SessionCommand | Administration
+) -> tuple[Iterable[str], int]:
+    """Return in which tubes a command may make tasks ready, and how many beside one."""
+    match command:
+        case Kick(tube, selector=selector):
+            return (tube,), max(command.count, at_most(selector))
+        case Snatch(tube) | Restart(tube) | Switch(tube) | UpdateTasks(tube):
+            return (tube,), at_most(command.selector)
+        case Move(tube, move_to=move_to):
+            # Dead letters that go back wake their tubes themselves.
+            there = (move_to,) if move_to else ()
+            return (*_tubes_relieved(ledger, tube), *there), at_most(command.selector)
+        case Delete(tube) | Bury(tube) | Cancel(tube):
+            return _tubes_relieved(ledger, tube), 0
+        case Settle(settlements):
+            ends = (len(one.tokens) for one in settlements if not isinstance(one, Touch))
+            return _tubes_settled(ledger, settlements), sum(ends)
+        case ReleaseAll(tube) | UpdateTube(tube):
+            return (tube,), 0
+        case RunSchedule(name):
+            return _tubes_scheduled(ledger, name), 0
+        case CloseSession(session_id) | AttachSession(session_id, False):
+            return _tubes_held(ledger, session_id), 0
+        case CreateGroup() | StartGroup() | CancelGroup():  # they wake the tubes themselves
+            return (), 0
+        case (
+            Take()
+            | OpenSession()
+            | KeepSessions()
+            | AttachSession()
+            | CreateTube()
+            | DropTube()
+            | TruncateTube()
+            | Configure()
+            | CreateSchedule()
+            | UpdateSchedule()
+            | DeleteSchedule()
+            | Startup()
+            | TrimFeed()
+            | NoteCalls()
+            | CommitCursor()
+        ):
+            return (), 0
+        case _:
+            assert_never(command)
+
+
+def _tubes_relieved(ledger: Ledger, tube: str) -> Iterator[str]:
+    """Yield a tube if the end of a task makes way there: it was taken, or stood before others."""
+    found = ledger.tubes.get(tube)
+    if found is not None and _makes_way(found):
+        yield tube
+
+
+def _tubes_scheduled(ledger: Ledger, name: str) -> Iterator[str]:
+    """Yield where a schedule puts its task, and where the one before may have to go for it."""
+    schedule = ledger.schedules.get(name)
+    if schedule is not None:
+        yield schedule.options.tube
+        before = ledger.tubes.by_number.get(schedule.last[0])
+        if before is not None:
+            yield before.name
+
+
+def _tubes_due(ledger: Ledger, now_ms: int) -> Iterator[str]:
+    """Yield the names of the tubes that due deadlines are about, as far as memory knows."""
+    least = ledger.timers.least()
+    if least is None or least[0] > now_ms:
+        return
+    due = ledger.timers.in_memory_until((now_ms + 1,))
+    for _, kind, tube_number, number in islice(due, ledger.limits.deadlines_per_entry_max):
+        if kind == SESSION_TIMER:
+            yield from _tubes_held(ledger, ledger.sessions.by_number[number].id)
+        elif tube_number in ledger.tubes.by_number:
+            yield from _and_dead_letters(ledger.tubes.by_number[tube_number])
+
+
+def _tubes_settled(ledger: Ledger, settlements: Sequence[Settlement]) -> Iterator[str]:
+    """Yield the tubes of leases whose end may make a task ready: itself, or the next one."""
+    leases = ledger.leases
+    for settlement in settlements:
+        if isinstance(settlement, Touch):
+            continue
+        is_given_back = isinstance(settlement, (Release, Reject))
+        if isinstance(settlement, Release) and settlement.move_to:
+            yield settlement.move_to
+        for token in settlement.tokens:
+            task = leases.get(token)
+            if task is None:
+                continue
+            if task.extras.dependents:
+                yield from _tubes_of_dependents(ledger, task)
+            if is_given_back:
+                yield from _and_dead_letters(task.tube)
+            elif _makes_way(task.tube):
+                yield task.tube.name
+
+
+def _tubes_of_dependents(ledger: Ledger, task: Task) -> Iterator[str]:
+    """Yield the tubes of those that wait for a task, as far as they are few."""
+    dependents = ledger.dependents
+    for number, _ in dependents.first_of(task.extras.dependents, DEPENDENTS_MAX):
+        tube = ledger.tubes.by_number.get(number)
+        if tube is not None:
+            yield tube.name
+
+
+def _tubes_held(ledger: Ledger, session_id: str) -> Iterator[str]:
+    session = ledger.sessions.get(session_id)
+    for task in session.held.values() if session is not None else ():
+        yield from _and_dead_letters(task.tube)
+
+
+def _makes_way(tube: Tube) -> bool:
+    """Tell whether the end of a lease may let another task of the tube be taken."""
+    return tube.ready.counts_leases or tube.options.concurrency > 0
+
+
+def _and_dead_letters(tube: Tube) -> Iterator[str]:
+    """Yield the names of the tubes where a task goes whose lease ends."""
+    yield tube.name
+    if tube.options.dead_letter_tube:
+        yield tube.options.dead_letter_tube

@@ -1,0 +1,39 @@
+"""Reckon with instants and durations that may be without limit.
+
+Both are integers in milliseconds. Arithmetic saturates: nothing overflows, and what is without
+limit stays so (tarantool/queue issue 191 is what happens otherwise).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft_service.queue.commands import FOREVER_MS
+
+NEVER_MS: Final = 1 << 62
+"""The instant that does not come.
+
+Later than every other, so that the earliest is found by ``min``.
+"""
+
+
+def after(now_ms: int, duration_ms: int) -> int:
+    """Return the instant ``duration_ms`` after ``now_ms``; negative durations count as 0."""
+    if duration_ms >= FOREVER_MS:
+        return NEVER_MS
+    return now_ms + duration_ms if duration_ms > 0 else now_ms
+
+
+def postponed(instant_ms: int, duration_ms: int) -> int:
+    """Return an instant moved on; the one that does not come stays."""
+    return NEVER_MS if instant_ms >= NEVER_MS else after(instant_ms, duration_ms)
+
+
+def lengthened(duration_ms: int, by_ms: int) -> int:
+    """Return a duration made longer, at most without limit; negative ones count as 0."""
+    return min(max(duration_ms, 0) + max(by_ms, 0), FOREVER_MS)
+
+
+def shown(instant_ms: int) -> int:
+    """Return an instant as the contract shows it: 0 for the one that does not come."""
+    return 0 if instant_ms >= NEVER_MS else instant_ms

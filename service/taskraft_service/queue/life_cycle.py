@@ -1,0 +1,242 @@
+"""Say in one table which operation leads from which state to which.
+
+The numbers of ``EventKind`` are those of taskraft.v1.ChangeEvent.Kind. What the table does not list
+is refused, or, for the kinds that only the clock brings about, does not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum, unique
+from typing import Final
+
+from taskraft_service.queue.commands import State, TtlScope
+
+
+class EventKind(IntEnum):
+    """What happened to a task."""
+
+    PUT = 1
+    TAKE = 2
+    ACK = 3
+    RELEASE = 4
+    BURY = 5
+    KICK = 6
+    TOUCH = 7
+    DELETE = 8
+    DELAY_DUE = 9
+    TTR_EXPIRED = 10
+    TTL_EXPIRED = 11
+    SESSION_RELEASE = 12
+    STARTUP_RELEASE = 13
+    TRUNCATE = 14
+    UPDATE = 15
+    RETENTION_EXPIRED = 16
+    SNATCH = 17
+    RESTART = 18
+    SWITCH = 19
+    MOVE = 20
+    RELEASE_ALL = 21
+    GROUP_START = 22
+    CANCEL = 23
+    DEPENDENCIES_DONE = 24
+    DEPENDENCY_FAILED = 25
+
+
+@unique
+class Operation(IntEnum):
+    """What can be done to a task; those that name a delay have one above 0.
+
+    EXHAUST stands for a counted hand-back that uses the attempts up, MOVE for what brings a taken
+    task to another tube: a release, or giving up where there is a dead-letter tube; MOVE_CHOSEN
+    for what brings one there that nobody holds. TTL_END is limited
+    to the states of the tube's ``ttl_scope``. REPLACE stands for a put with the task's unique key.
+    """
+
+    PUT = 0
+    PUT_DELAYED = 1
+    TAKE = 2
+    TAKE_CHOSEN = 3
+    ACK = 4
+    RELEASE = 5
+    RELEASE_DELAYED = 6
+    BURY_TAKEN = 7
+    TOUCH = 8
+    BURY = 9
+    KICK = 10
+    KICK_DELAYED = 11
+    DELETE = 12
+    DELAY_END = 13
+    LEASE_END = 14
+    TTL_END = 15
+    SESSION_END = 16
+    RELEASE_ALL = 17
+    TRUNCATE = 18
+    ACK_KEEP = 19
+    ACK_RETAIN = 20
+    RETENTION_END = 21
+    REJECT = 22
+    EXHAUST = 23
+    EXHAUST_REMOVE = 24
+    MOVE = 25
+    MOVE_CHOSEN = 26
+    PUT_HELD = 40
+    GROUP_START = 41
+    GROUP_START_DELAYED = 42
+    DEPENDENCIES_DONE = 43
+    DEPENDENCIES_DONE_DELAYED = 44
+    DEPENDENCY_FAILED = 45
+    SNATCH = 50
+    SNATCH_DELAYED = 51
+    RESTART = 52
+    RESTART_DELAYED = 53
+    SWITCH_READY = 54
+    SWITCH_DELAYED = 55
+    SWITCH_BURIED = 56
+    SWITCH_DONE = 57
+    SWITCH_ZOMBIE = 58
+    CANCEL = 59
+    UPDATE = 60
+    UPDATE_DELAYED = 61
+    UPDATE_UNDELAYED = 62
+    REPLACE = 63
+    REPLACE_DELAYED = 64
+
+
+GONE: Final = State.GONE
+READY: Final = State.READY
+DELAYED: Final = State.DELAYED
+TAKEN: Final = State.TAKEN
+BURIED: Final = State.BURIED
+DONE: Final = State.DONE
+ZOMBIE: Final = State.ZOMBIE
+HELD: Final = State.HELD
+
+FINISHED: Final = (DONE, ZOMBIE)
+"""States of tasks that have ended and are kept."""
+
+TTL_ENDS: Final[Mapping[TtlScope, frozenset[State]]] = {
+    TtlScope.UNTAKEN: frozenset({READY, BURIED}),
+    TtlScope.READY_ONLY: frozenset({READY}),
+    TtlScope.ALL: frozenset({READY, DELAYED, TAKEN, BURIED, HELD}),
+}
+"""States in which the end of the time to live ends a task.
+
+UNTAKEN: a lease does not outlive its task, and a delay prolongs the life.
+"""
+
+STATES: Final = tuple(State)
+"""States by number."""
+
+LIFE_CYCLE: Final[Mapping[tuple[State, Operation], State]] = {
+    (GONE, Operation.PUT): READY,
+    (GONE, Operation.PUT_DELAYED): DELAYED,
+    (READY, Operation.TAKE): TAKEN,
+    (READY, Operation.TAKE_CHOSEN): TAKEN,
+    (READY, Operation.BURY): BURIED,
+    (READY, Operation.DELETE): GONE,
+    (READY, Operation.TTL_END): GONE,
+    (DELAYED, Operation.TTL_END): GONE,
+    (TAKEN, Operation.TTL_END): GONE,
+    (READY, Operation.TRUNCATE): GONE,
+    (DELAYED, Operation.TAKE_CHOSEN): TAKEN,
+    (DELAYED, Operation.BURY): BURIED,
+    (DELAYED, Operation.DELETE): GONE,
+    (DELAYED, Operation.DELAY_END): READY,
+    (DELAYED, Operation.TRUNCATE): GONE,
+    (TAKEN, Operation.ACK): GONE,
+    (TAKEN, Operation.ACK_KEEP): DONE,
+    (TAKEN, Operation.ACK_RETAIN): ZOMBIE,
+    (TAKEN, Operation.RELEASE): READY,
+    (TAKEN, Operation.RELEASE_DELAYED): DELAYED,
+    (TAKEN, Operation.BURY_TAKEN): BURIED,
+    (TAKEN, Operation.REJECT): BURIED,
+    (TAKEN, Operation.EXHAUST): BURIED,
+    (TAKEN, Operation.EXHAUST_REMOVE): GONE,
+    (TAKEN, Operation.MOVE): GONE,
+    (READY, Operation.MOVE_CHOSEN): GONE,
+    (DELAYED, Operation.MOVE_CHOSEN): GONE,
+    (BURIED, Operation.MOVE_CHOSEN): GONE,
+    (TAKEN, Operation.TOUCH): TAKEN,
+    (TAKEN, Operation.DELETE): GONE,
+    (TAKEN, Operation.LEASE_END): READY,
+    (TAKEN, Operation.SESSION_END): READY,
+    (TAKEN, Operation.RELEASE_ALL): READY,
+    (TAKEN, Operation.TRUNCATE): GONE,
+    (BURIED, Operation.TAKE_CHOSEN): TAKEN,
+    (BURIED, Operation.BURY): BURIED,
+    (BURIED, Operation.KICK): READY,
+    (BURIED, Operation.KICK_DELAYED): DELAYED,
+    (BURIED, Operation.DELETE): GONE,
+    (BURIED, Operation.TTL_END): GONE,
+    (BURIED, Operation.TRUNCATE): GONE,
+    (DONE, Operation.DELETE): GONE,
+    (DONE, Operation.RETENTION_END): GONE,
+    (DONE, Operation.TRUNCATE): GONE,
+    (GONE, Operation.PUT_HELD): HELD,
+    (HELD, Operation.GROUP_START): READY,
+    (HELD, Operation.GROUP_START_DELAYED): DELAYED,
+    (HELD, Operation.DEPENDENCIES_DONE): READY,
+    (HELD, Operation.DEPENDENCIES_DONE_DELAYED): DELAYED,
+    (HELD, Operation.DEPENDENCY_FAILED): GONE,
+    (HELD, Operation.DELETE): GONE,
+    (HELD, Operation.TTL_END): GONE,
+    (HELD, Operation.TRUNCATE): GONE,
+    (ZOMBIE, Operation.DELETE): GONE,
+    (ZOMBIE, Operation.RETENTION_END): GONE,
+    (ZOMBIE, Operation.TRUNCATE): GONE,
+    (TAKEN, Operation.SNATCH): READY,
+    (TAKEN, Operation.SNATCH_DELAYED): DELAYED,
+    (DELAYED, Operation.RESTART): READY,
+    (DELAYED, Operation.RESTART_DELAYED): DELAYED,
+    (BURIED, Operation.RESTART): READY,
+    (BURIED, Operation.RESTART_DELAYED): DELAYED,
+    (DONE, Operation.RESTART): READY,
+    (DONE, Operation.RESTART_DELAYED): DELAYED,
+    (ZOMBIE, Operation.RESTART): READY,
+    (ZOMBIE, Operation.RESTART_DELAYED): DELAYED,
+    (READY, Operation.SWITCH_DELAYED): DELAYED,
+    (READY, Operation.SWITCH_BURIED): BURIED,
+    (READY, Operation.SWITCH_DONE): DONE,
+    (READY, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (DELAYED, Operation.SWITCH_READY): READY,
+    (DELAYED, Operation.SWITCH_DELAYED): DELAYED,
+    (DELAYED, Operation.SWITCH_BURIED): BURIED,
+    (DELAYED, Operation.SWITCH_DONE): DONE,
+    (DELAYED, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (BURIED, Operation.SWITCH_READY): READY,
+    (BURIED, Operation.SWITCH_DELAYED): DELAYED,
+    (BURIED, Operation.SWITCH_DONE): DONE,
+    (BURIED, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (DONE, Operation.SWITCH_READY): READY,
+    (DONE, Operation.SWITCH_DELAYED): DELAYED,
+    (DONE, Operation.SWITCH_BURIED): BURIED,
+    (DONE, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (ZOMBIE, Operation.SWITCH_READY): READY,
+    (ZOMBIE, Operation.SWITCH_DELAYED): DELAYED,
+    (ZOMBIE, Operation.SWITCH_BURIED): BURIED,
+    (ZOMBIE, Operation.SWITCH_DONE): DONE,
+    (ZOMBIE, Operation.SWITCH_ZOMBIE): ZOMBIE,
+    (HELD, Operation.CANCEL): GONE,
+    (READY, Operation.CANCEL): GONE,
+    (DELAYED, Operation.CANCEL): GONE,
+    (BURIED, Operation.CANCEL): GONE,
+    (TAKEN, Operation.CANCEL): TAKEN,
+    (HELD, Operation.UPDATE): HELD,
+    (READY, Operation.UPDATE): READY,
+    (DELAYED, Operation.UPDATE): DELAYED,
+    (BURIED, Operation.UPDATE): BURIED,
+    (READY, Operation.UPDATE_DELAYED): DELAYED,
+    (READY, Operation.UPDATE_UNDELAYED): READY,
+    (DELAYED, Operation.UPDATE_DELAYED): DELAYED,
+    (DELAYED, Operation.UPDATE_UNDELAYED): READY,
+    (READY, Operation.REPLACE): READY,
+    (READY, Operation.REPLACE_DELAYED): DELAYED,
+    (DELAYED, Operation.REPLACE): READY,
+    (DELAYED, Operation.REPLACE_DELAYED): DELAYED,
+    (BURIED, Operation.REPLACE): READY,
+    (BURIED, Operation.REPLACE_DELAYED): DELAYED,
+    (HELD, Operation.REPLACE): HELD,
+    (HELD, Operation.REPLACE_DELAYED): HELD,
+}
+"""From a state by an operation to a state."""

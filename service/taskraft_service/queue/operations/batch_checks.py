@@ -1,0 +1,233 @@
+"""Check a batch before anything of it is done, so that nothing of it is refused when it is.
+
+That is exact because each task is named once: no operation of a batch changes a task that another
+one is about. Only room in a tube and unique keys depend on several operations: the room is reckoned
+for all of them together, and of the keys it is known which are given and which are free by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from taskraft_service.queue.commands import (
+    Ack,
+    Bury,
+    ByFilter,
+    Delete,
+    ItemReference,
+    Kick,
+    Move,
+    OnConflict,
+    Put,
+    Reason,
+    Refusal,
+    Settle,
+    UpdateTasks,
+)
+from taskraft_service.queue.dependencies.references import no_item, refusal_of_reference
+from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY
+from taskraft_service.queue.operations.acknowledge import leaves_on_ack, stale
+from taskraft_service.queue.operations.key_claims import KeyClaims
+from taskraft_service.queue.operations.moves import (
+    key_there,
+    refusal_of_move,
+    refusal_to_move,
+    target_of,
+)
+from taskraft_service.queue.operations.named_tasks import NamedTasks
+from taskraft_service.queue.operations.put import refusal_to_put, task_refusal
+from taskraft_service.queue.operations.reckoning import reckon
+from taskraft_service.queue.operations.selection import named
+from taskraft_service.queue.operations.settle_checks import leases_of, unsuitable
+from taskraft_service.queue.operations.update import update_refusal
+from taskraft_service.queue.refusals import (
+    at_item,
+    first_of,
+    wrong_state,
+)
+from taskraft_service.queue.tasks.updating import (
+    growth,
+    unsuitable_content,
+    unsuitable_to_tube,
+    unsuitable_transition,
+)
+from taskraft_service.queue.tubes.room import Room
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.commands import (
+        BatchOperation,
+        Dependencies,
+        NewTask,
+        Settlement,
+    )
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+ChosenOperation: TypeAlias = Kick | Bury | Delete | UpdateTasks | Move
+"""Operations that name their tasks by id or key."""
+
+
+class BatchChecks:
+    """What the operations that were looked at need and name.
+
+    ``room`` is that of all of them together, to be asked for at the end.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Look at no operation yet."""
+        self._ledger = ledger
+        self._tasks = NamedTasks()
+        self._keys = KeyClaims(ledger)
+        self._items = 0
+        """Items of the puts so far."""
+        self.room = Room()
+
+    def operation(self, operation: BatchOperation) -> Refusal | None:
+        """Return why an operation cannot be done, or None."""
+        match operation:
+            case Put():
+                return self._put(operation)
+            case Settle():
+                return self._settle(operation)
+            case Kick() | Bury() | Delete() | UpdateTasks() | Move():
+                return self._chosen(operation)
+            case _:
+                assert_never(operation)
+
+    def _put(self, command: Put) -> Refusal | None:
+        tube = self._ledger.tubes.find(command.tube)
+        if isinstance(tube, Refusal):
+            return tube
+        refusal = refusal_to_put(tube)
+        if refusal is not None:
+            return refusal
+        refusals: list[Refusal] = []
+        for item, task in enumerate(command.tasks):
+            refusal = (
+                task_refusal(self._ledger, tube, task)
+                or self._depends(task.dependencies)
+                or self._new(tube, task)
+            )
+            if refusal is not None:
+                refusals.append(at_item(item, refusal, f"tasks[{item}]."))
+            self._items += 1
+        return first_of(refusals) if refusals else None
+
+    def _depends(self, dependencies: Dependencies | None) -> Refusal | None:
+        """Return why a task of a put cannot depend on what it names, or None."""
+        for place, reference in enumerate(dependencies.on if dependencies is not None else ()):
+            if isinstance(reference, ItemReference):
+                if not 0 <= reference.item < self._items:
+                    return no_item(place, reference)
+                continue
+            refusal = refusal_of_reference(self._ledger, place, reference)
+            if refusal is not None:
+                return refusal
+            task = self._ledger.find(self._ledger.tubes[reference.tube], reference.id)
+            assert task is not None
+            refusal = self._tasks.depend_on(task)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _new(self, tube: Tube, task: NewTask) -> Refusal | None:
+        """Return why a new task may not have its unique key, or None."""
+        there = self._keys.put(tube, task)
+        if isinstance(there, Refusal):
+            return there
+        if there is None:
+            self.room.comes(tube, 1, task.payload_bytes)
+            return None
+        if task.on_conflict is OnConflict.REPLACE_IF_WAITING:
+            self.room.comes(tube, 0, task.payload_bytes - there.payload_bytes)
+        return self._tasks.name(there)
+
+    def _settle(self, command: Settle) -> Refusal | None:
+        refusals: list[Refusal] = []
+        for item, (path, settlement, token) in enumerate(leases_of(command)):
+            task = self._ledger.leases.get(token)
+            refusal = stale(token) if task is None else self._settle_one(task, settlement)
+            if refusal is not None:
+                refusals.append(at_item(item, refusal, path))
+        return first_of(refusals) if refusals else None
+
+    def _settle_one(self, task: Task, settlement: Settlement) -> Refusal | None:
+        """Return why a lease cannot be settled like this, or None."""
+        refusal = self._tasks.name(task) or unsuitable(self._ledger, task, settlement)
+        if refusal is None:
+            if isinstance(settlement, Ack):
+                self._keys.free(task, is_kept=not leaves_on_ack(task.tube, settlement))
+            reckon(self._ledger, self.room, task, settlement)
+        return refusal
+
+    def _chosen(self, command: ChosenOperation) -> Refusal | None:
+        tube = self._ledger.tubes.find(command.tube)
+        if isinstance(tube, Refusal):
+            return tube
+        selector = command.selector
+        if selector is None or isinstance(selector, ByFilter):
+            text = "an operation of a batch names its tasks by id or key"
+            return Refusal(Reason.INVALID_FIELD, text, {"field": "selector"})
+        refusal = self._whole(command, tube) or self._keys.refusal_to_name(tube, selector)
+        if refusal is not None:
+            return refusal
+        for item, task in enumerate(named(self._ledger, tube, selector)):
+            refusal = task if isinstance(task, Refusal) else self._one(command, tube, task)
+            if refusal is not None:
+                return at_item(item, refusal)
+        return None
+
+    def _whole(self, command: ChosenOperation, tube: Tube) -> Refusal | None:
+        """Return why an operation cannot be done to any task, or None."""
+        match command:
+            case Kick(delay_ms=delay_ms, update=update):
+                return unsuitable_transition(tube, delay_ms, update)
+            case UpdateTasks(update=update):
+                return unsuitable_to_tube(tube, update)
+            case Move():
+                return refusal_of_move(self._ledger, tube, command)
+            case Bury() | Delete():
+                return None
+            case _:
+                assert_never(command)
+
+    def _one(self, command: ChosenOperation, tube: Tube, task: Task) -> Refusal | None:
+        """Return why an operation cannot be done to one task, or None."""
+        refusal = self._tasks.name(task)
+        if refusal is not None:
+            return refusal
+        match command:
+            case Kick():
+                if task.state is not BURIED:
+                    return wrong_state(task)
+                self.room.comes(tube, 0, growth(self._ledger, task, command.update))
+                return unsuitable_content(self._ledger, task, command.update)
+            case Bury():
+                return None if task.state in (READY, DELAYED, BURIED) else wrong_state(task)
+            case Delete():
+                self._keys.free(task, is_kept=False)
+                self.room.comes(tube, -1, -task.payload_bytes)
+                return None
+            case UpdateTasks():
+                self.room.comes(tube, 0, growth(self._ledger, task, command.update))
+                return update_refusal(self._ledger, task, command.update)
+            case Move():
+                return self._moved(command, task)
+            case _:
+                assert_never(command)
+
+    def _moved(self, command: Move, task: Task) -> Refusal | None:
+        """Return why a task cannot be moved, or None; its key, too, goes from tube to tube."""
+        target = target_of(self._ledger, task, command)
+        if target is None or isinstance(target, Refusal):
+            return target
+        refusal = refusal_to_move(self._ledger, task, target, command)
+        if refusal is not None:
+            return refusal
+        self._keys.free(task, is_kept=False)
+        self.room.comes(task.tube, -1, -task.payload_bytes)
+        payload_bytes = task.payload_bytes + growth(self._ledger, task, command.update)
+        self.room.comes(target, 1, payload_bytes)
+        key = key_there(task, target)
+        return self._keys.move(target, key) if key else None

@@ -1,0 +1,161 @@
+"""Choose the tasks of a take: from one tube or from several, by urgency or by weights.
+
+What is chosen is out of its order and counts as taken there; leasing it is the next step.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.life_cycle import READY
+from taskraft_service.queue.orders.candidates import Candidates, expire
+from taskraft_service.queue.orders.offers import OfTypes, Urgent
+from taskraft_service.queue.orders.read_ahead import soon_needed
+from taskraft_service.queue.orders.shares import WeightedCandidates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft_service.queue.commands import Take
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.orders.offers import Offers, Passing
+    from taskraft_service.queue.orders.ordered_index import Entry
+    from taskraft_service.queue.orders.ready_order import ReadyOrder
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+ANY_BYTES: Final = 1 << 62
+
+
+def choose(
+    ledger: Ledger,
+    command: Take,
+    passing: Passing,
+    tubes: Sequence[Tube],
+    room: int,
+    bytes_max: int,
+    has_some: bool = False,  # noqa: FBT001, FBT002 - see throttling.Choice
+) -> list[Task]:
+    """Choose up to ``room`` tasks of together ``bytes_max``.
+
+    The first may have more bytes, unless ``has_some`` says that it is not the first of its take.
+    ``passing`` bounds what is passed by, and tells whether that has cut the choice short.
+    """
+    is_filtered = bool(command.types) or command.priority_bound is not None
+    if len(tubes) == 1 and not is_filtered:
+        return _first_of_one(ledger, tubes[0], room, bytes_max, has_some=has_some)
+    tasks: list[Task] = []
+    candidates = _candidates(ledger, command, passing, tubes)
+    while len(tasks) < room and (task := candidates.first()) is not None:
+        bytes_max -= task.payload_bytes
+        if bytes_max < 0 and (tasks or has_some):
+            break
+        task.tube.ready.claim(task, ledger.now_ms)
+        candidates.proceed()
+        tasks.append(task)
+    if command.priority_bound is not None:
+        candidates.end()
+    return tasks
+
+
+def choose_living(ledger: Ledger, tube: Tube, room: int) -> list[Task]:
+    """Choose up to ``room`` tasks of a tube, of any size, up to one whose time to live is over."""
+    return _first_of_one(ledger, tube, room, ANY_BYTES, has_some=False, ends_expired=False)
+
+
+def _first_of_one(
+    ledger: Ledger,
+    tube: Tube,
+    room: int,
+    bytes_max: int,
+    *,
+    has_some: bool,
+    ends_expired: bool = True,
+) -> list[Task]:
+    """Choose the first tasks of one tube: the hot path of consumers.
+
+    ``ends_expired`` False: stop at a task whose time to live is over.
+    """
+    now_ms = ledger.now_ms
+    ready, resident = tube.ready, tube.tasks
+    counts_claims = ready.counts_claims
+    tasks: list[Task] = []
+    while len(tasks) < room and (entries := ready.pop_many(room - len(tasks))):
+        run: list[Task] = []
+        expired: Task | None = None
+        for place, entry in enumerate(entries):
+            task = resident.get(entry[-1]) or soon_needed(ledger, tube, ready, entries[place:])
+            assert task.state is READY
+            if task.expire_at_ms <= now_ms:
+                expired = task
+                break
+            bytes_max -= task.payload_bytes
+            if bytes_max < 0 and (run or tasks or has_some):
+                break
+            run.append(task)
+        if counts_claims:
+            ready.claim_withdrawn(run, now_ms)
+        tasks += run
+        rest = entries[len(run) :]
+        if expired is not None and ends_expired:
+            # What it makes way for in its sub-queue may come before the others.
+            _restore(ready, rest[1:])
+            expire(ledger, expired)
+        elif rest:
+            _restore(ready, rest)
+            break
+    return tasks
+
+
+def _restore(ready: ReadyOrder, entries: Sequence[Entry]) -> None:
+    """Offer withdrawn entries again."""
+    for entry in reversed(entries):
+        ready.restore(entry)
+
+
+def _candidates(
+    ledger: Ledger, command: Take, passing: Passing, tubes: Sequence[Tube]
+) -> Candidates:
+    """Return what tubes offer: by urgency over all of them, or by the weights that they have."""
+    offers = [_offers(ledger, command, passing, tube) for tube in tubes]
+    if len(tubes) < 2 or not command.weights:
+        return Candidates(ledger, tubes, offers)
+    weights: dict[str, int] = {}
+    for name, weight in zip(command.tubes, command.weights, strict=True):
+        weights.setdefault(name, weight)
+    return WeightedCandidates(ledger, tubes, offers, [weights[tube.name] or 1 for tube in tubes])
+
+
+def _offers(ledger: Ledger, command: Take, passing: Passing, tube: Tube) -> Offers:
+    """Return what a tube offers to a take."""
+    offers: Offers = tube.ready
+    if command.types:
+        offers = OfTypes(tube.ready.types.ask(command.types))
+        ledger.tubes.touch(tube)  # what was opened for it is looked after with the next writes
+    if command.priority_bound is None:
+        return offers
+    rank_max = tube.rank(command.priority_bound)
+    if tube.custom is None:
+        suits, goes_by_rank = partial(_has_rank, rank_max), not tube.options.subqueue_weights
+    else:
+        suits, goes_by_rank = partial(_is_urgent, ledger, tube, rank_max), False
+    return Urgent(
+        offers,
+        suits,
+        goes_by_rank=goes_by_rank,
+        has_back=tube.lane_max > 0,
+        may_pass=partial(passing.allows, tube.number),
+    )
+
+
+def _has_rank(rank_max: int, entry: Entry) -> bool:
+    """Tell whether the task of an entry is urgent enough where the rank is the priority."""
+    return entry[1] <= rank_max
+
+
+def _is_urgent(ledger: Ledger, tube: Tube, rank_max: int, entry: Entry) -> bool:
+    """Tell whether a task that a driver has placed is urgent enough."""
+    task = ledger.find(tube, entry[-1])
+    assert task is not None, f"tube {tube.number} has no task {entry[-1]}"
+    return tube.rank(task.priority) <= rank_max

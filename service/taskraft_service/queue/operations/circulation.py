@@ -1,0 +1,142 @@
+"""Move tasks that nobody settles: kick, bury and delete them, and release all of a tube."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.commands import (
+    Bury,
+    CountResult,
+    Delete,
+    ItemRefusal,
+    Kick,
+    Outcome,
+    Refusal,
+    ReleaseAll,
+)
+from taskraft_service.queue.instants import after, lengthened, postponed
+from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN, EventKind
+from taskraft_service.queue.operations.releasing import come_back
+from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.refusals import wrong_state
+from taskraft_service.queue.tasks.endings import bury as bury_task
+from taskraft_service.queue.tasks.endings import end
+from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.updating import (
+    no_room_to_grow,
+    unsuitable_content,
+    unsuitable_transition,
+    update_task,
+)
+from taskraft_service.queue.tubes.counters import Call
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+
+def kick(ledger: Ledger, command: Kick, *, is_owed: bool = False) -> CountResult | Refusal:
+    """Make buried tasks ready or delayed: the first so many by priority and id, or chosen ones.
+
+    What is owed (a batch has reckoned its room) is not held back by the capacity.
+    """
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    refusal = unsuitable_transition(tube, command.delay_ms, command.update)
+    if refusal is not None:
+        return refusal
+    if command.selector is None:
+        return _kick_first(ledger, tube, command)
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state is not BURIED:
+            return wrong_state(task)
+        refusal = unsuitable_content(ledger, task, command.update)
+        if refusal is None and not is_owed:
+            refusal = no_room_to_grow(ledger, task, command.update)
+        if refusal is not None:
+            return refusal
+        leave_order(task)
+        _kick(ledger, task, command)
+        tube.counters.note(Call.DIG)
+        return True
+
+    return change_each(ledger, tube, command.selector, (BURIED,), change)
+
+
+def _kick_first(ledger: Ledger, tube: Tube, command: Kick) -> CountResult:
+    """Kick the buried tasks that come first by priority and id."""
+    count = 0
+    wanted = min(command.count, ledger.limits.kick_tasks_max)
+    while count < wanted and (order := tube.buried.least()) is not None:
+        task = ledger.find(tube, order[2])
+        assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
+        assert task.state is BURIED
+        refusal = unsuitable_content(ledger, task, command.update) or no_room_to_grow(
+            ledger, task, command.update
+        )
+        if refusal is not None:
+            return CountResult(count, [ItemRefusal(count, refusal)])
+        tube.buried.pop_least()
+        _kick(ledger, task, command)
+        count += 1
+    return CountResult(count)
+
+
+def _kick(ledger: Ledger, task: Task, command: Kick) -> None:
+    delay_ms = command.delay_ms
+    if command.update is not None:
+        update_task(ledger, task, command.update)
+    if delay_ms > 0:
+        task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
+        task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
+        task.visible_at_ms = after(ledger.now_ms, delay_ms)
+    move(ledger, task, EventKind.KICK, DELAYED if delay_ms > 0 else READY)
+
+
+def bury(ledger: Ledger, command: Bury) -> CountResult | Refusal:
+    """Bury ready and delayed tasks. Buried ones stay as they are and are not counted."""
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    failure = command.failure
+    reason = failure.type if failure is not None else ""
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state is BURIED:
+            return False
+        if task.state not in (READY, DELAYED):
+            return wrong_state(task)
+        leave_order(task)
+        bury_task(ledger, task, EventKind.BURY, failure, reason)
+        return True
+
+    return change_each(ledger, tube, command.selector, (READY, DELAYED), change)
+
+
+def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
+    """Remove tasks in any state; the lease of a taken one becomes stale."""
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+
+    def change(task: Task) -> bool:
+        leave_order(task)
+        end(ledger, task, EventKind.DELETE, Outcome.DELETED)
+        return True
+
+    return change_each(ledger, tube, command.selector, STATES, change)
+
+
+def release_all(ledger: Ledger, command: ReleaseAll) -> CountResult | Refusal:
+    """Release all taken tasks of a tube, in order of their takes."""
+    tube = ledger.tubes.find(command.name)
+    if isinstance(tube, Refusal):
+        return tube
+    taken = [task for task in ledger.leases.values() if task.tube is tube]
+    for task in taken:
+        assert task.state is TAKEN
+        come_back(ledger, task, EventKind.RELEASE_ALL)
+    return CountResult(len(taken))

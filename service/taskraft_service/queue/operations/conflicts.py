@@ -1,0 +1,57 @@
+"""Settle what a put does to a task that has its unique key already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.commands import OnConflict
+from taskraft_service.queue.dependencies.references import waiting_of
+from taskraft_service.queue.editor import Edited
+from taskraft_service.queue.life_cycle import BURIED, FINISHED, HELD, EventKind
+from taskraft_service.queue.operations.intervention import restart_one
+from taskraft_service.queue.tasks.terms import terms_of
+from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.updating import replace_body
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.commands import NewTask
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tasks.uniqueness import Conflict
+    from taskraft_service.queue.tubes.tube import Tube
+
+
+def settle_conflict(ledger: Ledger, tube: Tube, conflict: Conflict) -> None:
+    """Restart or replace the task that stands in for an item, if the producer wants that."""
+    task = ledger.find(tube, conflict.task_id)
+    assert task is not None, f"tube {tube.number} has no task {conflict.task_id}"
+    new = conflict.new
+    if new.on_conflict is OnConflict.REPLACE_IF_WAITING:
+        _replace(ledger, task, new)
+    elif new.on_conflict is OnConflict.RESTART_IF_FINISHED and task.state in FINISHED:
+        restart_one(ledger, task, max(new.delay_ms or 0, 0))
+
+
+def _replace(ledger: Ledger, task: Task, new: NewTask) -> None:
+    """Make a waiting task what the new one would be, under its own id and in its group.
+
+    What it depends on stays too. A buried one comes back into circulation, with its attempts
+    counted from the beginning.
+    """
+    leave_order(task)
+    terms = terms_of(task.tube, new, ledger.now_ms)
+    replace_body(ledger, task, Edited(new.body, new.payload_bytes))
+    task.type, task.subqueue = new.type, new.subqueue
+    task.order = (terms.lane, terms.rank, task.id)
+    task.priority, task.ttl_ms, task.ttr_ms = terms.priority, terms.ttl_ms, terms.ttr_ms
+    task.visible_at_ms, task.expire_at_ms = terms.visible_at_ms, terms.expire_at_ms
+    if task.extras.retry != new.retry:
+        task.extras = replace(task.extras, retry=new.retry)
+    if task.extras.waiting is not None:
+        before = task.extras.waiting
+        waiting = waiting_of(task, new, before.open, before.on_failure)
+        task.extras = replace(task.extras, waiting=waiting)
+    if task.state is BURIED:
+        task.attempt = 0
+    move(ledger, task, EventKind.UPDATE, HELD if task.state is HELD else terms.state)

@@ -1,0 +1,187 @@
+"""Decide what becomes of the items of a put, before any of them has an effect.
+
+Ids are given in order to what is new, so they are known beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import ItemRefusal, OnConflict, Refusal, TaskReference
+from taskraft_service.queue.dependencies.references import Placed, resolved
+from taskraft_service.queue.instants import after
+from taskraft_service.queue.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
+from taskraft_service.queue.operations.suitability import unsuitable
+from taskraft_service.queue.refusals import key_taken
+from taskraft_service.queue.tasks.uniqueness import Conflict, holder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from taskraft_service.queue.commands import NewTask
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+
+WAITING: Final = (HELD, READY, DELAYED)
+"""States that a task may have right after its put."""
+NOT_WAITING: Final = (TAKEN, *FINISHED)
+"""States in which a task cannot be replaced."""
+
+
+class Intake:
+    """The items of one put, sorted out in order; each sees what those before it will have done.
+
+    ``ids`` has one for each item (0: refused); ``new``, ``refused`` and ``conflicts`` say which are
+    put, which are not, and which are there already. ``without_room``: the refusals for which
+    waiting might help.
+    """
+
+    __slots__ = (
+        "_is_limited",
+        "_ledger",
+        "_payload_bytes",
+        "_placed",
+        "_planned",
+        "_tube",
+        "conflicts",
+        "ids",
+        "new",
+        "refused",
+        "without_room",
+    )
+
+    def __init__(
+        self, ledger: Ledger, tube: Tube, before: Sequence[TaskReference], *, is_limited: bool
+    ) -> None:
+        """Begin without items; ``is_limited``: the tube's capacity counts."""
+        self._ledger = ledger
+        self._tube = tube
+        self._is_limited = is_limited
+        self._payload_bytes = 0
+        """How much the tube will have grown by."""
+        self._planned: dict[tuple[str, ...], int] = {}
+        """Keys that items of this put will have brought into use, with the ids of their tasks."""
+        self.ids: list[int] = []
+        self.new: list[NewTask] = []
+        self.refused: list[ItemRefusal] = []
+        self.conflicts: list[Conflict] = []
+        self.without_room: list[Refusal] = []
+        self._placed = Placed(before, tube.name, self.ids)
+
+    def add(self, wished: NewTask) -> None:
+        """Decide what becomes of the next item."""
+        task = self._judged(wished)
+        if isinstance(task, Refusal):
+            self._refuse(task)
+            return
+        existing = None
+        if task.unique_key:
+            existing = existing_task(self._ledger, self._tube, task, self._planned)
+        if isinstance(existing, Refusal):
+            self._refuse(existing)
+        elif existing is not None:
+            self._meet(Conflict(len(self.ids), existing, task))
+        else:
+            self._accept(task)
+
+    def restarting(self) -> Collection[TaskReference]:
+        """Return the tasks there already that begin anew if they are finished."""
+        return {
+            TaskReference(self._tube.name, conflict.task_id)
+            for conflict in self.conflicts
+            if conflict.new.on_conflict is OnConflict.RESTART_IF_FINISHED
+        }
+
+    def _judged(self, task: NewTask) -> NewTask | Refusal:
+        """Return a task with what it depends on found, or why it cannot be put."""
+        refusal = unsuitable(self._ledger, self._tube, task)
+        if refusal is not None:
+            return refusal
+        if task.dependencies is None:
+            return task
+        dependencies = resolved(self._ledger, task.dependencies, self._placed)
+        if isinstance(dependencies, Refusal):
+            return dependencies
+        return replace(task, dependencies=dependencies)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self.refused.append(ItemRefusal(len(self.ids), refusal))
+        self.ids.append(0)
+
+    def _has_room(self, tasks: int, more_bytes: int) -> bool:
+        """Tell whether the tube can have so much more than before the put; if not, refuse."""
+        refusal = self._tube.full(tasks, more_bytes) if self._is_limited else None
+        if refusal is None:
+            return True
+        self.without_room.append(refusal)
+        self._refuse(refusal)
+        return False
+
+    def _accept(self, task: NewTask) -> None:
+        """Let a task be new, if there is room."""
+        payload_bytes = self._payload_bytes + task.payload_bytes
+        if not self._has_room(len(self.new) + 1, payload_bytes):
+            return
+        self._payload_bytes = payload_bytes
+        task_id = self._tube.next_id + len(self.new)
+        if task.unique_key:
+            self._planned[task.unique_key] = task_id
+        self.new.append(task)
+        self.ids.append(task_id)
+
+    def _meet(self, conflict: Conflict) -> None:
+        """Let an item meet a task, which may be one of this put, if there is room for it."""
+        task = conflict.new
+        more = self._growth(conflict)
+        if more > 0 and not self._has_room(0, self._payload_bytes + more):
+            return
+        self._payload_bytes += more
+        place = conflict.task_id - self._tube.next_id
+        if place >= 0 and task.on_conflict is OnConflict.REPLACE_IF_WAITING:
+            earlier = self.new[place]
+            self.new[place] = replace(task, dependencies=earlier.dependencies, group=earlier.group)
+        self._planned[task.unique_key] = conflict.task_id
+        self.ids.append(conflict.task_id)
+        self.conflicts.append(conflict)
+
+    def _growth(self, conflict: Conflict) -> int:
+        """Return how many bytes an item adds to the task that it meets; negative: it takes some."""
+        if conflict.new.on_conflict is not OnConflict.REPLACE_IF_WAITING:
+            return 0
+        place = conflict.task_id - self._tube.next_id
+        there = self.new[place] if place >= 0 else self._ledger.find(self._tube, conflict.task_id)
+        return 0 if there is None else conflict.new.payload_bytes - there.payload_bytes
+
+
+def existing_task(
+    ledger: Ledger, tube: Tube, task: NewTask, planned: Mapping[tuple[str, ...], int]
+) -> int | Refusal | None:
+    """Return the task that stands in for a new one, why neither may be, or None: put it."""
+    task_id = planned.get(task.unique_key)
+    if task_id is not None:
+        if not any(state in WAITING for state in task.unique_among.states):
+            return None
+        if task.on_conflict is OnConflict.FAIL:
+            return key_taken(task_id)
+        return task_id
+    there = holder(ledger, tube, task.unique_key)
+    if there is None or not _stands_in_the_way(there, task, ledger.now_ms):
+        return None
+    if task.on_conflict is OnConflict.FAIL:
+        return key_taken(there.id)
+    if task.on_conflict is OnConflict.REPLACE_IF_WAITING and there.state in NOT_WAITING:
+        return key_taken(there.id)
+    return there.id
+
+
+def _stands_in_the_way(there: Task, task: NewTask, now_ms: int) -> bool:
+    """Tell whether a task with the key of a new one counts, by its state and its age.
+
+    One that is finished always counts for a producer who would restart it.
+    """
+    among = task.unique_among
+    restarts = task.on_conflict is OnConflict.RESTART_IF_FINISHED and there.state in FINISHED
+    return (restarts or there.state in among.states) and now_ms < after(there.created_ms, among.ms)

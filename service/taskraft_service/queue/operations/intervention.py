@@ -1,0 +1,210 @@
+"""Change chosen tasks from outside: snatch, restart, switch and cancel them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import (
+    FOREVER_MS,
+    Cancel,
+    CancelResult,
+    CountResult,
+    Outcome,
+    Refusal,
+    Restart,
+    Snatch,
+    State,
+    Switch,
+)
+from taskraft_service.queue.feed.event import emit
+from taskraft_service.queue.instants import NEVER_MS, after, lengthened
+from taskraft_service.queue.life_cycle import (
+    BURIED,
+    DELAYED,
+    DONE,
+    FINISHED,
+    HELD,
+    READY,
+    TAKEN,
+    ZOMBIE,
+    EventKind,
+)
+from taskraft_service.queue.operations.releasing import come_back, give_back
+from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.refusals import delay_unsuitable, wrong_state
+from taskraft_service.queue.tasks.endings import bury, end
+from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.uniqueness import reclaim
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+
+RESTARTABLE: Final = (DELAYED, BURIED, DONE, ZOMBIE)
+SWITCHABLE: Final = (READY, DELAYED, BURIED, DONE, ZOMBIE)
+CANCELLABLE: Final = (HELD, READY, DELAYED, TAKEN, BURIED)
+
+
+def snatch(ledger: Ledger, command: Snatch) -> CountResult | Refusal:
+    """Take leases from their holders: the tasks become ready or delayed, the tokens stale."""
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state is not TAKEN:
+            return wrong_state(task)
+        if command.delay_ms > 0:
+            hide(ledger, task, command.delay_ms)
+            give_back(ledger, task, EventKind.SNATCH, DELAYED)
+        else:
+            come_back(ledger, task, EventKind.SNATCH)
+        return True
+
+    return delay_unsuitable(tube, "delay_ms", command.delay_ms) or change_each(
+        ledger, tube, command.selector, (TAKEN,), change
+    )
+
+
+def restart(ledger: Ledger, command: Restart) -> CountResult | Refusal:
+    """Begin tasks anew, from their first attempt; ready and taken ones stay as they are."""
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state in (READY, TAKEN):
+            return False
+        if task.state not in RESTARTABLE:
+            return wrong_state(task)
+        refusal = reclaim(ledger, task)
+        if refusal is None:
+            restart_one(ledger, task, command.delay_ms)
+        return refusal or True
+
+    return delay_unsuitable(tube, "delay_ms", command.delay_ms) or change_each(
+        ledger, tube, command.selector, RESTARTABLE, change
+    )
+
+
+def restart_one(ledger: Ledger, task: Task, delay_ms: int) -> None:
+    """Begin a delayed, buried or kept task anew; its key must be free, or its own."""
+    leave_order(task)
+    task.attempt = 0
+    _live_again(ledger, task, delay_ms)
+    move(ledger, task, EventKind.RESTART, _ready_or_delayed(delay_ms))
+
+
+def switch(ledger: Ledger, command: Switch) -> CountResult | Refusal:
+    """Move tasks that nobody holds to a chosen state.
+
+    A task that is in it already stays as it is; one that is delayed or kept gets the new time.
+    """
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+
+    def change(task: Task) -> bool | Refusal:
+        if task.state not in SWITCHABLE:
+            return wrong_state(task)
+        if task.state is command.state and task.state not in (DELAYED, ZOMBIE):
+            return False
+        if command.state not in FINISHED:
+            refusal = reclaim(ledger, task)
+            if refusal is not None:
+                return refusal
+        _switch_one(ledger, task, command.state, command.duration_ms)
+        return True
+
+    delay_ms = command.duration_ms if command.state is DELAYED else 0
+    return delay_unsuitable(tube, "duration_ms", delay_ms) or change_each(
+        ledger, tube, command.selector, SWITCHABLE, change
+    )
+
+
+def _switch_one(ledger: Ledger, task: Task, state: State, duration_ms: int) -> None:
+    """Move a task out of its state into another; it lives anew if it had ended."""
+    leave_order(task)
+    delay_ms = duration_ms if state is DELAYED else 0
+    if task.state in FINISHED and state not in FINISHED:
+        _live_again(ledger, task, delay_ms)
+    elif state is DELAYED:
+        hide(ledger, task, delay_ms)
+    if state in FINISHED:
+        retain_until_ms = after(ledger.now_ms, duration_ms) if state is ZOMBIE else 0
+        task.extras = replace(task.extras, retain_until_ms=retain_until_ms)
+        end(ledger, task, EventKind.SWITCH, Outcome.PROCESSED, state)
+    elif state is BURIED:
+        bury(ledger, task, EventKind.SWITCH, None, "")
+    else:
+        move(ledger, task, EventKind.SWITCH, state)
+
+
+def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
+    """Ask the holders of tasks to stop, once each, and remove what nobody holds."""
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    removed = 0
+
+    def change(task: Task) -> bool | Refusal:
+        nonlocal removed
+        if task.state not in CANCELLABLE:
+            return wrong_state(task)
+        if task.state is TAKEN:
+            return ask_to_stop(ledger, task)
+        leave_order(task)
+        end(ledger, task, EventKind.DELETE, Outcome.DELETED)
+        removed += 1
+        return True
+
+    done = change_each(ledger, tube, command.selector, CANCELLABLE, change)
+    return CancelResult(done.count - removed, removed, done.refused, done.continue_after_id)
+
+
+def ask_to_stop(ledger: Ledger, task: Task) -> bool:
+    """Mark a taken task; its holder hears of it with the next sign of life.
+
+    Tell whether it was not marked yet.
+    """
+    if task.extras.cancel_requested:
+        return False
+    task.extras = replace(task.extras, cancel_requested=True)
+    ledger.touch_task(task)
+    ledger.tubes.touch(task.tube)
+    emit(ledger, (task,), EventKind.CANCEL, TAKEN, TAKEN)
+    task.tube.counters.count(EventKind.CANCEL, TAKEN, TAKEN, 1)
+    return True
+
+
+def _live_again(ledger: Ledger, task: Task, delay_ms: int) -> None:
+    """Forget what came of a task, and let its life begin now, behind the delay."""
+    task.extras = replace(
+        task.extras,
+        outcome=Outcome.NONE,
+        result=None,
+        result_content_type="",
+        retain_until_ms=0,
+        progress=None,
+    )
+    task.visible_at_ms = after(ledger.now_ms, delay_ms) if delay_ms > 0 else NEVER_MS
+    task.expire_at_ms = after(ledger.now_ms, lengthened(task.ttl_ms, delay_ms))
+
+
+def _ready_or_delayed(delay_ms: int) -> State:
+    return DELAYED if delay_ms > 0 else READY
+
+
+def hide(ledger: Ledger, task: Task, delay_ms: int) -> None:
+    """Hide a task that is out of its order for so long from now, instead of what was left.
+
+    What it has to live after the delay stays as long as it was.
+    """
+    now_ms = ledger.now_ms
+    was_visible_at_ms = task.visible_at_ms if task.state is DELAYED else now_ms
+    task.visible_at_ms = after(now_ms, delay_ms)
+    if task.expire_at_ms < NEVER_MS:
+        shift_ms = task.visible_at_ms - was_visible_at_ms
+        task.ttl_ms = min(max(task.ttl_ms + shift_ms, 0), FOREVER_MS)
+        task.expire_at_ms = min(max(task.expire_at_ms + shift_ms, now_ms), NEVER_MS)

@@ -1,0 +1,89 @@
+"""Know which unique keys the operations of a batch give to tasks, and which they make free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import ByKeys, Reason, Refusal
+from taskraft_service.queue.life_cycle import FINISHED
+from taskraft_service.queue.operations.intake import existing_task
+from taskraft_service.queue.operations.moves import refusal_of_key
+from taskraft_service.queue.refusals import at_item, invalid, key_taken
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.commands import ByIds, NewTask
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+_PUT_TWICE: Final = Refusal(
+    Reason.INVALID_FIELD, "a unique key is put twice in one batch", {"field": "unique_key"}
+)
+
+
+class KeyClaims:
+    """The keys that are given so far, by tube, and those that are free by then.
+
+    A key that an operation makes free may be given again by a later one; but each is given once.
+    """
+
+    __slots__ = ("_freed", "_given", "_ledger")
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Begin with none."""
+        self._ledger = ledger
+        self._given: set[tuple[int, tuple[str, ...]]] = set()
+        self._freed: dict[tuple[int, tuple[str, ...]], int] = {}
+        """The value is the finished task that keeps the key until it is given, 0: it is gone."""
+
+    def free(self, task: Task, *, is_kept: bool) -> None:
+        """Note that an operation ends a task, which may have a key."""
+        place = (task.tube.number, task.extras.unique_key)
+        if task.extras.unique_key and self._ledger.unique_keys.find(*place) == task.id:
+            self._freed[place] = task.id if is_kept else 0
+
+    def put(self, tube: Tube, new: NewTask) -> Task | Refusal | None:
+        """Give a new task its key, if it has one; or return who has it, or why it may not have it.
+
+        Who has it: the task that the put meets instead of making one.
+        """
+        place = (tube.number, new.unique_key)
+        kept = self._freed.get(place, 0)
+        if kept and any(state in FINISHED for state in new.unique_among.states):
+            return key_taken(kept)
+        if new.unique_key and place not in self._freed:
+            if place in self._given:
+                return _PUT_TWICE
+            self._given.add(place)
+            existing = existing_task(self._ledger, tube, new, {})
+            if isinstance(existing, Refusal):
+                return existing
+            there = self._ledger.find(tube, existing) if existing is not None else None
+            if there is not None:
+                return there
+        self._give(place)
+        return None
+
+    def move(self, tube: Tube, key: tuple[str, ...]) -> Refusal | None:
+        """Give a task that is moved its key in a tube; return why it may not have it, or None."""
+        place = (tube.number, key)
+        if place not in self._freed:
+            if place in self._given:
+                return invalid("selector", "a key of it is given twice in one batch", {})
+            refusal = refusal_of_key(self._ledger, tube, key)
+            if refusal is not None:
+                return refusal
+        self._give(place)
+        return None
+
+    def _give(self, place: tuple[int, tuple[str, ...]]) -> None:
+        self._freed.pop(place, None)
+        self._given.add(place)
+
+    def refusal_to_name(self, tube: Tube, selector: ByIds | ByKeys) -> Refusal | None:
+        """Return why tasks cannot be named by key, or None: another one has the key by then."""
+        for item, key in enumerate(selector.keys if isinstance(selector, ByKeys) else ()):
+            if (tube.number, key) in self._given:
+                text = "names a unique key that the batch gives to another task before"
+                return at_item(item, invalid("selector", text, {}))
+        return None

@@ -1,0 +1,143 @@
+"""Move chosen tasks that nobody holds to another tube, and dead letters back to where they failed.
+
+What comes of a task there is the same as when its holder moves it (``tasks/moving.py``). Besides,
+its unique key goes along; whatever stands in the way of one task refuses that one alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import Refusal
+from taskraft_service.queue.instants import after, lengthened, postponed
+from taskraft_service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
+from taskraft_service.queue.operations.intervention import hide
+from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.refusals import invalid, key_taken, wrong_state
+from taskraft_service.queue.tasks.moving import move_to, refusal_of_all, refusal_to_receive
+from taskraft_service.queue.tasks.transitions import leave_order
+from taskraft_service.queue.tasks.uniqueness import holder
+from taskraft_service.queue.tasks.updating import (
+    growth,
+    unsuitable_content,
+    unsuitable_transition,
+    update_task,
+)
+from taskraft_service.queue.tubes.temporary import refusal_of_target
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.commands import CountResult, Move
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+MOVABLE: Final = (READY, DELAYED, BURIED)
+"""What nobody holds and has not ended. What its group holds is not in circulation yet."""
+
+
+def move_tasks(ledger: Ledger, command: Move, *, is_owed: bool = False) -> CountResult | Refusal:
+    """Move tasks to a tube, or dead letters each to the tube that gave it up.
+
+    On the way back, those that are no dead letters stay as they are and are not counted. What is
+    owed (a batch has reckoned its room) is not held back by the capacity.
+    """
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    refusal = refusal_of_move(ledger, tube, command)
+    if refusal is not None:
+        return refusal
+
+    def change(task: Task) -> bool | Refusal:
+        target = target_of(ledger, task, command)
+        if target is None or isinstance(target, Refusal):
+            return target or False
+        refusal = refusal_to_move(ledger, task, target, command) or refusal_of_key(
+            ledger, target, key_there(task, target)
+        )
+        if refusal is None and not is_owed:
+            payload_bytes = task.payload_bytes + growth(ledger, task, command.update)
+            refusal = target.full(1, payload_bytes)
+        if refusal is None:
+            _move(ledger, task, target, command)
+        return refusal or True
+
+    return change_each(ledger, tube, command.selector, MOVABLE, change)
+
+
+def target_of(ledger: Ledger, task: Task, command: Move) -> Tube | Refusal | None:
+    """Return the tube where a task goes, why it cannot go anywhere, or None: it stays."""
+    if task.state not in MOVABLE:
+        return wrong_state(task)
+    name = command.move_to or _origin_of(task)
+    return ledger.tubes.find(name) if name else None
+
+
+def _origin_of(task: Task) -> str:
+    """Return the name of the tube that gave a task up; empty: none did."""
+    origin = task.extras.origin
+    return "" if origin is None else origin.tube
+
+
+def key_there(task: Task, target: Tube) -> tuple[str, ...]:
+    """Return the unique key that a task has in another tube: its own, or that of before there."""
+    origin = task.extras.origin
+    if origin is not None and origin.tube == target.name:
+        return origin.unique_key
+    return task.extras.unique_key
+
+
+def refusal_of_move(ledger: Ledger, tube: Tube, command: Move) -> Refusal | None:
+    """Return why no task can be moved to the tube that is named, if one is; or None."""
+    if not command.move_to:
+        return None
+    target = ledger.tubes.find(command.move_to)
+    if isinstance(target, Refusal):
+        return target
+    if target is tube:
+        return invalid("move_to", "names the tube where the tasks are", {"tube": tube.name})
+    return (
+        refusal_of_target(ledger, target.name, "move_to")
+        or refusal_of_all(target)
+        or unsuitable_transition(target, command.delay_ms or 0, command.update)
+    )
+
+
+def refusal_to_move(ledger: Ledger, task: Task, target: Tube, command: Move) -> Refusal | None:
+    """Return why a task cannot go to a tube, its key and the tube's capacity aside, or None."""
+    return (
+        refusal_to_receive(ledger, target, task)
+        or unsuitable_transition(target, command.delay_ms or 0, command.update)
+        or unsuitable_content(ledger, task, command.update)
+    )
+
+
+def refusal_of_key(ledger: Ledger, target: Tube, key: tuple[str, ...]) -> Refusal | None:
+    """Return why a task cannot have a unique key in a tube, or None."""
+    other = holder(ledger, target, key) if key else None
+    return None if other is None or other.state in FINISHED else key_taken(other.id)
+
+
+def _move(ledger: Ledger, task: Task, target: Tube, command: Move) -> None:
+    """Move a task for which there is room; its times are right when it arrives."""
+    leave_order(task)
+    now_ms, update = ledger.now_ms, command.update
+    key = key_there(task, target)
+    delay_ms = command.delay_ms
+    if delay_ms is None:
+        delay_ms = max(task.visible_at_ms - now_ms, 0) if task.state is DELAYED else 0
+    is_renewed = command.renew_times or not command.move_to
+    if is_renewed:
+        options = target.options
+        task.ttl_ms, task.ttr_ms = options.ttl_ms, options.ttr_ms
+        task.expire_at_ms = after(now_ms, task.ttl_ms)
+    if update is not None:
+        update_task(ledger, task, update)
+    if is_renewed or (update is not None and update.ttl_ms is not None):
+        task.ttl_ms = lengthened(task.ttl_ms, delay_ms)  # a new life counts behind the delay
+        task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
+    elif command.delay_ms is not None:
+        hide(ledger, task, delay_ms)
+    if not command.move_to:
+        ledger.news.wake(target)  # the command does not tell where it goes
+    move_to(ledger, task, target, delay_ms, command.position, key)

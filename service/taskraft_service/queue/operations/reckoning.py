@@ -1,0 +1,82 @@
+"""Reckon the room that settlements need before they are done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from taskraft_service.queue.commands import Ack, BuryTaken, Exhausted, Reject, Release, Touch
+from taskraft_service.queue.operations.acknowledge import leaves_on_ack
+from taskraft_service.queue.operations.retrying import is_last_attempt, policy_of
+from taskraft_service.queue.tasks.moving import dead_letters_of
+from taskraft_service.queue.tasks.updating import growth
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.commands import Settlement
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.room import Room
+    from taskraft_service.queue.tubes.tube import Tube
+
+
+def reckon(ledger: Ledger, room: Room, task: Task, settlement: Settlement) -> None:
+    """Note what a settlement that is suitable brings to tubes, and takes from them.
+
+    A task that is given up takes a place among the dead letters only where one is left beside what
+    was noted before; without one it will be buried. That is what it will find when its turn comes.
+    """
+    more = _growth(ledger, task, settlement)
+    place = _place_after(ledger, room, task, settlement, more)
+    if place is task.tube:
+        room.comes(place, 0, more)
+        return
+    room.comes(task.tube, -1, -task.payload_bytes)
+    if place is not None:
+        room.comes(place, 1, task.payload_bytes + more)
+
+
+def _growth(ledger: Ledger, task: Task, settlement: Settlement) -> int:
+    if isinstance(settlement, (Touch, Reject)):
+        return 0
+    return growth(ledger, task, settlement.update)
+
+
+def _place_after(
+    ledger: Ledger, room: Room, task: Task, settlement: Settlement, more: int
+) -> Tube | None:
+    """Return the tube where a task will be, None: in none."""
+    match settlement:
+        case Touch() | BuryTaken():
+            return task.tube
+        case Ack():
+            return None if leaves_on_ack(task.tube, settlement) else task.tube
+        case Release() if task.extras.cancel_requested:
+            return None
+        case Release(move_to=name) if name:
+            return ledger.tubes[name]
+        case Release(uncounted=uncounted, failure=failure):
+            if uncounted or not is_last_attempt(task, failure):
+                return task.tube
+            return _place_given_up(ledger, room, task, policy_of(task).exhausted, more)
+        case Reject():
+            return _place_given_up(ledger, room, task, Exhausted.DEAD_LETTER, more)
+        case _:
+            assert_never(settlement)
+
+
+def _place_given_up(
+    ledger: Ledger, room: Room, task: Task, exhausted: Exhausted, more: int
+) -> Tube | None:
+    """Return the tube where a task that has no further attempt will be, None: in none."""
+    match exhausted:
+        case Exhausted.BURY:
+            return task.tube
+        case Exhausted.REMOVE:
+            return None
+        case Exhausted.DEAD_LETTER:
+            target = dead_letters_of(ledger, task)
+            payload_bytes = task.payload_bytes + more
+            if target is None or room.refusal_of(target, 1, payload_bytes) is not None:
+                return task.tube
+            return target
+        case _:
+            assert_never(exhausted)

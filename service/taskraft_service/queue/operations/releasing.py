@@ -1,0 +1,73 @@
+"""Put taken tasks back into the order of their tube, and renew their time to live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import Outcome, Position, Release, TtlPolicy
+from taskraft_service.queue.instants import after, lengthened, postponed
+from taskraft_service.queue.life_cycle import DELAYED, READY
+from taskraft_service.queue.tasks.endings import end
+from taskraft_service.queue.tasks.transitions import move
+from taskraft_service.queue.tubes.counters import Call
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.commands import State
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.life_cycle import EventKind
+    from taskraft_service.queue.tasks.task import Task
+
+UNSAID: Final = Release(())
+"""What is wished for a task whose holder did not say anything."""
+
+
+def come_back(ledger: Ledger, task: Task, kind: EventKind) -> None:
+    """Make a taken task ready at its old place: what a release without any wish does."""
+    put_back(ledger, task, kind, UNSAID, 0)
+
+
+def put_back(
+    ledger: Ledger, task: Task, kind: EventKind, wish: Release, delay_ms: int, reason: str = ""
+) -> None:
+    """Make a taken task ready, or delayed, at its old place or the one that is wished for.
+
+    Delayed to the front is an ordinary delay, as it is for a put.
+    """
+    delay_ms = renew_ttl(ledger, task, wish, delay_ms)
+    position = wish.position
+    if position is Position.BACK:
+        task.tube.counters.note(Call.REQUEUE)
+    if position is Position.BACK or (position is Position.FRONT and delay_ms == 0):
+        task.order = (task.tube.lane(position), *task.order[1:])
+    if delay_ms > 0:
+        task.visible_at_ms = after(ledger.now_ms, delay_ms)
+    give_back(ledger, task, kind, DELAYED if delay_ms > 0 else READY, reason)
+
+
+def give_back(ledger: Ledger, task: Task, kind: EventKind, state: State, reason: str = "") -> None:
+    """Make a taken task ready or delayed; one whose holder was asked to stop ends instead."""
+    if task.extras.cancel_requested:
+        end(ledger, task, kind, Outcome.DELETED, reason=reason)
+    else:
+        move(ledger, task, kind, state, reason)
+
+
+def renew_ttl(ledger: Ledger, task: Task, wish: Release, delay_ms: int) -> int:
+    """Do to the time to live what a hand-back with delay asks for, or what the tube does.
+
+    Returns the delay that is left: where the life ends when it would have ended, none outlasts it.
+    """
+    delay_ms = max(delay_ms, 0)
+    options = task.tube.options
+    policy = wish.ttl_policy or options.ttl_policy
+    if policy is TtlPolicy.ADD_DELAY:
+        task.ttl_ms = lengthened(task.ttl_ms, delay_ms)
+        task.expire_at_ms = postponed(task.expire_at_ms, delay_ms)
+    elif policy is TtlPolicy.RESET:
+        fresh_ms = options.ttl_ms if wish.ttl_ms is None else wish.ttl_ms
+        task.ttl_ms = lengthened(fresh_ms, delay_ms)
+        task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
+    else:
+        assert policy is TtlPolicy.KEEP_DEADLINE
+        delay_ms = min(delay_ms, max(task.expire_at_ms - ledger.now_ms, 0))
+    return delay_ms

@@ -1,0 +1,126 @@
+"""Hand tasks back after an attempt that did not finish them: try again, or give up.
+
+A hand-back is counted unless its holder says that the task was not worked on: a release, a lease
+that ended, a session that was lost. The tube's policy, or the task's own, says how late the next
+attempt is, and what becomes of a task whose attempts are used up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import (
+    Exhausted,
+    Failure,
+    Outcome,
+    Position,
+    Release,
+    RetryPolicy,
+    TtlPolicy,
+    TtlScope,
+)
+from taskraft_service.queue.life_cycle import READY, EventKind
+from taskraft_service.queue.operations.releasing import UNSAID, come_back, give_back, put_back
+from taskraft_service.queue.tasks.endings import bury, end
+from taskraft_service.queue.tasks.moving import bring_to_dead_letters, dead_letters_of
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+
+LEASE_LOST: Final = Failure("LEASE_EXPIRED", "the time to run was over")
+SESSION_LOST: Final = Failure("SESSION_ENDED", "the session that held the task ended")
+EXHAUSTED: Final = "ATTEMPTS_EXHAUSTED"
+"""Reason in the feed where no failure names one."""
+
+GROWTH_MAX: Final = 1_024
+"""A delay does not grow any more after so many attempts."""
+_seed = Struct(">IQI")
+
+
+def policy_of(task: Task) -> RetryPolicy:
+    """Return the retry policy in force: the task's own, or the tube's."""
+    own = task.extras.retry
+    return task.tube.options.retry if own is None else own
+
+
+def backoff_ms(policy: RetryPolicy, task: Task) -> int:
+    """Return how long a task waits after its current attempt.
+
+    The jitter is a hash of tube, task and attempt, so that all replicas agree on it.
+    """
+    steps = min(max(task.attempt - 1, 0), GROWTH_MAX)
+    grown_ms: int = policy.backoff_ms * policy.factor_percent**steps // 100**steps
+    delay_ms = min(grown_ms, policy.backoff_ms_max)
+    if policy.jitter_percent > 0:
+        seed = _seed.pack(task.tube.number, task.id, task.attempt & 0xFFFF_FFFF)
+        share = int.from_bytes(blake2b(seed, digest_size=4).digest(), "big")
+        delay_ms -= (delay_ms * policy.jitter_percent * share // 100) >> 32
+    return delay_ms
+
+
+def hand_back(ledger: Ledger, task: Task, kind: EventKind, failure: Failure) -> None:
+    """Hand a taken task back whose lease was lost; ``failure`` says how."""
+    task.extras = replace(task.extras, failure=failure)
+    if _has_outlived(ledger, task):
+        give_back(ledger, task, kind, READY)  # its time to live ends it before anybody takes it
+    elif task.extras.cancel_requested:  # it ends, even if its attempts are used up
+        come_back(ledger, task, kind)
+    elif task.tube.has_retry or task.extras.retry is not None:
+        try_again(ledger, task, kind, UNSAID)
+    else:
+        come_back(ledger, task, kind)
+
+
+def _has_outlived(ledger: Ledger, task: Task) -> bool:
+    """Tell whether the time to live of a lost task is over.
+
+    Where it counts while a task is ready only, and anew after each release, it is not.
+    """
+    if task.expire_at_ms > ledger.now_ms:
+        return False
+    options = task.tube.options
+    return options.ttl_scope is not TtlScope.READY_ONLY or options.ttl_policy is not TtlPolicy.RESET
+
+
+def try_again(ledger: Ledger, task: Task, kind: EventKind, wish: Release) -> None:
+    """End a counted attempt: let another one follow, when and where it is due, or none.
+
+    What the holder wishes goes before what the policy says, but for the number of attempts. The
+    failure is in the task's record already.
+    """
+    policy = policy_of(task)
+    failure = wish.failure
+    reason = failure.type if failure is not None else ""
+    if is_last_attempt(task, failure):
+        give_up(ledger, task, kind, policy.exhausted, reason or EXHAUSTED)
+        return
+    delay_ms = backoff_ms(policy, task) if wish.delay_ms is None else wish.delay_ms
+    if wish.position is Position.IN_ORDER and policy.position is not Position.IN_ORDER:
+        task.order = (task.tube.lane(policy.position), *task.order[1:])
+    put_back(ledger, task, kind, wish, delay_ms, reason)
+
+
+def is_last_attempt(task: Task, failure: Failure | None) -> bool:
+    """Tell whether a counted hand-back ends a task: no attempt is left, or it failed fatally."""
+    used_up = 0 < policy_of(task).attempts_max <= task.attempt
+    return used_up or (failure is not None and failure.fatal)
+
+
+def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, reason: str) -> None:
+    """Let a task have no further attempt: bury it, remove it, or move it to the dead letters.
+
+    Where there is no dead-letter tube, or no room in it, the task is buried: nothing is lost.
+    """
+    if exhausted is Exhausted.REMOVE:
+        end(ledger, task, kind, Outcome.FAILED, reason=reason)
+        return
+    if exhausted is Exhausted.DEAD_LETTER:
+        target = dead_letters_of(ledger, task)
+        if target is not None and target.full(1, task.payload_bytes) is None:
+            bring_to_dead_letters(ledger, task, target, kind)
+            return
+    bury(ledger, task, kind, None, reason)

@@ -1,0 +1,203 @@
+"""Settle leases: acknowledge, release, bury and touch taken tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
+
+from taskraft_service.queue.commands import (
+    FOREVER_MS,
+    Ack,
+    BuryTaken,
+    Exhausted,
+    ItemRefusal,
+    Outcome,
+    Refusal,
+    Reject,
+    Release,
+    Settle,
+    Settlement,
+    SettleResult,
+    Touch,
+    TouchedLease,
+    TtlScope,
+)
+from taskraft_service.queue.feed.event import emit
+from taskraft_service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
+from taskraft_service.queue.life_cycle import TAKEN, EventKind
+from taskraft_service.queue.operations.acknowledge import (
+    acknowledge,
+    acknowledge_each,
+    stale,
+)
+from taskraft_service.queue.operations.reckoning import reckon
+from taskraft_service.queue.operations.releasing import UNSAID, put_back, renew_ttl
+from taskraft_service.queue.operations.retrying import give_up, try_again
+from taskraft_service.queue.operations.settle_checks import first_refusal, tube_after, unsuitable
+from taskraft_service.queue.tasks.endings import bury
+from taskraft_service.queue.tasks.moving import move_to
+from taskraft_service.queue.tasks.updating import update_task
+from taskraft_service.queue.tubes.room import Room
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+
+RELEASE: Final = EventKind.RELEASE
+ALL_SETTLED: Final = SettleResult()
+
+
+def settle(ledger: Ledger, command: Settle) -> SettleResult | Refusal:
+    """Settle leases in order; with ``atomic`` all or none."""
+    if command.atomic:
+        refusal = first_refusal(ledger, command)
+        if refusal is not None:
+            return refusal
+    return settle_checked(ledger, command, is_checked=command.atomic)
+
+
+def settle_checked(ledger: Ledger, command: Settle, *, is_checked: bool = True) -> SettleResult:
+    """Settle leases in order; nothing is refused where ``first_refusal`` found nothing."""
+    refused: list[ItemRefusal] = []
+    touched: list[TouchedLease] = []
+    item = 0
+    for settlement in command.settlements:
+        if isinstance(settlement, Ack):
+            acknowledge(ledger, settlement, item, refused, is_checked=is_checked)
+        else:
+            refusals = (
+                _settle_one(ledger, settlement, token, touched, is_checked=is_checked)
+                for token in settlement.tokens
+            )
+            refused += [
+                ItemRefusal(place, refusal)
+                for place, refusal in enumerate(refusals, item)
+                if refusal is not None
+            ]
+        item += len(settlement.tokens)
+    return SettleResult(refused, touched) if refused or touched else ALL_SETTLED
+
+
+def settle_each(ledger: Ledger, commands: Sequence[Settle]) -> Sequence[SettleResult]:
+    """Do requests of one plain acknowledgement each at once; no answers: nothing was done."""
+    acks = [ack for command in commands for ack in command.settlements if isinstance(ack, Ack)]
+    assert len(acks) == len(commands)
+    return [
+        SettleResult(strange) if strange else ALL_SETTLED
+        for strange in acknowledge_each(ledger, acks)
+    ]
+
+
+def _settle_one(
+    ledger: Ledger,
+    settlement: Release | BuryTaken | Reject | Touch,
+    token: int,
+    touched: list[TouchedLease],
+    *,
+    is_checked: bool,
+) -> Refusal | None:
+    """Settle one lease; return why not, or None."""
+    task = ledger.leases.get(token)
+    if task is None:
+        return stale(token)
+    if not is_checked:
+        refusal = unsuitable(ledger, task, settlement) or _no_room(ledger, task, settlement)
+        if refusal is not None:
+            return refusal
+    match settlement:
+        case Release():
+            _release(ledger, settlement, task)
+        case BuryTaken():
+            _bury(ledger, settlement, task)
+        case Reject():
+            _reject(ledger, settlement, task)
+        case Touch():
+            _touch(ledger, settlement, task)
+            cancelled = task.extras.cancel_requested
+            touched.append(TouchedLease(token, shown(task.lease_until_ms), cancelled))
+        case _:
+            assert_never(settlement)
+    return None
+
+
+def _no_room(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
+    """Return which tube has no room for what a settlement that is done alone brings, or None."""
+    room = Room()
+    reckon(ledger, room, task, settlement)
+    return room.refusal()
+
+
+def _release(ledger: Ledger, settlement: Release, task: Task) -> None:
+    """Give a task back: at once or later, here or in another tube, counted or not."""
+    place = tube_after(ledger, task, settlement)
+    if place.rules.ignores_unsuitable and not place.has_options:
+        settlement = replace(settlement, delay_ms=0, ttl_ms=None)
+    failure = settlement.failure
+    reason = failure.type if failure is not None else ""
+    if failure is not None:
+        task.extras = replace(task.extras, failure=failure)
+    if task.extras.cancel_requested:  # it ends, whatever else was wished for it
+        put_back(ledger, task, RELEASE, UNSAID, 0, reason)
+        return
+    if settlement.update is not None:
+        update_task(ledger, task, settlement.update)
+    if settlement.move_to:
+        delay_ms = renew_ttl(ledger, task, settlement, settlement.delay_ms or 0)
+        target = ledger.tubes[settlement.move_to]
+        move_to(ledger, task, target, delay_ms, settlement.position)
+    elif settlement.uncounted:
+        put_back(ledger, task, RELEASE, settlement, settlement.delay_ms or 0, reason)
+        task.attempt -= 1
+    else:
+        try_again(ledger, task, RELEASE, settlement)
+
+
+def _bury(ledger: Ledger, settlement: BuryTaken, task: Task) -> None:
+    failure = settlement.failure
+    if settlement.update is not None:
+        update_task(ledger, task, settlement.update)
+    bury(ledger, task, EventKind.BURY, failure, failure.type if failure is not None else "")
+
+
+def _reject(ledger: Ledger, settlement: Reject, task: Task) -> None:
+    failure = settlement.failure
+    if failure is not None:
+        task.extras = replace(task.extras, failure=failure)
+    reason = failure.type if failure is not None else ""
+    to = Exhausted.DEAD_LETTER if task.tube.options.dead_letter_tube else Exhausted.BURY
+    give_up(ledger, task, EventKind.BURY, to, reason)
+
+
+def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
+    """Prolong a lease: add to it, to its time to run and to live, or start its time to run anew.
+
+    The two forms are tarantool/queue's ``touch`` and beanstalkd's. A lease that lives as long as
+    its session stays so. Never shortens a lease.
+    """
+    increment_ms, progress = settlement.increment_ms, settlement.progress
+    if increment_ms <= 0 and not settlement.restart and progress is None:
+        return
+    if progress is not None:
+        task.extras = replace(task.extras, progress=progress)
+        if ledger.watcher is not None:
+            ledger.watcher(task, Outcome.NONE)
+    ledger.touch_task(task)
+    ledger.tubes.touch(task.tube)
+    emit(ledger, (task,), EventKind.TOUCH, TAKEN, TAKEN)
+    task.tube.counters.count(EventKind.TOUCH, TAKEN, TAKEN, 1)
+    if increment_ms > 0:
+        task.ttl_ms = lengthened(task.ttl_ms, increment_ms)
+        task.ttr_ms = lengthened(task.ttr_ms, increment_ms)
+        task.expire_at_ms = postponed(task.expire_at_ms, increment_ms)
+        task.lease_until_ms = postponed(task.lease_until_ms, increment_ms)
+    if settlement.restart and task.lease_until_ms < NEVER_MS:
+        run_ms = task.ttr_ms
+        if run_ms >= FOREVER_MS and task.session is None:
+            run_ms = task.lease_until_ms - task.since_ms
+        renewed_ms = after(ledger.now_ms, run_ms)
+        if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
+            renewed_ms = min(renewed_ms, task.expire_at_ms)
+        task.lease_until_ms = max(task.lease_until_ms, renewed_ms)
+    ledger.timers.renew(task)

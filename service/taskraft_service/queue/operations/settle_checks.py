@@ -1,0 +1,132 @@
+"""Check whether leases can be settled as it is wished, before anything is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from taskraft_service.queue.commands import (
+    SETTLEMENT_BRANCHES,
+    Ack,
+    BuryTaken,
+    Reason,
+    Refusal,
+    Reject,
+    Release,
+    Settle,
+    Settlement,
+    Touch,
+)
+from taskraft_service.queue.operations.acknowledge import (
+    stale,
+    unsuitable_ack,
+)
+from taskraft_service.queue.operations.reckoning import reckon
+from taskraft_service.queue.refusals import at_item, first_of, invalid, together, unsuitable_to_kind
+from taskraft_service.queue.tasks.moving import refusal_to_receive
+from taskraft_service.queue.tasks.updating import unsuitable_content, unsuitable_to_tube
+from taskraft_service.queue.tubes.room import Room
+from taskraft_service.queue.tubes.temporary import refusal_of_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+
+def first_refusal(ledger: Ledger, command: Settle) -> Refusal | None:
+    """Return what an atomic request is refused for, or None: the first reason, all bad fields.
+
+    A lease that ends is gone for the rest, and what it leaves behind is room for the rest.
+    """
+    ended: set[int] = set()
+    room = Room()
+    refusals: list[Refusal] = []
+    for item, (path, settlement, token) in enumerate(leases_of(command)):
+        task = ledger.leases.get(token)
+        if task is None or token in ended:
+            refusals.append(at_item(item, stale(token)))
+            continue
+        refusal = unsuitable(ledger, task, settlement)
+        if refusal is None and not refusals:
+            reckon(ledger, room, task, settlement)
+            refusal = room.refusal()
+        if refusal is not None:
+            refusals.append(at_item(item, refusal, path))
+        if not isinstance(settlement, Touch):
+            ended.add(token)
+    return first_of(refusals) if refusals else None
+
+
+def leases_of(command: Settle) -> Iterator[tuple[str, Settlement, int]]:
+    """Yield each lease of a request: where its settlement stands, that itself, and the token."""
+    for place, settlement in enumerate(command.settlements):
+        path = f"settlements[{place}].{SETTLEMENT_BRANCHES[type(settlement)]}."
+        for token in settlement.tokens:
+            yield path, settlement, token
+
+
+def unsuitable(ledger: Ledger, task: Task, settlement: Settlement) -> Refusal | None:
+    """Return why a settlement is not for this task, room aside, or None."""
+    tube = task.tube
+    match settlement:
+        case Ack():
+            return unsuitable_ack(ledger, task, settlement)
+        case Release():
+            return _unsuitable_release(ledger, task, settlement)
+        case BuryTaken(update=update):
+            return unsuitable_to_tube(tube, update) or unsuitable_content(ledger, task, update)
+        case Touch():
+            return _unsuitable_touch(tube)
+        case Reject():
+            return None
+        case _:
+            assert_never(settlement)
+
+
+def tube_after(ledger: Ledger, task: Task, settlement: Release) -> Tube:
+    """Return the tube where a task will be: that one says what the task may have."""
+    return ledger.tubes.get(settlement.move_to, task.tube)
+
+
+def _unsuitable_release(ledger: Ledger, task: Task, settlement: Release) -> Refusal | None:
+    """Return why a task cannot be released like this, or None."""
+    place, update = tube_after(ledger, task, settlement), settlement.update
+    refusals = (_unsuitable_times(place, settlement), unsuitable_to_tube(place, update))
+    refusal = together([refusal for refusal in refusals if refusal is not None])
+    if refusal is None and settlement.move_to:
+        refusal = _unsuitable_move(ledger, task, settlement)
+    return refusal or unsuitable_content(ledger, task, update)
+
+
+def _unsuitable_times(tube: Tube, settlement: Release) -> Refusal | None:
+    """Return which times of a release are not for the tube where the task will be, or None."""
+    if tube.rules.ignores_unsuitable:
+        return None
+    return unsuitable_to_kind(
+        tube, {"delay_ms": max(settlement.delay_ms or 0, 0) or None, "ttl_ms": settlement.ttl_ms}
+    )
+
+
+def _unsuitable_touch(tube: Tube) -> Refusal | None:
+    """Return why leases of this tube cannot be prolonged, or None."""
+    if tube.has_options or tube.rules.touches_untimed:
+        return None
+    return Refusal(
+        Reason.KIND_UNSUITABLE,
+        f"tubes of kind {tube.kind.name} have no time to run in the profile {tube.profile}",
+        {"kind": tube.kind.name, "profile": tube.profile},
+    )
+
+
+def _unsuitable_move(ledger: Ledger, task: Task, settlement: Release) -> Refusal | None:
+    """Return why a task cannot be moved to a tube now, or None."""
+    name = settlement.move_to
+    target = ledger.tubes.find(name)
+    if isinstance(target, Refusal):
+        return target
+    if target is task.tube:
+        return invalid("move_to", "names the tube where the task is", {"tube": name})
+    refusal = refusal_of_target(ledger, name, "move_to")
+    return refusal or refusal_to_receive(ledger, target, task)

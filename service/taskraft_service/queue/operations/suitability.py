@@ -1,0 +1,73 @@
+"""Tell what a new task may not say in its tube."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.driver import Arrival
+from taskraft_service.queue.refusals import (
+    invalid,
+    means_nothing,
+    refused_by_driver,
+    together,
+    within,
+)
+from taskraft_service.queue.tubes.option_checks import retry_violations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskraft_service.queue.commands import NewTask, Refusal
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tubes.tube import Tube
+
+_TIMED_WISHES: Final = ("priority", "delay_ms", "ttl_ms", "ttr_ms", "visible_at_ms")
+"""What only tasks of tubes with priorities and times may wish for."""
+
+
+def unsuitable(ledger: Ledger, tube: Tube, task: NewTask) -> Refusal | None:
+    """Return why a task is not for this kind of tube, or not for its group, or None."""
+    wrong = together(list(_invalid_fields(tube, task)))
+    if wrong is not None:
+        return wrong
+    refusal = ledger.groups.refusal_to_join(task.group) if task.group else None
+    if refusal is None and tube.custom is not None:
+        return refused_by_driver(tube, _arrival_of(ledger, tube, task))
+    return refusal
+
+
+def refusal_of_stored(ledger: Ledger, name: str, spec: bytes, path: str) -> Refusal | None:
+    """Return what a task that is kept, to be put later, may not say in its tube, or None.
+
+    The tube need not exist yet: then the put finds out.
+    """
+    tube = ledger.tubes.get(name)
+    if tube is None or tube.rules.ignores_unsuitable:
+        return None
+    wrong = together(list(_invalid_fields(tube, ledger.new_task(spec))))
+    return None if wrong is None else within(wrong, f"{path}.")
+
+
+def _invalid_fields(tube: Tube, task: NewTask) -> Iterator[Refusal]:
+    """Yield all that a task may not say in this tube."""
+    if task.subqueue and not tube.has_subqueues:
+        yield means_nothing(tube, "subqueue", task.subqueue)
+    if not tube.has_options:
+        for field in _TIMED_WISHES:
+            wish = getattr(task, field)
+            if wish is not None:
+                yield means_nothing(tube, field, wish)
+    elif task.priority is not None:
+        refusal = tube.priority_refusal("priority", task.priority)
+        if refusal is not None:
+            yield refusal
+    if task.retry is not None:
+        for field, text in retry_violations(task.retry, tube.options.dead_letter_tube):
+            yield invalid(f"retry.{field}", text, {})
+
+
+def _arrival_of(ledger: Ledger, tube: Tube, task: NewTask) -> Arrival:
+    """Return what a driver may know of a task that is only being judged."""
+    priority = tube.options.priority if task.priority is None else task.priority
+    now_ms = ledger.now_ms
+    return Arrival(0, priority, task.type, task.payload_bytes, 0, now_ms, 0, now_ms)

@@ -1,0 +1,229 @@
+"""Lease ready tasks."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import (
+    FOREVER_MS,
+    Outcome,
+    Reason,
+    Refusal,
+    Take,
+    TakeResult,
+    TaskView,
+    TtlScope,
+)
+from taskraft_service.queue.feed.event import emit
+from taskraft_service.queue.instants import NEVER_MS, after
+from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
+from taskraft_service.queue.operations.choosing import choose, choose_living
+from taskraft_service.queue.orders.offers import Passing
+from taskraft_service.queue.refusals import no_task, wrong_state
+from taskraft_service.queue.tasks.endings import end
+from taskraft_service.queue.tasks.transitions import leave_order
+from taskraft_service.queue.tasks.working_set import by_tube
+from taskraft_service.queue.tubes.throttling import choose_within, open_tubes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from taskraft_service.queue.commands import State
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.sessions.session import Session
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+SESSIONLESS_TTR_MS: Final = 60_000
+"""Time to run of a lease without a session where nothing else limits it."""
+SINCE: Final = attrgetter("since_ms")
+TAKE: Final = EventKind.TAKE
+
+
+def take(ledger: Ledger, command: Take) -> TakeResult | Refusal:
+    """Lease the first ready tasks of some tubes, or a chosen task of one."""
+    named = _tubes(ledger, command)
+    if isinstance(named, Refusal):
+        return named
+    session = None
+    room = command.tasks_max
+    if command.session_id:
+        found = ledger.sessions.find(command.session_id)
+        if isinstance(found, Refusal):
+            return found
+        session = found
+        room = min(room, ledger.limits.session_taken_max - len(session.held))
+    tubes, allowed = open_tubes(named, ledger.now_ms)
+    passing = Passing(ledger.limits.passed_max, len(tubes))
+    if command.task_id is not None:
+        chosen = _chosen(ledger, command, tubes if room > 0 else [])
+    elif allowed:
+        choice = partial(choose, ledger, command, passing)
+        chosen = choose_within(tubes, allowed, room, command.bytes_max, choice)
+    else:
+        chosen = choose(ledger, command, passing, tubes, room, command.bytes_max)
+    if isinstance(chosen, Refusal):
+        return chosen
+    views: list[TaskView] = []
+    if not chosen:
+        return TakeResult(views, passing.cut_short)
+    for tube, run in ((tubes[0], chosen),) if len(tubes) == 1 else by_tube(chosen):
+        views += _lease(ledger, tube, run, repeat(session), command.ttr_ms)
+    return TakeResult(views, passing.cut_short)
+
+
+def take_each(ledger: Ledger, commands: Sequence[Take]) -> Sequence[TakeResult]:
+    """Do takes of one task each at once; all are from the same tube and for the same time to run.
+
+    Returns the answers of the first of them. The others have not been done: something may stand in
+    their way, or there was nothing left.
+    """
+    tube = ledger.tubes.get(commands[0].tubes[0])
+    if tube is None or tube.has_limits or tube.options.take_paused:
+        return ()
+    held_max = ledger.limits.session_taken_max - len(commands)
+    holders: list[Session | None] = []
+    for command in commands:
+        session = None
+        if command.session_id:
+            session = ledger.sessions.get(command.session_id)
+            if session is None or len(session.held) > held_max:
+                return ()
+        holders.append(session)
+    tasks = choose_living(ledger, tube, len(commands))
+    if not tasks:
+        return ()
+    return [TakeResult([view]) for view in _lease(ledger, tube, tasks, holders, commands[0].ttr_ms)]
+
+
+def _tubes(ledger: Ledger, command: Take) -> list[Tube] | Refusal:
+    """Return the tubes of a take that are not paused.
+
+    Of several tubes, those that do not exist are left out: a pattern may have named them when they
+    did.
+    """
+    if len(command.tubes) == 1:
+        only = ledger.tubes.get(command.tubes[0])
+        if only is not None:
+            return [] if only.options.take_paused else [only]
+    found: list[Tube] = []
+    missing: Refusal | None = None
+    names = dict.fromkeys(command.tubes)
+    for name in names:
+        tube = ledger.tubes.find(name)
+        if isinstance(tube, Refusal):
+            missing = tube
+        elif not tube.options.take_paused:
+            found.append(tube)
+    if missing is not None and not any(name in ledger.tubes for name in names):
+        return missing
+    return found
+
+
+def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] | Refusal:
+    """Take a task that the consumer names out of its order; it need not be ready."""
+    assert command.task_id is not None
+    if len(command.tubes) != 1:
+        return Refusal(Reason.INVALID_FIELD, "task_id needs exactly one tube", {"field": "task_id"})
+    if not tubes:  # it is paused, or the session holds as much as it may
+        return []
+    task = ledger.find(tubes[0], command.task_id)
+    if task is None:
+        return no_task(command.task_id)
+    if task.state not in (READY, DELAYED, BURIED):
+        return wrong_state(task)
+    if not tubes[0].ready.may_give(task.subqueue):
+        return Refusal(
+            Reason.WRONG_STATE,
+            f"as many tasks of the sub-queue {task.subqueue!r} are taken as may be",
+            {"task_id": str(task.id), "subqueue": task.subqueue},
+        )
+    if not tubes[0].subqueue_rates.allows(task.subqueue):
+        return []
+    ledger.touch_task(task)
+    leave_order(task)
+    if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
+        end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
+        return no_task(task.id)
+    tubes[0].ready.claim(task, ledger.now_ms)
+    if task.state is BURIED and task.extras.group:
+        ledger.groups.moved(task, TAKE, BURIED, TAKEN)
+    return [task]
+
+
+def _charge(ledger: Ledger, tube: Tube, before: State, run: Sequence[Task]) -> None:
+    """Count takes, charge them to the rate of their tube, and let the tasks wait no more."""
+    tasks = len(run)
+    if before is READY and tasks == 1:
+        tube.ages.left(run[0].since_ms)
+    elif before is READY:
+        tube.ages.all_left(list(map(SINCE, run)))
+    if not tube.dirty:
+        ledger.tubes.touch(tube)
+    tube.counters.count(TAKE, before, TAKEN, tasks)
+    if tube.has_rate:
+        if tube.bucket is not None:
+            tube.bucket.use(tasks, ledger.now_ms)
+        ledger.set_tube_timer(tube)
+
+
+def _limit(ledger: Ledger, task: Task, ttr_ms: int | None) -> None:
+    """Say when a lease ends by itself.
+
+    One with a session ends with that, one without after a minute, unless a time to run says
+    otherwise; in the scope UNTAKEN never after the time to live.
+    """
+    run_ms = task.ttr_ms if ttr_ms is None else ttr_ms
+    if task.session is None and run_ms >= FOREVER_MS:
+        run_ms = SESSIONLESS_TTR_MS
+    if run_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS:
+        task.lease_until_ms = after(ledger.now_ms, run_ms)
+        if task.tube.options.ttl_scope is TtlScope.UNTAKEN:
+            task.lease_until_ms = min(task.lease_until_ms, task.expire_at_ms)
+    ledger.timers.renew(task)
+
+
+def _lease(
+    ledger: Ledger,
+    tube: Tube,
+    run: Sequence[Task],
+    holders: Iterable[Session | None],
+    ttr_ms: int | None,
+) -> list[TaskView]:
+    """Lease tasks of one tube and state that are out of their order; return them as they are shown.
+
+    The hot path of consumers: see bench/core_cycle.py.
+    """
+    now_ms, token, leases = ledger.now_ms, ledger.token, ledger.leases
+    views: list[TaskView] = []
+    before, show, add_dirty = run[0].state, views.append, ledger.dirty_tasks.append
+    _charge(ledger, tube, before, run)
+    for task, session in zip(run, holders, strict=False):
+        assert task.state is before
+        task.attempt += 1
+        task.session = session
+    emit(ledger, run, TAKE, before, TAKEN)
+    for task in run:
+        session = task.session
+        if not task.dirty:
+            task.dirty = True
+            add_dirty(task)
+        token += 1
+        task.token = token
+        task.state = TAKEN
+        task.since_ms = now_ms
+        task.visible_at_ms = NEVER_MS
+        if session is not None:
+            session.held[token] = task
+        is_timed = task.ttr_ms < FOREVER_MS or task.expire_at_ms < NEVER_MS
+        if is_timed or session is None or ttr_ms is not None:
+            _limit(ledger, task, ttr_ms)
+        elif task.timer is not None:
+            ledger.timers.renew(task)
+        leases[token] = task
+        show(task.view(task.body if task.body is not None else ledger.body(task)))
+    ledger.token = token
+    return views

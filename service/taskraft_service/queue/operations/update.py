@@ -1,0 +1,86 @@
+"""Change tasks that wait, in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import CountResult, Refusal, UpdateTasks
+from taskraft_service.queue.instants import NEVER_MS, after
+from taskraft_service.queue.life_cycle import BURIED, DELAYED, HELD, READY, EventKind
+from taskraft_service.queue.operations.intervention import hide
+from taskraft_service.queue.operations.selection import change_each
+from taskraft_service.queue.refusals import wrong_state
+from taskraft_service.queue.tasks.transitions import leave_order, move
+from taskraft_service.queue.tasks.updating import (
+    no_room_to_grow,
+    unsuitable_content,
+    unsuitable_to_tube,
+    update_task,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft_service.queue.commands import State, TaskUpdate
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+
+WAITING: Final = (HELD, READY, DELAYED, BURIED)
+"""States of tasks that are not finished and that nobody works on."""
+CIRCULATING: Final = (READY, DELAYED)
+"""Those of them in which a delay means something."""
+
+
+def update_tasks(
+    ledger: Ledger, command: UpdateTasks, *, is_owed: bool = False
+) -> CountResult | Refusal:
+    """Change waiting tasks; only a delay, or its end, brings them to another state.
+
+    What is owed (a batch has reckoned its room) is not held back by the capacity.
+    """
+    tube = ledger.tubes.find(command.tube)
+    if isinstance(tube, Refusal):
+        return tube
+    update = command.update
+    unsuitable = unsuitable_to_tube(tube, update)
+    if unsuitable is not None:
+        return unsuitable
+    states = _states(update)
+
+    def change(task: Task) -> bool | Refusal:
+        refusal = update_refusal(ledger, task, update)
+        if refusal is None and not is_owed:
+            refusal = no_room_to_grow(ledger, task, update)
+        if refusal is None:
+            _update_one(ledger, task, update)
+        return refusal or True
+
+    return change_each(ledger, tube, command.selector, states, change)
+
+
+def _states(update: TaskUpdate) -> Sequence[State]:
+    """Return the states of the tasks that an update is for."""
+    return WAITING if update.delay_ms is None else CIRCULATING
+
+
+def update_refusal(ledger: Ledger, task: Task, update: TaskUpdate) -> Refusal | None:
+    """Return why a task cannot be changed as others of its tube can, or None."""
+    if task.state not in _states(update):
+        return wrong_state(task)
+    return unsuitable_content(ledger, task, update)
+
+
+def _update_one(ledger: Ledger, task: Task, update: TaskUpdate) -> None:
+    """Change a task and say so in the feed. What stays in its state has been in it all the time."""
+    leave_order(task)
+    state = task.state
+    if update.delay_ms is not None:
+        hide(ledger, task, update.delay_ms)
+        state = DELAYED if update.delay_ms > 0 else READY
+    update_task(ledger, task, update)
+    if update.ttl_ms is not None and state is DELAYED and task.expire_at_ms < NEVER_MS:
+        task.ttl_ms += task.visible_at_ms - ledger.now_ms
+        task.expire_at_ms = after(ledger.now_ms, task.ttl_ms)
+    if state is READY:
+        task.visible_at_ms = NEVER_MS
+    move(ledger, task, EventKind.UPDATE, state)

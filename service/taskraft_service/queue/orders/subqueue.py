@@ -1,0 +1,83 @@
+"""Hold what is known of one sub-queue, and write what it offers.
+
+An offer has a key in the order of its tube, and one among those of its type. Where sub-queues have
+weights, its turn lies with the place of the task that is offered.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.keys import ready_key, subqueue_prefix, typed_prefix, waiting_key
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.orders.ordered_index import Entry, OrderedIndex
+    from taskraft_service.queue.store import Store, Write
+
+_turn: Final = Struct(">Q")
+
+
+class Subqueue:
+    """What is known of one sub-queue.
+
+    ``order`` holds the places of its ready tasks; None: they are as the store says, nothing of them
+    is in memory, and ``offered`` is not known either. ``offered`` is its entry among the offers, or
+    None; ``written`` is the one that the store knows, which counts only while ``touched``. Each has
+    the type of its task.
+    """
+
+    __slots__ = (
+        "name",
+        "offered",
+        "offered_type",
+        "order",
+        "taken",
+        "touched",
+        "written",
+        "written_type",
+    )
+
+    def __init__(self, name: str) -> None:
+        """Make a sub-queue of which nothing is taken."""
+        self.name = name
+        self.taken = 0
+        self.order: OrderedIndex | None = None
+        self.offered: Entry | None = None
+        self.offered_type = ""
+        self.written: Entry | None = None
+        self.written_type = ""
+        self.touched = False
+
+
+def stored_turn(store: Store, number: int, name: str, place: Entry) -> int:
+    """Return the turn of the task that a sub-queue with a weight offers."""
+    turn = store.get(waiting_key(subqueue_prefix(number, name), place))
+    assert turn, f"sub-queue {name!r} offers a task without a turn"
+    return int(_turn.unpack(turn)[0])
+
+
+def write_offer(number: int, subqueue: Subqueue, writes: list[Write], *, has_turns: bool) -> None:
+    """Append what changed of the offer of a sub-queue in a tube; its order is in memory."""
+    written, offered = subqueue.written, subqueue.offered
+    written_type, offered_type = subqueue.written_type, subqueue.offered_type
+    if written != offered or written_type != offered_type:
+        if written is not None:
+            _write(number, written, written_type, None, writes)
+        if offered is not None:
+            _write(number, offered, offered_type, b"", writes)
+    if offered is not None and has_turns:
+        assert subqueue.order is not None
+        least = subqueue.order.least()
+        assert least is not None
+        place = waiting_key(subqueue_prefix(number, subqueue.name), least)
+        writes.append((place, _turn.pack(offered[0])))
+
+
+def _write(
+    number: int, offer: Entry, task_type: str, content: bytes | None, writes: list[Write]
+) -> None:
+    """Append an offer, and the same by type, to ``writes``; ``content`` None: that it goes."""
+    writes.append((ready_key(number, offer), content))
+    if task_type:
+        writes.append((waiting_key(typed_prefix(number, task_type), offer), content))

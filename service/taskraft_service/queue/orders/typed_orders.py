@@ -1,0 +1,147 @@
+"""Keep what a tube offers by the types of the tasks, so that a take of a type meets no other ones.
+
+Beside the order of everything stands one order for each type; a task without a type is in none of
+them and costs nothing. Each is an ordered index with its rest in the store. Only types that takes
+ask for have one that lasts: for the others memory holds what the store does not know yet, and
+forgets it with the next batch of writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.keys import place_scan, task_key, typed_prefix
+from taskraft_service.queue.orders.ordered_index import OrderedIndex
+from taskraft_service.queue.tasks.task_codec import read_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from taskraft_service.queue.limits import Limits
+    from taskraft_service.queue.orders.ordered_index import Entry
+    from taskraft_service.queue.store import Store
+    from taskraft_service.queue.tasks.task import Task
+
+
+class TypedOrders:
+    """The orders of a tube by type.
+
+    Writes nothing itself: whoever adds entries writes their keys, under ``typed_prefix``.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_limits",
+        "_number",
+        "_orders",
+        "_store",
+        "_stored",
+        "_tasks",
+        "has_any",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        store: Store,
+        limits: Limits,
+        tasks: Mapping[int, Task],
+        *,
+        stored: bool,
+    ) -> None:
+        """Begin with nothing, or (``stored``) with what the store has of a tube's number.
+
+        ``tasks``: those of the tube that are in memory.
+        """
+        self._number = number
+        self._store = store
+        self._limits = limits
+        self._tasks = tasks
+        self._stored = stored
+        self._orders: dict[str, OrderedIndex] = {}
+        """The one that a take asked for longest ago first."""
+        self._asked: set[str] = set()
+        """Types that a take asked for since their orders were opened."""
+        self.has_any = False
+        """Whether the tube has ever had a ready task with a type; kept in the tube's record."""
+
+    def add(self, task_type: str, entry: Entry) -> None:
+        """Add an entry to the order of a type; no type: do nothing."""
+        if task_type:
+            self.has_any = True
+            self._order(task_type).add(entry)
+
+    def discard(self, task_type: str, entry: Entry) -> None:
+        """Remove an entry from the order of a type; harmless where it is not there."""
+        if task_type and self.has_any:
+            self._order(task_type).discard(entry)
+
+    def ask(self, types: Sequence[str]) -> list[OrderedIndex]:
+        """Return the orders of some types, to be held until the next change of another entry."""
+        if not self.has_any:
+            return []
+        wanted = dict.fromkeys(types)
+        wanted.pop("", None)  # no task is of no type
+        for name in wanted:
+            order = self._order(name)
+            del self._orders[name]
+            self._orders[name] = order
+        self._asked.update(wanted)
+        return [self._orders[name] for name in wanted]
+
+    def type_of(self, task_id: int) -> str:
+        """Return the type of a task of the tube, whether it is in memory or not."""
+        task = self._tasks.get(task_id)
+        if task is not None:
+            return task.type
+        record = self._store.get(task_key(self._number, task_id))
+        assert record is not None, f"tube {self._number} has no task {task_id}"
+        return read_type(record)
+
+    def is_head(self, task_type: str, entry: Entry) -> bool:
+        """Tell whether an entry is among those that memory knows of a type that takes ask for."""
+        return task_type in self._asked and self._orders[task_type].is_head(entry)
+
+    def coming(self, count: int) -> list[Entry]:
+        """Return about so many entries that takes by type will come to next."""
+        share = max(count // max(len(self._asked), 1), 1)
+        entries: list[Entry] = []
+        for name in reversed(self._orders):
+            if len(entries) >= count:
+                break
+            if name in self._asked:
+                entries += self._orders[name].coming(share)
+        return entries
+
+    def collect(self, ready: int) -> list[Entry]:
+        """Take note that the store has every change; return the entries that left memory by it.
+
+        ``ready`` is the number of ready tasks of the tube.
+        """
+        self._stored = ready > 0
+        left: list[Entry] = []
+        surplus = len(self._asked) - self._limits.types_max
+        for name, order in list(self._orders.items()):
+            left += order.flushed()
+            if name in self._asked and surplus <= 0:
+                order.head_max = self._entries_max()
+                continue
+            if name in self._asked:
+                self._asked.discard(name)
+                surplus -= 1
+            left += order.members()
+            del self._orders[name]
+        return left
+
+    def _order(self, name: str) -> OrderedIndex:
+        order = self._orders.get(name)
+        if order is None:
+            scan = place_scan(self._store, typed_prefix(self._number, name))
+            order = OrderedIndex(scan, self._entries_max(), stored=self._stored)
+            self._orders[name] = order
+        return order
+
+    def _entries_max(self) -> int:
+        """Return how many entries of one type may be in memory: the more, the fewer are."""
+        limits = self._limits
+        return max(limits.type_entries_max, limits.head_entries_max // (len(self._asked) + 1))

@@ -1,0 +1,128 @@
+"""The queue as its shell sees it: apply entries, collect writes, read.
+
+One queue is one replica's state. It is driven from one thread. Equal entries give equal states:
+nothing here depends on what happens to be in memory, or on when writes are collected.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskraft_service.queue.clock import advance, next_deadline_ms
+from taskraft_service.queue.collect import collect
+from taskraft_service.queue.dependencies.settling import settle_dependents
+from taskraft_service.queue.dispatch import answer
+from taskraft_service.queue.driver import NO_DRIVERS
+from taskraft_service.queue.editor import unchanged
+from taskraft_service.queue.groups.operations import (
+    forget_groups,
+    settle_groups,
+    sweep_groups,
+)
+from taskraft_service.queue.opening import bare_task, open_ledger
+from taskraft_service.queue.operations.runs import answer_together, runs
+from taskraft_service.queue.orders.read_ahead import read_ahead
+from taskraft_service.queue.origin import BEGINNING, Origin
+from taskraft_service.queue.readers import Readers
+from taskraft_service.queue.tasks.endings import remove_surplus
+from taskraft_service.queue.tubes.operations import clear_away
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from taskraft_service.queue.commands import Command, NewTask, Result
+    from taskraft_service.queue.driver import Driver
+    from taskraft_service.queue.editor import Editor
+    from taskraft_service.queue.limits import Limits
+    from taskraft_service.queue.store import Store, Write
+
+
+class Queue(Readers):
+    """The replicated state machine of tubes, tasks and sessions."""
+
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        new_task: Callable[[bytes], NewTask] = bare_task,
+        editor: Editor = unchanged,
+        drivers: Mapping[str, Driver] = NO_DRIVERS,
+        origin: Origin = BEGINNING,
+    ) -> None:
+        """Open the queue that ``store`` holds; an empty store is an empty queue.
+
+        ``new_task`` makes a task of a stored TaskSpec, where the queue itself puts one: a pure
+        function, the same on all replicas. So is ``editor``, which changes contents.
+        ``drivers`` has the kinds of tubes that others have written, by name. ``origin`` is for an
+        empty store: from where it counts.
+
+        Raises:
+            DriverMissing: a tube needs a driver that is not there; here, and when a command creates
+                one, which stops the node.
+        """
+        super().__init__(open_ledger(store, limits, new_task, editor, drivers, origin))
+
+    def apply(self, index: int, now_ms: int, commands: Sequence[Command]) -> list[Result]:
+        """Apply one entry: let deadlines up to ``now_ms`` fire, then do the commands in order.
+
+        ``index`` grows, ``now_ms`` does not go back. Returns one result per command. Never raises
+        for well-typed commands; an exception is a defect, and the state is then undefined.
+        """
+        ledger = self._ledger
+        assert index > ledger.index, f"entry {index} after {ledger.index}"
+        ledger.index = index
+        ledger.place = 0
+        groups, dependents = ledger.groups, ledger.dependents
+        dependents_max = ledger.limits.dependents_per_entry_max
+        surplus_max = ledger.limits.removals_per_entry_max
+        advance(ledger, now_ms)
+        surplus_max -= remove_surplus(ledger, surplus_max)
+        dependents_max -= settle_dependents(ledger, dependents_max)
+        settle_groups(ledger)
+        results: list[Result] = []
+        for likeness, run in runs(commands):
+            done = 0
+            if likeness is not None and len(run) > 1:
+                together = answer_together(ledger, run)
+                results += together
+                done = len(together)
+            for command in run[done:] if done else run:
+                results.append(answer(ledger, command))
+                if ledger.surplus:
+                    surplus_max -= remove_surplus(ledger, surplus_max)
+                if dependents.has_endings:
+                    dependents_max -= settle_dependents(ledger, dependents_max)
+                if groups.complete:
+                    settle_groups(ledger)
+        if ledger.removals:
+            limits = ledger.limits
+            clear_away(
+                ledger, limits.removals_beside_max if commands else limits.removals_per_entry_max
+            )
+            settle_groups(ledger)
+        sweep_groups(ledger)
+        settle_dependents(ledger, dependents_max)
+        forget_groups(ledger)
+        ledger.failures.forget_old(now_ms, ledger.limits)
+        return results
+
+    @property
+    def changed_tasks(self) -> int:
+        """How many tasks the next batch of writes is about, at most."""
+        return len(self._ledger.dirty_tasks)
+
+    def collect_writes(self) -> Iterable[Write]:
+        """Return what changed since the last call, to be written in one batch.
+
+        The batch must be in the store before the next call of any method: from now on the queue
+        reads there what it has let go of.
+        """
+        return collect(self._ledger)
+
+    def read_ahead(self) -> None:
+        """Read what will soon be taken; at the best after a batch was written. Changes nothing."""
+        read_ahead(self._ledger)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when the leader must propose an entry without any command; None: not at all."""
+        return next_deadline_ms(self._ledger)

@@ -1,0 +1,107 @@
+"""End tasks: the one place that every task passes when it ends for good or is buried.
+
+A task ends once: acknowledged (also where it is kept), failed for good, expired or deleted. What
+depends on endings hooks in here: what is part of the replicated state in ``end`` itself, under the
+task's extras; whoever only watches by ``Ledger.watcher``. Without extras and watcher the hot path
+of ``settle`` does the same in place, for a whole run of tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import Outcome
+from taskraft_service.queue.life_cycle import BURIED, FINISHED, GONE, EventKind
+from taskraft_service.queue.tasks.transitions import move
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.commands import Failure, State
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tasks.task import Task
+    from taskraft_service.queue.tubes.tube import Tube
+
+SURPLUS: Final = "BURIED_MAX"
+"""Reason in the feed of a deletion that makes room for another burial."""
+
+
+def end(
+    ledger: Ledger,
+    task: Task,
+    kind: EventKind,
+    outcome: Outcome,
+    state: State = GONE,
+    reason: str = "",
+) -> None:
+    """Let a task end: it leaves the tube (GONE), or is kept (DONE, ZOMBIE) with its outcome.
+
+    It is out of its order already. A kept one must have its retention set. A task that has ended
+    before and was kept just goes.
+    """
+    if task.state in FINISHED:
+        move(ledger, task, kind, state, reason)
+        return
+    if outcome is Outcome.EXPIRED:
+        task.tube.counters.expire(task.state)
+    if state is not GONE or task.extras.group:
+        task.extras = replace(task.extras, outcome=outcome)
+    if task.extras.dependents:
+        ledger.dependents.ended(task, outcome)
+    if state is GONE and outcome is not Outcome.PROCESSED:
+        leave_failure(ledger, task, outcome)
+    watcher = ledger.watcher
+    if watcher is not None:
+        watcher(task, outcome)
+    move(ledger, task, kind, state, reason, outcome)
+
+
+def leave_failure(ledger: Ledger, task: Task, outcome: Outcome) -> None:
+    """Let what is known of the failure of a task outlive it; one that has none leaves nothing."""
+    if task.extras.failure is not None:
+        ledger.failures.add(task, outcome, ledger.now_ms, ledger.limits)
+
+
+def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, reason: str) -> None:
+    """Take a task that is out of its order out of circulation; it has not ended for good."""
+    extras = task.extras
+    task.extras = replace(
+        extras,
+        failure=failure if failure is not None else extras.failure,
+        times_buried=extras.times_buried + 1,
+    )
+    watcher = ledger.watcher
+    if watcher is not None:
+        watcher(task, Outcome.BURIED_OUT)
+    move(ledger, task, kind, BURIED, reason, Outcome.BURIED_OUT)
+    note_surplus(ledger, task.tube)
+
+
+def note_surplus(ledger: Ledger, tube: Tube) -> None:
+    """Note a tube that has more buried tasks than it may, if it has."""
+    if _has_surplus(tube):
+        ledger.surplus[tube.number] = tube
+
+
+def remove_surplus(ledger: Ledger, tasks_max: int) -> int:
+    """Remove buried tasks beyond the bounds of their tubes; return how many.
+
+    First what a kick would take first, of the oldest tube. That happens after each command, not
+    amid one, so that a command finds every task that it names; and at most so many in one entry.
+    """
+    removed = 0
+    while over := [number for number, tube in ledger.surplus.items() if _has_surplus(tube)]:
+        if removed == tasks_max:
+            break
+        tube = ledger.surplus[min(over)]
+        order = tube.buried.pop_least()
+        assert order is not None
+        task = ledger.find(tube, order[2])
+        assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
+        end(ledger, task, EventKind.DELETE, Outcome.FAILED, reason=SURPLUS)
+        removed += 1
+    ledger.surplus = {number: ledger.surplus[number] for number in over}
+    return removed
+
+
+def _has_surplus(tube: Tube) -> bool:
+    return 0 < tube.options.buried_max < tube.counters.states[BURIED]

@@ -1,0 +1,204 @@
+"""Move tasks to another tube: they go there as new ones, with a sequence number of that tube.
+
+A holder may do so, giving up may, and whoever chooses tasks that nobody holds. A dead letter knows
+the tube that gave it up until it is there again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from taskraft_service.queue.commands import (
+    FOREVER_MS,
+    NO_EXTRAS,
+    Extras,
+    Outcome,
+    Position,
+    Reason,
+    Refusal,
+    TaskOrigin,
+)
+from taskraft_service.queue.driver import Arrival
+from taskraft_service.queue.instants import NEVER_MS, after, shown
+from taskraft_service.queue.life_cycle import DELAYED, GONE, READY, EventKind
+from taskraft_service.queue.refusals import refused_by_driver
+from taskraft_service.queue.tasks.endings import leave_failure
+from taskraft_service.queue.tasks.task import Task, Terms
+from taskraft_service.queue.tasks.transitions import move, welcome
+from taskraft_service.queue.tasks.uniqueness import claim
+from taskraft_service.queue.tubes.temporary import is_temporary, out_of_reach
+
+if TYPE_CHECKING:
+    from taskraft_service.queue.ledger import Ledger
+    from taskraft_service.queue.tubes.tube import Tube
+
+
+def refusal_of_all(target: Tube) -> Refusal | None:
+    """Return why no task can go to a tube now, its capacity aside, or None."""
+    if is_temporary(target):
+        return out_of_reach(target)
+    if target.options.put_paused:
+        return Refusal(
+            Reason.TUBE_PAUSED, "the tube takes no tasks at present", {"tube": target.name}
+        )
+    return None
+
+
+def refusal_to_receive(ledger: Ledger, target: Tube, task: Task) -> Refusal | None:
+    """Return why a task cannot go to a tube now, its capacity aside, or None."""
+    refusal = refusal_of_all(target)
+    if refusal is None and target.custom is not None:
+        arrival = Arrival(
+            0,
+            _priority_in(target, task.priority),
+            task.type,
+            task.payload_bytes,
+            0,
+            task.created_ms,
+            shown(task.expire_at_ms),
+            ledger.now_ms,
+        )
+        return refused_by_driver(target, arrival)
+    return refusal
+
+
+def dead_letters_of(ledger: Ledger, task: Task) -> Tube | None:
+    """Return the tube for dead letters where a task may go, its capacity aside, or None."""
+    target = ledger.tubes.get(task.tube.options.dead_letter_tube)
+    if target is None or refusal_to_receive(ledger, target, task) is not None:
+        return None
+    return target
+
+
+def move_to(
+    ledger: Ledger,
+    task: Task,
+    target: Tube,
+    delay_ms: int = 0,
+    position: Position = Position.IN_ORDER,
+    key: tuple[str, ...] = (),
+) -> None:
+    """Move a task to another tube, where it goes on living with the times that it has.
+
+    It is taken, or out of its order. One event and one count in each tube; the events name the
+    other place. Attempts begin anew. Its unique key stays behind; ``key``, if any, is for it there.
+    Who waits for its end waits for that of the moved one, and so does the schedule that put it.
+    """
+    times = _times_kept(task, target)
+    moved = _arrived(ledger, task, target, times, delay_ms, position)
+    if key:
+        moved.extras = replace(moved.extras, unique_key=key)
+        claim(ledger, target, key, moved.id)
+    if ledger.watcher is not None:
+        ledger.watch.tell_moved(task, target.name, moved.id)
+    ledger.schedules.follow((task.tube.number, task.id), (target.number, moved.id))
+    _go(ledger, task, EventKind.MOVE, moved)
+
+
+def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventKind) -> None:
+    """End a taken task as failed, and put its content into the tube for dead letters.
+
+    ``kind`` is what used it up: so counts and feed tell how it ended. In the other tube a new task
+    begins with that one's times, with the failure, and with the origin.
+    """
+    times = _times_given(ledger, target)
+    moved = _arrived(ledger, task, target, times, 0, Position.IN_ORDER)
+    moved.extras = replace(
+        moved.extras,
+        origin=TaskOrigin(task.tube.name, task.id, task.extras.unique_key),
+        retry=None,
+        group="",
+        group_number=0,
+        dependents=0,
+    )
+    if ledger.watcher is not None:
+        ledger.watcher(task, Outcome.FAILED)
+    task.extras = replace(task.extras, outcome=Outcome.FAILED)
+    if task.extras.dependents:
+        ledger.dependents.ended(task, Outcome.FAILED)
+    leave_failure(ledger, task, Outcome.FAILED)
+    _go(ledger, task, kind, moved)
+    ledger.news.wake(target)
+
+
+def _go(ledger: Ledger, task: Task, kind: EventKind, moved: Task) -> None:
+    """Let a task leave its tube and arrive in the other one."""
+    assert moved.tube is not task.tube
+    task.tube.counters.depart(task.state)
+    moved.tube.counters.arrive(moved.state)
+    place = f"{task.tube.name}/{task.id}"
+    outcome = task.extras.outcome
+    move(ledger, task, kind, GONE, f"{moved.tube.name}/{moved.id}", outcome)
+    welcome(ledger, moved, EventKind.MOVE, place)
+
+
+def _priority_in(target: Tube, priority: int) -> int:
+    """Return the priority that a task has in a tube: its own if the tube knows it."""
+    options = target.options
+    if target.has_options and options.priority_min <= priority <= options.priority_max:
+        return priority
+    return options.priority
+
+
+class _Times(NamedTuple):
+    """What limits a task and its leases."""
+
+    ttl_ms: int
+    ttr_ms: int
+    expire_at_ms: int
+
+
+def _times_kept(task: Task, target: Tube) -> _Times:
+    """Return the times with which a task goes on in a tube: none where the tube knows none."""
+    if not target.has_options:
+        return _Times(FOREVER_MS, FOREVER_MS, NEVER_MS)
+    return _Times(task.ttl_ms, task.ttr_ms, task.expire_at_ms)
+
+
+def _times_given(ledger: Ledger, target: Tube) -> _Times:
+    """Return the times with which a task begins anew in a tube."""
+    options = target.options
+    return _Times(options.ttl_ms, options.ttr_ms, after(ledger.now_ms, options.ttl_ms))
+
+
+def _arrived(
+    ledger: Ledger, task: Task, target: Tube, times: _Times, delay_ms: int, position: Position
+) -> Task:
+    """Return the task as it is in its new tube, not known there yet."""
+    priority = _priority_in(target, task.priority)
+    delayed = delay_ms > 0 and target.has_options
+    terms = Terms(
+        DELAYED if delayed else READY,
+        0 if delayed or position is Position.IN_ORDER else target.lane(position),
+        target.rank(priority),
+        priority,
+        times.ttl_ms,
+        times.ttr_ms,
+        after(ledger.now_ms, delay_ms) if delayed else NEVER_MS,
+        times.expire_at_ms,
+    )
+    task_id = target.next_id
+    target.next_id += 1
+    subqueue = task.subqueue if target.has_subqueues else ""
+    body = ledger.body(task)
+    moved = Task(
+        target, task_id, terms, task.created_ms, body, task.payload_bytes, task.type, subqueue
+    )
+    moved.since_ms = ledger.now_ms
+    moved.extras = _extras_there(task.extras, target)
+    return moved
+
+
+def _extras_there(extras: Extras, target: Tube) -> Extras:
+    """Return the rare attributes that a task has in another tube; its unique key stays behind."""
+    if extras is NO_EXTRAS:
+        return extras
+    is_home = extras.origin is not None and extras.origin.tube == target.name
+    return replace(
+        extras,
+        origin=None if is_home else extras.origin,
+        progress=None,
+        unique_key=(),
+        cancel_requested=False,
+    )

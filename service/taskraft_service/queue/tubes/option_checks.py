@@ -1,0 +1,188 @@
+"""Check the options of a tube: their ranges, that they agree, and that the kind has them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from taskraft_service.queue.commands import (
+    FOREVER_MS,
+    Exhausted,
+    OnAck,
+    RetryPolicy,
+    TubeKind,
+    TubeOptions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMED_KINDS: Final = (TubeKind.FIFOTTL, TubeKind.LIMFIFOTTL, TubeKind.UTUBETTL, TubeKind.CUSTOM)
+"""Kinds whose tasks may have a priority, a delay, a time to live and a time to run."""
+SUBQUEUE_KINDS: Final = (TubeKind.UTUBE, TubeKind.UTUBETTL)
+"""Kinds whose tasks may have a sub-queue."""
+
+COUNT_MAX: Final = (1 << 31) - 1
+"""Most that a count of tasks at once, a rate or a weight may be."""
+ATTEMPTS_MAX: Final = 1_000_000
+FACTOR_PERCENT_MAX: Final = 100_000
+SUBQUEUE_WEIGHTS_MAX: Final = 1_000
+SUBQUEUE_BYTES_MAX: Final = 128
+
+TIMED_OPTIONS: Final = (
+    "higher_first",
+    "priority",
+    "priority_min",
+    "priority_max",
+    "delay_ms",
+    "ttl_ms",
+    "ttr_ms",
+    "ttl_scope",
+    "ttl_policy",
+)
+"""Options of kinds whose tasks may have a priority and times."""
+SUBQUEUE_OPTIONS: Final = (
+    "subqueue_concurrency",
+    "subqueue_weights",
+    "subqueue_rate_per_second",
+    "subqueue_rate_burst",
+)
+"""Options of kinds with sub-queues."""
+_DURATIONS: Final = ("delay_ms", "ttl_ms", "ttr_ms", "retain_ms")
+_COUNTS: Final = ("capacity_tasks", "capacity_bytes", "buried_max")
+_SMALL_COUNTS: Final = (
+    "concurrency",
+    "rate_per_second",
+    "rate_burst",
+    "subqueue_rate_per_second",
+    "subqueue_rate_burst",
+)
+_NAMES: Final = {"higher_first": "priority_order"}
+"""Options that the contract calls otherwise."""
+
+_PLAIN: Final = TubeOptions()
+
+
+def violations(
+    name: str, kind: TubeKind, options: TubeOptions, *, needs_capacity: bool = True
+) -> list[tuple[str, str]]:
+    """Return all options at fault, each with what is wrong with it; the names are the contract's.
+
+    ``name`` is the tube's own. ``needs_capacity``: a tube of kind LIMFIFOTTL must name one.
+    """
+    return [
+        *_unsuitable(kind, options),
+        *_out_of_range(options),
+        *_contradictory(name, options),
+        *(_without_capacity(kind, options) if needs_capacity else ()),
+        *(
+            (f"retry.{field}", text)
+            for field, text in retry_violations(options.retry, options.dead_letter_tube)
+        ),
+    ]
+
+
+def is_period(retain_ms: int) -> bool:
+    """Tell whether a ZOMBIE may be kept for so long: neither not at all nor for ever."""
+    return 0 < retain_ms < FOREVER_MS
+
+
+def retry_violations(
+    policy: RetryPolicy, dead_letter_tube: str | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a retry policy that are at fault.
+
+    ``dead_letter_tube`` None: not known here, as for the policy of a single task.
+    """
+    ranges = {
+        "attempts_max": ATTEMPTS_MAX,
+        "backoff_ms": None,
+        "backoff_ms_max": None,
+        "factor_percent": FACTOR_PERCENT_MAX,
+        "jitter_percent": 100,
+    }
+    for field, most in ranges.items():
+        number = getattr(policy, field)
+        if number < 0 or (most is not None and number > most):
+            yield field, f"{number} is not from 0 to {most}" if most else f"{number} is less than 0"
+    if 0 <= policy.factor_percent < 100:
+        yield "factor_percent", f"{policy.factor_percent} is less than 100: the delay would shrink"
+    if policy.backoff_ms_max < policy.backoff_ms:
+        yield (
+            "backoff_ms_max",
+            f"{policy.backoff_ms_max} is less than backoff_ms, {policy.backoff_ms}",
+        )
+    if policy.exhausted is Exhausted.DEAD_LETTER and dead_letter_tube == "":
+        yield "exhausted", "DEAD_LETTER needs a dead_letter_tube"
+
+
+def _unsuitable(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
+    """Yield options that mean nothing in a tube of this kind."""
+    names: tuple[str, ...] = ()
+    if kind not in TIMED_KINDS:
+        names += TIMED_OPTIONS
+    if kind not in SUBQUEUE_KINDS:
+        names += SUBQUEUE_OPTIONS
+    for name in names:
+        wish = getattr(options, name)
+        if wish != getattr(_PLAIN, name):
+            text = f"{_shown(wish)} means nothing in a tube of kind {kind.name}"
+            yield _NAMES.get(name, name), text
+
+
+def _shown(wish: object) -> str:
+    """Return a value as the contract calls it."""
+    if wish is True:  # the only option of this kind that does not suit every tube
+        return "HIGHER_FIRST"
+    if isinstance(wish, tuple):  # weights by sub-queue: there may be very many, and long names
+        (name, weight), *more = wish
+        return f"{name[:32]!r}: {weight}" + (f" and {len(more)} more" if more else "")
+    return wish.name if isinstance(wish, IntEnum) else str(wish)
+
+
+def _out_of_range(options: TubeOptions) -> Iterator[tuple[str, str]]:
+    for name in _DURATIONS + _COUNTS:
+        number = getattr(options, name)
+        if number < 0:
+            yield name, f"{number} is less than 0"
+    for name in _SMALL_COUNTS:
+        number = getattr(options, name)
+        if not 0 <= number <= COUNT_MAX:
+            yield name, f"{number} is not from 0 to {COUNT_MAX}"
+    if not 1 <= options.subqueue_concurrency <= COUNT_MAX:
+        yield (
+            "subqueue_concurrency",
+            f"{options.subqueue_concurrency} is not from 1 to {COUNT_MAX}",
+        )
+    if len(options.subqueue_weights) > SUBQUEUE_WEIGHTS_MAX:
+        count = len(options.subqueue_weights)
+        yield "subqueue_weights", f"{count} items, more than {SUBQUEUE_WEIGHTS_MAX}"
+    for subqueue, weight in options.subqueue_weights:
+        path = f"subqueue_weights[{subqueue[:32]}]"
+        if not 1 <= weight <= COUNT_MAX:
+            yield path, f"{weight} is not from 1 to {COUNT_MAX}"
+        if len(subqueue.encode()) > SUBQUEUE_BYTES_MAX:
+            yield path, f"{len(subqueue.encode())} bytes, more than {SUBQUEUE_BYTES_MAX}"
+
+
+def _contradictory(name: str, options: TubeOptions) -> Iterator[tuple[str, str]]:
+    """Yield options that do not agree with others."""
+    low, high = options.priority_min, options.priority_max
+    if low > high:
+        yield "priority_min", f"{low} is more than priority_max, {high}"
+    elif not low <= options.priority <= high:
+        yield "priority", f"{options.priority} is not from {low} to {high}"
+    is_given = options.retain_ms >= 0
+    if options.on_ack is OnAck.RETAIN and is_given and not is_period(options.retain_ms):
+        yield "retain_ms", "RETAIN needs a period (KEEP is for ever)"
+    if options.rate_burst and not options.rate_per_second:
+        yield "rate_burst", "means nothing without rate_per_second"
+    if options.subqueue_rate_burst and not options.subqueue_rate_per_second:
+        yield "subqueue_rate_burst", "means nothing without subqueue_rate_per_second"
+    if name and options.dead_letter_tube == name:
+        yield "dead_letter_tube", "is the tube itself"
+
+
+def _without_capacity(kind: TubeKind, options: TubeOptions) -> Iterator[tuple[str, str]]:
+    if kind is TubeKind.LIMFIFOTTL and not (options.capacity_tasks or options.capacity_bytes):
+        yield "capacity_tasks", "a tube of kind LIMFIFOTTL needs capacity_tasks or capacity_bytes"

@@ -1,0 +1,73 @@
+"""A store in memory: for what need not outlive the process, and for trying drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from sortedcontainers import SortedDict
+
+from taskraft_service.queue.store import RangeDeletion, Write
+
+PAIR_BYTES: Final = 192
+"""What a pair costs beside its bytes: two objects, a place in a list and one in a table."""
+
+
+class MemoryStore:
+    """An ordered map of bytes; satisfies ``taskraft_service.queue.store.Store``."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._pairs: SortedDict[bytes, bytes] = SortedDict()
+        self._content_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory the pairs take."""
+        return self._content_bytes + PAIR_BYTES * len(self._pairs)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
+        value: bytes | None = self._pairs.get(key)
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Return the values of keys, each or None."""
+        return [self._pairs.get(key) for key in keys]
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs from ``start`` to before ``stop`` in order of the keys."""
+        for key in self._pairs.irange(start, stop, inclusive=(True, False)):
+            yield key, self._pairs[key]
+
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the same pairs, the last first."""
+        for key in self._pairs.irange(start, stop, inclusive=(True, False), reverse=True):
+            yield key, self._pairs[key]
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """Do writes in order."""
+        for write in writes:
+            if isinstance(write, RangeDeletion):
+                keys = self._pairs.irange(write.start, write.stop, inclusive=(True, False))
+                for key in list(keys):
+                    self._remove(key)
+                continue
+            key, value = write
+            if value is None:
+                self._remove(key)
+            else:
+                self._set(key, value)
+
+    def _set(self, key: bytes, value: bytes) -> None:
+        before = self._pairs.get(key)
+        self._content_bytes += len(value) + (len(key) if before is None else -len(before))
+        self._pairs[key] = value
+
+    def _remove(self, key: bytes) -> None:
+        value = self._pairs.pop(key, None)
+        if value is not None:
+            self._content_bytes -= len(key) + len(value)

@@ -1,0 +1,243 @@
+"""Keep the queue's state in RocksDB, behind the ordered ``Store`` that the queue sees.
+
+One column family, so that the applied index and the state it stands for can never be flushed apart.
+No write-ahead log: the Raft log is the truth, and after a crash it is replayed from the applied
+index that is found here. Raw mode: keys and values are bytes, nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, cast
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from taskraft_service.queue.store import RangeDeletion, Write
+from taskraft_service.storage.manifest import check_manifest
+
+BLOOM_BITS_PER_KEY: Final = 10
+"""One percent of false positives: most lookups are of keys that exist in one level only."""
+WRITE_BUFFERS_MAX: Final = 4
+"""Three may wait to be written before a write stalls (and with it the event loop)."""
+BACKGROUND_THREADS: Final = 2
+SHORT_WALK_PAIRS: Final = 16
+"""So many pairs are walked before a generator is worth its beginning."""
+INFO_LOGS_MAX: Final = 3
+INFO_LOG_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class StateClosed(Exception):
+    """The database was closed while somebody still read it: a snapshot took its place."""
+
+
+class StateDamaged(Exception):
+    """RocksDB cannot be opened or read; the node must not serve from it."""
+
+
+def _options(block_cache_bytes: int, write_buffer_bytes: int) -> Options:
+    table = BlockBasedOptions()
+    table.set_bloom_filter(BLOOM_BITS_PER_KEY, block_based=False)
+    table.set_block_cache(Cache(block_cache_bytes))
+    table.set_cache_index_and_filter_blocks(v=True)
+    options = Options(raw_mode=True)
+    options.create_if_missing(create_if_missing=True)
+    options.set_paranoid_checks(enabled=True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_size(write_buffer_bytes)
+    options.set_max_write_buffer_number(WRITE_BUFFERS_MAX)
+    options.set_max_background_jobs(BACKGROUND_THREADS)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_keep_log_file_num(INFO_LOGS_MAX)
+    options.set_max_log_file_size(INFO_LOG_BYTES_MAX)
+    return options
+
+
+class RocksStore:
+    """An ordered map of bytes on disk.
+
+    Used on one thread, except for ``flush`` and ``freeze``.
+
+    Args:
+        path: directory of the database; made if it is missing.
+        block_cache_bytes: bound of what is kept of the files in memory.
+        write_buffer_bytes: size of one of at most four buffers of changes in memory.
+        read_only: change nothing in the directory.
+
+    Raises:
+        StateDamaged: the files are not what was written. Every method may raise it, also for a disk
+            that fails; nothing is known of the state then, and the node must end.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        block_cache_bytes: int,
+        write_buffer_bytes: int,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self._path = path
+        self._write_options = WriteOptions()
+        # The library's stub declares a method; at run time it is a property.
+        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # see above
+        access = AccessType.read_only() if read_only else AccessType.read_write()
+        with self._damage_named():
+            check_manifest(path)
+            self._rocks = Rdict(
+                str(path), _options(block_cache_bytes, write_buffer_bytes), access_type=access
+            )
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        """Give the library's errors a name; it has no classes of its own for them."""
+        try:
+            yield
+        except DbClosedError as error:
+            raise StateClosed(f"{self._path} is closed") from error
+        except Exception as error:
+            raise StateDamaged(f"{self._path}: {error}") from error
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of ``key``, or None."""
+        try:
+            found: bytes | None = self._rocks.get(key)
+        except DbClosedError as error:
+            raise StateClosed(f"{self._path} is closed") from error
+        except Exception as error:  # as in _damage_named, without its cost
+            raise StateDamaged(f"{self._path}: {error}") from error
+        return found
+
+    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Return the values of keys, each or None; half the cost of asking for each alone."""
+        with self._damage_named():
+            # What the library's types cannot say: a list of keys gives a list of values.
+            return cast("list[bytes | None]", self._rocks.get(list(keys)))
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs with ``start <= key < stop`` in order; consumed lazily."""
+        within = ReadOptions()
+        within.set_iterate_upper_bound(stop)
+        return self._walk(start, within, backwards=False)
+
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the same pairs as ``scan``, the last one first.
+
+        The library (0.3.29) takes a lower bound for an upper one, so the end is found here.
+        """
+        for key, value in self._walk(stop, ReadOptions(), backwards=True):
+            if key < start:
+                return
+            if key < stop:
+                yield key, value
+
+    def _walk(
+        self, begin: bytes, within: ReadOptions, *, backwards: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield pairs from a key on, as far as the options allow.
+
+        The library (0.3.29) has an iterator with a status, and generators that take half the time
+        but end at a damaged block as if nothing followed: a replica that finds less than the others
+        differs from them from then on. So the iterator begins, since most walks are short; a
+        generator goes on; and where that ends, the iterator looks whether it is the end.
+
+        The options own the bound, and the library lets go of them too early: the iterator then
+        compares with freed memory and ends too soon, without an error. So this generator keeps
+        options and bound for as long as the iterator lives.
+        """
+        with self._damage_named():
+            pairs = self._rocks.iter(within)
+        valid, key, value = pairs.valid, pairs.key, pairs.value
+        proceed = pairs.prev if backwards else pairs.next
+        seek = pairs.seek_for_prev if backwards else pairs.seek
+        rest: Iterator[tuple[bytes, bytes]] = iter(())
+        try:
+            seek(begin)
+            walked = 0
+            while valid():
+                # What the library's types cannot say: in raw mode, keys and values are bytes.
+                pair = cast("tuple[bytes, bytes]", (key(), value()))
+                yield pair
+                proceed()
+                walked += 1
+                if walked == SHORT_WALK_PAIRS and valid():
+                    rest = self._pairs(cast("bytes", key()), within, backwards=backwards)
+                    for pair in rest:  # the last one says where it ended
+                        yield pair
+                    seek(pair[0])
+                    if valid() and key() == pair[0]:
+                        proceed()
+            self._check(pairs)
+        finally:
+            del pairs, valid, key, value, proceed, seek, rest  # before the options
+            del within
+
+    def _pairs(
+        self, begin: bytes, within: ReadOptions, *, backwards: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return the library's generator, which may end too soon."""
+        with self._damage_named():
+            found = self._rocks.items(backwards, from_key=begin, read_opt=within)
+        return cast("Iterator[tuple[bytes, bytes]]", found)
+
+    def _check(self, pairs: RdictIter) -> None:
+        """Make sure that a walk did not end because of an error."""
+        with self._damage_named():
+            pairs.status()
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """Apply the writes in order, all or none as far as a later crash can tell."""
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for write in writes:
+            if isinstance(write, RangeDeletion):
+                batch.delete_range(write.start, write.stop)
+                continue
+            key, value = write
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        with self._damage_named():
+            self._rocks.write(batch, self._write_options)
+
+    @property
+    def is_choked(self) -> bool:
+        """Tell whether a write would have to wait for the disk to catch up."""
+        number = self._rocks.property_int_value
+        return (
+            (number("rocksdb.num-immutable-mem-table") or 0) >= WRITE_BUFFERS_MAX - 1
+            or bool(number("rocksdb.is-write-stopped"))
+            or bool(number("rocksdb.actual-delayed-write-rate"))
+        )
+
+    def flush(self) -> None:
+        """Bring what has been written so far to disk, synced; may be called on another thread."""
+        with self._damage_named():
+            self._rocks.flush(wait=True)
+
+    def freeze(self, place: Path) -> None:
+        """Make a copy of the state as it is now in a new directory; on any thread.
+
+        Costs a flush and some hard links: the files of a database never change.
+        """
+        with self._damage_named():
+            Checkpoint(self._rocks).create_checkpoint(str(place))
+
+    def close(self) -> None:
+        """Close the files; the object is of no use afterwards."""
+        self._rocks.close()
