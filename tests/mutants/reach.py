@@ -4,7 +4,8 @@ Run as ``python -m tests.mutants.reach FILE tests/service/api ...``: it runs the
 coverage and writes to FILE which of them ran each line, and how long each took. After that
 ``python -m tests.mutants --generated service/taskraft_service/api --reach FILE`` runs for each
 mutant the tests that reach its line, the quickest first, as many as a budget allows. This is for
-code that ``screen`` cannot fork: with gRPC, threads and real nodes. A line that no test reaches is told at once.
+code that ``screen`` cannot fork: with gRPC, threads and real nodes. A line that no test reaches is
+told at once.
 """
 
 from __future__ import annotations

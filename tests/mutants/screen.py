@@ -2,8 +2,8 @@
 
 Run ``python -m tests.mutants.screen service/taskraft_service/queue --sample 500``. The tests are
 collected once, and each is run once to see which functions it calls. Then every mutant gets a fork
-of that process, in which the code of one function is replaced, and the tests that call this function are
-run there, the quickest first, up to the first failure. Nothing is imported or collected again:
+of that process, in which the code of one function is replaced, and the tests that call this
+function are run there, the quickest first, up to the first failure. Nothing is imported or collected again:
 most mutants are dead within a tenth of a second. Tests that draw what they do come last, and not
 at all with ``--brief``. With ``--table queue`` it is the mutants of the table whose suite that is;
 their killers are remembered.
