@@ -1,12 +1,12 @@
 """Try thousands of generated mutants of pure code on tests that are loaded already.
 
 Run ``python -m tests.mutants.screen service/taskraft_service/queue --sample 500``. The tests are
-collected once, and each is run once to see which functions it calls. Then every mutant gets a fork
-of that process, in which the code of one function is replaced, and the tests that call this
-function are run there, the quickest first, up to the first failure. Nothing is imported or collected again:
-most mutants are dead within a tenth of a second. Tests that draw what they do come last, and not
-at all with ``--brief``. With ``--table queue`` it is the mutants of the table whose suite that is;
-their killers are remembered.
+collected once, and each is run once to see which functions it calls. Then every mutant gets a
+fork of that process, in which the code of one function is replaced, and the tests that call this
+function are run there, the quickest first, up to the first failure. Nothing is imported or
+collected again: most mutants are dead within a tenth of a second. Tests that draw what they do
+come last, and not at all with ``--brief``. With ``--table queue`` it is the mutants of the table
+whose suite that is; their killers are remembered.
 
 It is for code without threads and servers, which do not survive a fork, and it does not see what
 was computed while modules were imported: what survives here, ``python -m tests.mutants`` judges.
