@@ -6,13 +6,12 @@ The names are those of tubes; groups and schedules have theirs in the same space
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from taskraft_service.languages.patterns import matcher
+from taskraft_service.languages.patterns import TubePattern
 
 EVERYWHERE: Final = "*"
 """As the name of a need: every tube there is or may be."""
@@ -55,10 +54,10 @@ class Rights:
     """What the grants of one principal add up to. Unchangeable; answers are remembered."""
 
     def __init__(self, grants: Sequence[Grant]) -> None:
-        self._patterns: dict[Verb, list[re.Pattern[str]]] = {}
+        self._patterns: dict[Verb, list[TubePattern]] = {}
         for grant in grants:
             for verb in ROLES[grant.role]:
-                self._patterns.setdefault(verb, []).extend(map(matcher, grant.tubes))
+                self._patterns.setdefault(verb, []).extend(map(TubePattern, grant.tubes))
         self._answers: dict[tuple[Verb, str], bool] = {}
 
     def allow(self, verb: Verb, name: str) -> bool:
@@ -66,7 +65,7 @@ class Rights:
         known = self._answers.get((verb, name))
         if known is None:
             patterns = self._patterns.get(verb, ())
-            known = any(name == ANYWHERE or pattern.fullmatch(name) for pattern in patterns)
+            known = any(name == ANYWHERE or pattern.matches(name) for pattern in patterns)
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
             self._answers[verb, name] = known

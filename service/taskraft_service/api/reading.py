@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from taskraft.v1 import task_pb2
 from taskraft_service.api.freshness import Freshness
-from taskraft_service.languages.patterns import matcher
+from taskraft_service.languages.patterns import TubePattern
 from taskraft_service.machine.contents import Contents
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.queue import Queue
@@ -50,8 +50,8 @@ class Reading:
         temporary = self.applied.temporary_tubes()
         if not temporary:
             return True
-        patterns = [matcher(tube) for tube in tubes]
-        return not any(pattern.fullmatch(name) for pattern in patterns for name in temporary)
+        patterns = [TubePattern(tube) for tube in tubes]
+        return not any(pattern.matches(name) for pattern in patterns for name in temporary)
 
     async def queue(self, consistency: task_pb2.Consistency) -> Queue:
         """Return the queue for one read that was checked, without another wait in between.

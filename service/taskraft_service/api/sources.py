@@ -8,7 +8,7 @@ from typing import Final
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import ANYBODY, Caller
 from taskraft_service.access.rights import Verb
-from taskraft_service.languages.patterns import is_pattern, matcher
+from taskraft_service.languages.patterns import TubePattern, is_pattern
 
 
 class Sources:
@@ -23,7 +23,9 @@ class Sources:
         self.has_patterns: Final = any(is_pattern(name) for name in self.names)
         self._exact = {source.tube: source.weight for source in reversed(sources)}
         self._patterns = [
-            (matcher(source.tube), source.weight) for source in sources if is_pattern(source.tube)
+            (TubePattern(source.tube), source.weight)
+            for source in sources
+            if is_pattern(source.tube)
         ]
         self._weighs = any(source.weight for source in sources)
 
@@ -33,7 +35,7 @@ class Sources:
             return 0
         if tube in self._exact:
             return self._exact[tube]
-        return next((weight for pattern, weight in self._patterns if pattern.fullmatch(tube)), 0)
+        return next((weight for pattern, weight in self._patterns if pattern.matches(tube)), 0)
 
     def allows(self, tube: str) -> bool:
         """Tell whether the caller may take from a tube, now."""

@@ -13,7 +13,7 @@ from taskraft_service.api.mutations import Mutations, hash_if_named, result_of
 from taskraft_service.api.reading import Reading
 from taskraft_service.api.take_answer import TakeAnswer
 from taskraft_service.api.waiting import WaitingTake, wait_seconds
-from taskraft_service.languages.patterns import is_pattern, matcher
+from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.call_notes import CallNotes
 from taskraft_service.leader.proposal import Outcome
 from taskraft_service.leader.waiters import Waiters
@@ -104,11 +104,11 @@ class TakeApi:
         queue = self._reading.applied
         if not is_pattern(source):
             return [source] if queue.tube(source) is not None else []
-        pattern = matcher(source)
+        pattern = TubePattern(source)
         return [
             tube.name
             for tube in queue.tubes()
-            if pattern.fullmatch(tube.name) and taker.allows(tube.name)
+            if taker.allows(tube.name) and pattern.matches(tube.name)
         ]
 
     async def _wait(self, taker: WaitingTake, wait: float) -> Outcome:

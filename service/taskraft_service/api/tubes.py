@@ -24,7 +24,7 @@ from taskraft_service.api.tube_checks import (
     check_update_tube,
 )
 from taskraft_service.entries.codec import record_own
-from taskraft_service.languages.patterns import is_pattern, matcher
+from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.call_notes import CallNotes
 from taskraft_service.leader.proposal import Outcome
 from taskraft_service.leader.waiters import Waiters
@@ -44,11 +44,13 @@ def _chosen(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str
         return queue.tube_names()
     if wanted and not any(map(is_pattern, wanted)):
         names = [name for name in sorted(set(wanted)) if queue.tube_number(name) is not None]
-    else:
-        matchers = [matcher(pattern) for pattern in wanted or (EVERYWHERE,)]
-        known = queue.tube_names()
-        names = [name for name in known if any(one.fullmatch(name) for one in matchers)]
-    return [name for name in names if caller.may(Verb.READ, name)]
+        return [name for name in names if caller.may(Verb.READ, name)]
+    patterns = [TubePattern(pattern) for pattern in wanted or (EVERYWHERE,)]
+    return [
+        name
+        for name in queue.tube_names()
+        if caller.may(Verb.READ, name) and any(pattern.matches(name) for pattern in patterns)
+    ]
 
 
 class TubeApi:

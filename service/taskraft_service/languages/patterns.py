@@ -1,15 +1,30 @@
-"""Match names of tubes with patterns in which "*" stands for any characters."""
+"""Match tube names with patterns in which ``*`` stands for any characters, or none."""
 
 from __future__ import annotations
 
-import re
+from taskraft_service.queue.tasks.matching import consists_of
 
 
 def is_pattern(source: str) -> bool:
-    """Tell whether a source names tubes by a pattern."""
+    """Return whether a source names tubes by a pattern, not one tube by its name."""
     return "*" in source
 
 
-def matcher(pattern: str) -> re.Pattern[str]:
-    """Return the expression for a pattern in which "*" stands for any characters."""
-    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")))
+class TubePattern:
+    """A pattern of tube names.
+
+    Callers choose patterns freely, so no regular expression is built from them: a backtracking
+    engine needs exponential time for ``******Z``. A match here searches each part between two
+    stars once, from left to right.
+    """
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pattern: str) -> None:
+        first, *rest = pattern.split("*")
+        # Stars that stand together match what one star matches.
+        self._pieces = (first, *(piece for piece in rest[:-1] if piece), *rest[-1:])
+
+    def matches(self, name: str) -> bool:
+        """Return whether the whole of ``name`` fits the pattern."""
+        return consists_of(name, self._pieces)

@@ -8,12 +8,11 @@ consumer goes on waiting.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from taskraft_service.languages.patterns import is_pattern, matcher
+from taskraft_service.languages.patterns import TubePattern, is_pattern
 from taskraft_service.leader.consumer import Claim, Consumer
 from taskraft_service.limits import TAKE_TASKS_MAX
 
@@ -54,9 +53,9 @@ class _Tube:
     """Grows whenever tasks may have become ready."""
 
 
-def _suits(consumer: Consumer, patterns: Sequence[re.Pattern[str]], name: str) -> bool:
-    """Tell whether a tube is one of those that a consumer means by its patterns."""
-    return any(pattern.fullmatch(name) for pattern in patterns) and consumer.allows(name)
+def _suits(consumer: Consumer, patterns: Sequence[TubePattern], name: str) -> bool:
+    """Return whether a consumer may see a tube and one of its patterns matches the name."""
+    return consumer.allows(name) and any(pattern.matches(name) for pattern in patterns)
 
 
 class Waiters:
@@ -66,7 +65,7 @@ class Waiters:
         self._board = board
         self._tubes: dict[str, _Tube] = {}
         self._consumers: dict[Consumer, list[str]] = {}
-        self._patterns: dict[Consumer, list[re.Pattern[str]]] = {}
+        self._patterns: dict[Consumer, list[TubePattern]] = {}
         self._dry: dict[tuple[Consumer, str], int] = {}
         """Serial of the tube when a claim of the consumer found nothing in it."""
         self._hot: dict[str, None] = {}
@@ -98,7 +97,7 @@ class Waiters:
         """Let a consumer wait, behind those that wait already."""
         assert consumer not in self._consumers
         exact = [source for source in consumer.sources if not is_pattern(source)]
-        patterns = [matcher(source) for source in consumer.sources if is_pattern(source)]
+        patterns = [TubePattern(source) for source in consumer.sources if is_pattern(source)]
         self._consumers[consumer] = []
         for name in exact:
             self._join(consumer, name)
