@@ -9,7 +9,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test coverage check format lock proto proto-check breaking raft-traces oracle sim mutants bench \
-        bench-core load report clean check-format check-lint check-types check-imports check-contract \
+        bench-core load trace report clean check-format check-lint check-types check-imports check-contract \
         check-stubs check-manifests setup-proto \
         go-parts
 
@@ -61,6 +61,9 @@ bench: setup load ## Measure one and three nodes through gRPC (ARGS="...")
 
 bench-core: setup ## Measure the queue core, its write-behind, and the commit path (ARGS="--full")
 	@$(RUN) -m bench.core $(ARGS)
+
+trace: setup ## Count the Python calls of one put, take and ack in a node (ARGS="--way put" lists them)
+	@$(RUN) -m tools.trace $(ARGS)
 
 load: setup ## Build the load generator (Go)
 	@command -v go >/dev/null || { echo 'the load generator needs Go, which is not installed' >&2; exit 1; }

@@ -1,0 +1,47 @@
+"""The number of Python calls that one request takes in a node stays within its budget."""
+
+import asyncio
+
+import pytest
+
+from tools.trace import VERBS, Step, Trace, trace
+
+PUT_CALLS_MAX = 369
+"""Most calls of one put. The goal is 300; lower this number with each improvement."""
+
+PUT_FILES_MAX = 105
+"""Most files that one put may run through. The goal is 70; lower it with each improvement."""
+
+
+@pytest.fixture(scope="module")
+def traces():
+    return asyncio.run(trace(rounds=30))
+
+
+def test_a_put_stays_within_its_budget(traces):
+    calls, files, _moves = traces["put"].size
+    assert calls <= PUT_CALLS_MAX
+    assert files <= PUT_FILES_MAX
+
+
+def test_every_verb_is_followed_from_the_endpoint_to_the_log_thread(traces):
+    for verb in VERBS:
+        way = list(traces[verb].way())
+        assert way[0].startswith("taskraft_service/api/")
+        assert any(line.endswith("[raft]") and "/storage/" in line for line in way)
+
+
+def test_calls_files_and_moves_are_counted():
+    steps = [
+        Step(0, "a.py", "receive", "", "MainThread"),
+        Step(1, "a.py", "check", "a.py", "MainThread"),
+        Step(1, "b.py", "submit", "a.py", "MainThread"),
+        Step(0, "c.py", "write", "", "raft"),
+    ]
+    assert str(Trace(steps)) == "3 files, 4 calls, 1 moves"
+    assert list(Trace(steps).way()) == [
+        "a.py:receive",
+        "  a.py:check",
+        "  b.py:submit",
+        "c.py:write  [raft]",
+    ]
