@@ -14,7 +14,7 @@ from typing import Final
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms, wire
-from taskraft_service.api.answers import encode_tasks
+from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.entries.codec import decode_entry, encode_entry, record
 from taskraft_service.queue import commands as core
 

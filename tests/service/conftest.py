@@ -17,7 +17,7 @@ from taskraft.v1 import (
     tube_service_pb2_grpc,
 )
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.forward import reason_of
+from taskraft_service.api.rpc.forwarding import reason_of
 from taskraft_service.config.node import Config
 from taskraft_service.leader.roles import Phase
 from taskraft_service.process.assembly import Server

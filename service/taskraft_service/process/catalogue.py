@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import grpc.aio
 
-from taskraft_service.api.cluster import ClusterApi
-from taskraft_service.api.disk_room import DiskRoom
-from taskraft_service.api.feed import FeedApi
-from taskraft_service.api.feed_positions import FeedPositions
-from taskraft_service.api.freshness import Freshness
-from taskraft_service.api.groups import GroupApi
-from taskraft_service.api.known import KnownOnLeader
-from taskraft_service.api.method import Servicer
-from taskraft_service.api.mutations import Mutations
-from taskraft_service.api.outcomes import OutcomeApi
-from taskraft_service.api.reading import Reading
-from taskraft_service.api.schedules import ScheduleApi
+from taskraft_service.api.cluster.service import ClusterApi
+from taskraft_service.api.cluster.settings import SettingsApi
+from taskraft_service.api.feed.positions import FeedPositions
+from taskraft_service.api.feed.service import FeedApi
+from taskraft_service.api.groups.service import GroupApi
+from taskraft_service.api.rpc.methods import Servicer
+from taskraft_service.api.schedules.service import ScheduleApi
 from taskraft_service.api.server import build_server, reflect
-from taskraft_service.api.sessions import SessionApi
-from taskraft_service.api.settings import SettingsApi
-from taskraft_service.api.subscribe import SubscribeApi
-from taskraft_service.api.takes import TakeApi
-from taskraft_service.api.task_reads import TaskReads
-from taskraft_service.api.tasks import TaskApi, TaskSettings
-from taskraft_service.api.tubes import TubeApi
+from taskraft_service.api.sessions.service import SessionApi
+from taskraft_service.api.state.disk_space import DiskRoom
+from taskraft_service.api.state.existence import KnownOnLeader
+from taskraft_service.api.state.freshness import Freshness
+from taskraft_service.api.state.mutations import Mutations
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.streams.service import SubscribeApi
+from taskraft_service.api.tasks.outcomes import OutcomeApi
+from taskraft_service.api.tasks.reads import TaskReads
+from taskraft_service.api.tasks.service import TaskApi, TaskSettings
+from taskraft_service.api.tasks.takes import TakeApi
+from taskraft_service.api.tubes.service import TubeApi
 from taskraft_service.process.opening import monotonic_ms
 from taskraft_service.process.parts import Parts
 

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.node.node import Node
 from taskraft_service.access.security import Security
-from taskraft_service.api.endpoint import Surface
-from taskraft_service.api.forward import Forwarder
+from taskraft_service.api.rpc.endpoint import Surface
+from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.server import Health
-from taskraft_service.api.subscribe import Streams
-from taskraft_service.api.waiting import WaitingTakes
+from taskraft_service.api.streams.service import Streams
+from taskraft_service.api.tasks.waiting_take import WaitingTakes
 from taskraft_service.cluster.joining import Place
 from taskraft_service.cluster.members import Members
 from taskraft_service.cluster.settings import SettingsInForce

@@ -14,7 +14,7 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.principals import digest_of
-from taskraft_service.api.status import STATUS_KEY
+from taskraft_service.api.rpc.status import STATUS_KEY
 from taskraft_service.leader.roles import Phase
 from taskraft_service.process.assembly import Server
 from tests.authority import Authority

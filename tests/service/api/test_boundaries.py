@@ -7,9 +7,11 @@ import pytest
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
-from taskraft_service.api import selection_checks, task_checks, tube_checks
-from taskraft_service.api.settle_checks import settle_violations
-from taskraft_service.api.status import Refused
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.tasks import put_checks as task_checks
+from taskraft_service.api.tasks import selection_checks
+from taskraft_service.api.tasks.settle_checks import settle_violations
+from taskraft_service.api.tubes import checks as tube_checks
 from taskraft_service.queue.commands import FOREVER_MS
 
 PAYLOAD_BYTES_MAX = 100

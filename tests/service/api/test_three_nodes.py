@@ -8,7 +8,7 @@ import pytest
 
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.hops import HOPS_KEY, WAITED_KEY
+from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY, WAITED_KEY
 from taskraft_service.leader.roles import Phase
 from taskraft_service.process.assembly import Server
 from tests.service.conftest import (

@@ -7,7 +7,7 @@ import pytest
 
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.hops import WAITED_KEY
+from taskraft_service.api.rpc.forwarding_metadata import WAITED_KEY
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import ack, put, reason_of, take
 from tests.turns import turns_until

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskraft_service.api.endpoint import CallCounts
+from taskraft_service.api.rpc.endpoint import CallCounts
 from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.roles import Phase, Roles
 from taskraft_service.leader.temporary.tubes import TemporaryTubes

@@ -4,7 +4,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.status import STATUS_KEY
+from taskraft_service.api.rpc.status import STATUS_KEY
 
 Options = tube_service_pb2.TubeOptions
 Settlement = pb.Settlement

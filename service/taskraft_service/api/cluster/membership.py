@@ -1,0 +1,185 @@
+"""Serve the changes of the members: add, promote, remove; one at a time, on the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final, NoReturn, Protocol
+
+from taskraft.v1 import cluster_service_pb2 as pb
+from taskraft.v1 import error_pb2
+from taskraft_replication.core.confchange import ConfChange, MemberChangeKind
+from taskraft_replication.core.errors import ProposalDropped
+from taskraft_replication.core.types import ConfState, MemberId, MemberInfo, Roster
+from taskraft_replication.errors import ChangeRefused, NotLeader, ProposalLost, TransferFailed
+from taskraft_replication.membership.roster import change_of, made_before, removal_of
+from taskraft_replication.node.status import NodeStatus
+from taskraft_service.api.cluster.checks import (
+    check_addition,
+    check_progress,
+    check_request_id,
+    loneliness_without,
+)
+from taskraft_service.api.rpc.status import RETRY_MS, Refused
+from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.proposal import OutcomeUnknown
+
+MEMBERS_MAX: Final = 15
+"""Members of one cluster, learners included: a leader sends everything to each of them."""
+
+ANSWER_WAIT_MS: Final = 1_000
+ANSWER_PAUSE_MS: Final = 20
+"""How long to look for the answers of the others, and how often."""
+
+
+class Raft(Protocol):
+    """What this module needs of the Raft driver."""
+
+    def status(self) -> NodeStatus:
+        """Return the member's state."""
+
+    async def change_membership(self, change: ConfChange) -> ConfState:
+        """Make a membership change."""
+
+    async def transfer_leadership(self, to: MemberId | None = None) -> None:
+        """Hand leadership over."""
+
+
+class MembershipApi:
+    """The handlers that change the members.
+
+    They are called on the leader only. Each works on the members as they are when it begins; the
+    lock keeps two of them apart, and Raft itself those of two leaders. A request that is repeated,
+    because its outcome is unknown, is answered as it would have been the first time: the roster
+    remembers the last changes by their requests, whoever leads.
+    """
+
+    def __init__(self, cluster_id: str, raft: Raft, leadership: Leadership) -> None:
+        self._cluster_id = cluster_id
+        self._raft = raft
+        self._leadership = leadership
+        self._changing = asyncio.Lock()
+
+    async def add(self, request: pb.AddMemberRequest) -> MemberId:
+        """Add a member as a learner, or let a node come that was added before."""
+        check_addition(request, self._cluster_id)
+        wanted = MemberInfo(
+            MemberId(0), request.name, request.peer_address, request.address, request.directory_id
+        )
+        key = _key("add", request.name, request.request_id)
+        async with self._changing:
+            roster = self._roster
+            made = made_before(roster, key)
+            if made is not None:
+                return made
+            known = _named(roster, request.name)
+            if known is None:
+                return await self._add_new(roster, wanted, key)
+            if known.directory_id and known.directory_id != request.directory_id:
+                raise Refused(
+                    error_pb2.Error.MEMBER_EXISTS,
+                    f'"{known.name}" is member {known.member}, which has another data directory; '
+                    f"remove it before a new one comes under its name",
+                    {"name": known.name, "member": str(known.member)},
+                )
+            info = replace(wanted, member=known.member)
+            if info != known:
+                await self._change(change_of(MemberChangeKind.UPDATE, info, key))
+            return known.member
+
+    async def _add_new(self, roster: Roster, wanted: MemberInfo, key: str) -> MemberId:
+        if len(roster.members) >= MEMBERS_MAX:
+            raise Refused(
+                error_pb2.Error.LIMIT_REACHED,
+                f"a cluster has at most {MEMBERS_MAX} members",
+                {"limit": str(MEMBERS_MAX)},
+            )
+        info = replace(wanted, member=MemberId(roster.last_member + 1))
+        await self._change(change_of(MemberChangeKind.ADD_LEARNER, info, key))
+        return info.member
+
+    async def promote(self, request: pb.PromoteMemberRequest) -> MemberId:
+        """Make a learner a voter, if it has joined and caught up."""
+        check_request_id(request.request_id)
+        key = _key("promote", request.name, request.request_id)
+        async with self._changing:
+            made = made_before(self._roster, key)
+            if made is not None:
+                return made
+            info = self._member(request.name)
+            status = self._raft.status()
+            if info.member in status.conf_state.voters:
+                return info.member
+            check_progress(status, info)
+            await self._change(change_of(MemberChangeKind.ADD_VOTER, info, key))
+            return info.member
+
+    async def remove(self, request: pb.RemoveMemberRequest) -> None:
+        """Remove a member for good.
+
+        Raises:
+            NotLeader: the leader itself was to go, and has handed over: its successor removes it.
+        """
+        check_request_id(request.request_id)
+        key = _key("remove", request.name, request.request_id)
+        async with self._changing:
+            if made_before(self._roster, key) is not None:
+                return
+            member = self._member(request.name).member
+            await self._check_quorum_without(member)
+            if member == self._raft.status().member_id:
+                await self._hand_over()
+            await self._change(removal_of(member, key))
+
+    async def _hand_over(self) -> NoReturn:
+        try:
+            await self._leadership.hand_over(self._raft.transfer_leadership)
+        except TransferFailed as error:
+            raise Refused(error_pb2.Error.NO_LEADER, str(error)) from error
+        raise NotLeader(self._leadership.leader_id)
+
+    async def _check_quorum_without(self, member: MemberId) -> None:
+        """Make sure that the voters who stay have a majority that answers.
+
+        Raises:
+            Refused: MEMBER_NEEDED.
+        """
+        until = asyncio.get_running_loop().time() + ANSWER_WAIT_MS / 1000
+        while (lonely := loneliness_without(self._raft.status(), member)) is not None:
+            if asyncio.get_running_loop().time() > until:
+                raise lonely
+            # A new leader has not heard everybody yet.
+            await asyncio.sleep(ANSWER_PAUSE_MS / 1000)
+
+    @property
+    def _roster(self) -> Roster:
+        return self._raft.status().conf_state.roster
+
+    def _member(self, name: str) -> MemberInfo:
+        info = _named(self._roster, name)
+        if info is None:
+            raise Refused(
+                error_pb2.Error.MEMBER_NOT_FOUND, f'there is no member "{name}"', {"name": name}
+            )
+        return info
+
+    async def _change(self, change: ConfChange) -> None:
+        try:
+            await self._raft.change_membership(change)
+        except (ChangeRefused, ProposalDropped) as error:
+            raise Refused(
+                error_pb2.Error.MEMBERS_CHANGING,
+                f"the members cannot be changed at present: {error}",
+                retry_ms=RETRY_MS,
+            ) from error
+        except ProposalLost as error:
+            raise OutcomeUnknown(str(error)) from error
+
+
+def _key(verb: str, name: str, request_id: str) -> str:
+    """Return what names a request in the roster; empty if nobody will repeat it."""
+    return f"{verb} {name} {request_id}" if request_id else ""
+
+
+def _named(roster: Roster, name: str) -> MemberInfo | None:
+    return next((info for info in roster.members if info.name == name), None)

@@ -1,0 +1,227 @@
+"""Serve ClusterService: what this server is, who belongs to the cluster, who leads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from taskraft.v1 import cluster_service_pb2 as pb
+from taskraft.v1 import error_pb2
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.errors import TransferFailed
+from taskraft_replication.membership.roster import find
+from taskraft_replication.node.status import NodeStatus
+from taskraft_service import limits
+from taskraft_service.api.cluster.checks import check_request_id
+from taskraft_service.api.cluster.membership import MembershipApi, Raft
+from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.cluster.members import Members
+from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.config.node import Config
+from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.roles import Roles
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClusterService"]
+FEATURES: Final = ("feed.columns", "forwarding", "health.leader")
+SERVICE_CONFIG: Final = json.dumps(
+    {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "healthCheckConfig": {"serviceName": "taskraft.leader"},
+        "methodConfig": [
+            {
+                "name": [{"service": "taskraft.v1.TaskService"}],
+                "waitForReady": True,
+                "retryPolicy": {
+                    "maxAttempts": 5,
+                    "initialBackoff": "0.1s",
+                    "maxBackoff": "2s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ],
+    }
+)
+TRANSFER_WAIT_MS: Final = 2_000
+"""How long TransferLeadership waits to hear of the new leader."""
+
+
+def server_version() -> str:
+    """Return the version of the installed distribution."""
+    try:
+        return version("taskraft-server")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class ClusterApi:
+    """The handlers of ClusterService."""
+
+    def __init__(
+        self,
+        config: Config,
+        raft: Raft,
+        roles: Roles,
+        leadership: Leadership,
+        reading: Reading,
+        configure: Unary[pb.ConfigureRequest],
+        members: Members,
+    ) -> None:
+        self._config = config
+        self._raft = raft
+        self._roles = roles
+        self._leadership = leadership
+        self._reading = reading
+        self._configure = configure
+        self._members = members
+        self._membership = MembershipApi(config.cluster_id, raft, leadership)
+
+    def servicer(self) -> Servicer:
+        """Return the methods of the service."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("GetServerInfo", pb.GetServerInfoRequest, Route.HERE, self.get_server_info),
+                Unary(
+                    "GetClusterState", pb.GetClusterStateRequest, Route.HERE, self.get_cluster_state
+                ),
+                Unary("AddMember", pb.AddMemberRequest, Route.LEADER, self.add_member),
+                Unary("PromoteMember", pb.PromoteMemberRequest, Route.LEADER, self.promote_member),
+                Unary("RemoveMember", pb.RemoveMemberRequest, Route.LEADER, self.remove_member),
+                Unary(
+                    "TransferLeadership",
+                    pb.TransferLeadershipRequest,
+                    Route.LEADER,
+                    self.transfer_leadership,
+                ),
+                self._configure,
+            ),
+            streams={},
+            readings={},
+        )
+
+    async def get_server_info(
+        self, _call: Call[pb.GetServerInfoRequest]
+    ) -> pb.GetServerInfoResponse:
+        """Tell what this server is."""
+        return pb.GetServerInfoResponse(
+            version=server_version(),
+            node=self._config.node_name,
+            limits=self._limits(),
+            features=FEATURES,
+            service_config_json=SERVICE_CONFIG,
+        )
+
+    def _limits(self) -> Mapping[str, int]:
+        named = {name.lower(): number for name, number in vars(limits).items() if name.isupper()}
+        named = {name: number for name, number in named.items() if isinstance(number, int)}
+        return {**named, "payload_bytes_max": self._config.payload_bytes_max}
+
+    async def get_cluster_state(
+        self, _call: Call[pb.GetClusterStateRequest]
+    ) -> pb.GetClusterStateResponse:
+        """Show the members, as this node sees them."""
+        status = self._raft.status()
+        leader = self._leadership.leader
+        return pb.GetClusterStateResponse(
+            cluster_id=self._config.cluster_id,
+            node=self._config.node_name,
+            state=pb.NodeState(
+                phase=pb.NodeState.Phase.ValueType(self._roles.phase),
+                term=status.term,
+                commit_index=status.commit,
+                applied_index=status.applied,
+                first_index=status.first,
+                last_index=status.last,
+                durable_index=status.durable,
+            ),
+            leader=leader.name if leader else "",
+            leader_address=leader.client_address if leader else "",
+            members=[self._member(member, status) for member in self._members.all()],
+            now_ms=self._reading.applied.now_ms,
+            version=server_version(),
+        )
+
+    def _member(self, member: PeerAddress, status: NodeStatus) -> pb.Member:
+        learners = status.conf_state.learners
+        suffrage = pb.Member.LEARNER if member.member_id in learners else pb.Member.VOTER
+        shown = pb.Member(
+            id=member.member_id,
+            name=member.name,
+            address=member.client_address,
+            peer_address=member.peer_address,
+            suffrage=suffrage,
+            leader=member.member_id == self._leadership.leader_id,
+            joined=_has_joined(status, member.member_id),
+        )
+        peer = status.peers.get(MemberId(member.member_id))
+        if peer is not None:
+            shown.match_index = peer.match
+            shown.active = peer.is_active or member.member_id == status.member_id
+        return shown
+
+    async def add_member(self, call: Call[pb.AddMemberRequest]) -> pb.AddMemberResponse:
+        """Add a member as a learner, or let a node come that was added before."""
+        added = call.request
+        member = await self._membership.add(added)
+        gone = pb.Member(
+            id=member,
+            name=added.name,
+            address=added.address,
+            peer_address=added.peer_address,
+            suffrage=pb.Member.LEARNER,
+            joined=bool(added.directory_id),
+        )
+        return pb.AddMemberResponse(member=self._shown(member) or gone)
+
+    async def promote_member(self, call: Call[pb.PromoteMemberRequest]) -> pb.PromoteMemberResponse:
+        """Make a learner that has caught up a voter."""
+        member = await self._membership.promote(call.request)
+        gone = pb.Member(id=member, name=call.request.name, suffrage=pb.Member.VOTER, joined=True)
+        return pb.PromoteMemberResponse(member=self._shown(member) or gone)
+
+    async def remove_member(self, call: Call[pb.RemoveMemberRequest]) -> pb.RemoveMemberResponse:
+        """Remove a member for good."""
+        await self._membership.remove(call.request)
+        return pb.RemoveMemberResponse()
+
+    def _shown(self, member_id: MemberId) -> pb.Member | None:
+        member = self._members.get(member_id)
+        return None if member is None else self._member(member, self._raft.status())
+
+    async def transfer_leadership(
+        self, call: Call[pb.TransferLeadershipRequest]
+    ) -> pb.TransferLeadershipResponse:
+        """Hand leadership to a member by name, or to the one that has come farthest."""
+        check_request_id(call.request.request_id)
+        target = self._target(call.request.name)
+        if target == self._leadership.leader_id:
+            return pb.TransferLeadershipResponse(leader=call.request.name)
+        try:
+            await self._leadership.hand_over(lambda: self._raft.transfer_leadership(target))
+        except TransferFailed as error:
+            raise Refused(error_pb2.Error.NO_LEADER, str(error)) from error
+        until = asyncio.get_running_loop().time() + TRANSFER_WAIT_MS / 1000
+        await self._leadership.settled(until)
+        leader = self._leadership.leader
+        return pb.TransferLeadershipResponse(leader=leader.name if leader else "")
+
+    def _target(self, name: str) -> MemberId | None:
+        if not name:
+            return None
+        member = self._members.named(name)
+        if member is not None:
+            return MemberId(member.member_id)
+        raise Refused(
+            error_pb2.Error.MEMBER_NOT_FOUND, f'there is no member "{name}"', {"name": name}
+        )
+
+
+def _has_joined(status: NodeStatus, member_id: int) -> bool:
+    info = find(status.conf_state.roster, MemberId(member_id))
+    return info is not None and bool(info.directory_id)

@@ -1,0 +1,84 @@
+"""Serve the calls of FeedService that are about positions: at a time, and of consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from taskraft.v1 import feed_service_pb2 as pb
+from taskraft_service import forms, limits
+from taskraft_service.api.rpc.methods import AnyUnary, Call, Route, Unary
+from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.mutations import Mutations, result_of
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.queue.commands import ConsumerView, CountResult
+from taskraft_service.queue.queue import Queue
+
+
+class FeedPositions:
+    """The handlers of ResolveTimestamp and CommitCursor."""
+
+    def __init__(self, mutations: Mutations, reading: Reading) -> None:
+        self._mutations = mutations
+        self._reading = reading
+
+    def methods(self) -> Sequence[AnyUnary]:
+        """Return the methods."""
+        return (
+            Unary("ResolveTimestamp", pb.ResolveTimestampRequest, Route.HERE, self.resolve),
+            Unary("CommitCursor", pb.CommitCursorRequest, Route.LEADER, self.commit),
+        )
+
+    async def resolve(self, call: Call[pb.ResolveTimestampRequest]) -> pb.ResolveTimestampResponse:
+        """Find the first events at or after a time, one partition in a turn of the event loop."""
+        at_ms = call.request.at_ms
+        wrong = Violations()
+        wrong.not_negative("at_ms", at_ms)
+        wrong.raise_any()
+        cursor = pb.FeedCursor(feed_id=self._reading.applied.feed.feed_id)
+        for view in self._reading.applied.feed.views():
+            feed = self._reading.applied.feed
+            cursor.next_seq[view.partition] = feed.seq_at(view.partition, at_ms)
+            await asyncio.sleep(0)
+        return pb.ResolveTimestampResponse(cursor=cursor)
+
+    async def commit(self, call: Call[pb.CommitCursorRequest]) -> pb.CommitCursorResponse:
+        """Store how far a consumer has come."""
+        request = call.request
+        _check(request, len(self._reading.applied.feed.views()))
+        outcome = await self._mutations.apply(forms.COMMIT_CURSOR, call)
+        result_of(outcome, CountResult)
+        answer = pb.CommitCursorResponse(revision=outcome.index)
+        queue = self._reading.applied
+        for view in queue.consumers():
+            if view.name == request.consumer:
+                answer.cursor.CopyFrom(consumer_message(queue, view).cursor)
+        return answer
+
+
+def consumer_message(queue: Queue, view: ConsumerView) -> pb.FeedConsumer:
+    """Return a consumer as it is shown."""
+    return pb.FeedConsumer(
+        name=view.name,
+        cursor=pb.FeedCursor(feed_id=queue.feed.feed_id, next_seq=view.next_seq),
+        committed_ms=view.committed_ms,
+        idle_ttl_ms=view.idle_ttl_ms,
+    )
+
+
+def check_cursor(wrong: Violations, cursor: pb.FeedCursor, partitions: int) -> None:
+    """Check that a position is one in partitions that there are."""
+    for partition, seq in sorted(cursor.next_seq.items()):
+        field = f"cursor.next_seq[{partition}]"
+        wrong.in_range(field, partition, 0, partitions - 1)
+        wrong.not_negative(field, seq)
+
+
+def _check(request: pb.CommitCursorRequest, partitions: int) -> None:
+    """Refuse a position that no feed has."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.name("consumer", request.consumer)
+    wrong.in_range("idle_ttl_ms", request.idle_ttl_ms, 0, limits.CONSUMER_IDLE_TTL_MAX_MS)
+    check_cursor(wrong, request.cursor, partitions)
+    wrong.raise_any()

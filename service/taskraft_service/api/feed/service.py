@@ -1,0 +1,236 @@
+"""Serve FeedService: any node reads what it has applied, and never beyond.
+
+Chunks are made one at a time and written before the next is made, so a slow reader holds nothing up
+and the event loop is given back after each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from taskraft.v1 import error_pb2
+from taskraft.v1 import feed_service_pb2 as pb
+from taskraft_service import limits
+from taskraft_service.access.caller import Caller
+from taskraft_service.access.rights import Verb
+from taskraft_service.api.feed.answers import chunk_message, partition_message, rows_max
+from taskraft_service.api.feed.positions import FeedPositions, check_cursor, consumer_message
+from taskraft_service.api.rpc.context import ServicerContext
+from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary, parse
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.machine.applications import Applications
+from taskraft_service.queue.feed.chunk import ChangeChunk, only
+from taskraft_service.queue.feed.partitions import Feed
+from taskraft_service.queue.queue import Queue
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["FeedService"]
+FOR_EVER: Final = 2**63 - 1
+_KINDS: Final = frozenset(pb.ChangeEvent.Kind.values()) - {pb.ChangeEvent.KIND_UNSPECIFIED}
+
+
+class FeedApi:
+    """The handlers of FeedService.
+
+    Args:
+        positions: serves the calls about positions.
+        reading: gives out the queue.
+        applications: tells when more has been applied.
+        nodes: returns the members, the leader first known by ``leader_name``.
+        leader_name: who leads; empty while nobody is known to.
+    """
+
+    def __init__(
+        self,
+        positions: FeedPositions,
+        reading: Reading,
+        applications: Applications,
+        nodes: Callable[[], Sequence[PeerAddress]],
+        leader_name: Callable[[], str],
+    ) -> None:
+        self._positions = positions
+        self._reading = reading
+        self._applications = applications
+        self._nodes = nodes
+        self._leader_name = leader_name
+
+    def servicer(self) -> Servicer:
+        """Return the methods of the service."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary(
+                    "DescribeFeed",
+                    pb.DescribeFeedRequest,
+                    Route.FRESH,
+                    self.describe_feed,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+                Unary("WatchFeed", pb.WatchFeedRequest, Route.HERE, self.watch_feed),
+                *self._positions.methods(),
+            ),
+            streams={},
+            readings={"ReadChanges": self.read_changes},
+        )
+
+    async def describe_feed(self, call: Call[pb.DescribeFeedRequest]) -> pb.DescribeFeedResponse:
+        """Describe the partitions and who serves them."""
+        wrong = Violations()
+        wrong.consistency(call.request.consistency)
+        wrong.raise_any()
+        queue = await self._reading.queue(call.request.consistency)
+        leader = self._leader_name()
+        return pb.DescribeFeedResponse(
+            feed_id=queue.feed.feed_id,
+            revision=queue.applied_index,
+            partitions=[partition_message(view) for view in queue.feed.views()],
+            nodes=[
+                pb.FeedNode(name=node.name, address=node.client_address, leader=node.name == leader)
+                for node in self._nodes()
+            ],
+            now_ms=queue.now_ms,
+            consumers=[
+                consumer_message(queue, view)
+                for view in queue.consumers()
+                if call.caller.may(Verb.READ, view.name)
+            ],
+        )
+
+    async def watch_feed(self, call: Call[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:
+        """Wait until a partition holds more than the caller knows."""
+        request = call.request
+        wrong = Violations()
+        wrong.not_negative("wait_ms", request.wait_ms)
+        check_cursor(wrong, request.cursor, len(self._reading.applied.feed.views()))
+        wrong.raise_any()
+        _same_feed(self._reading.applied, request.cursor.feed_id)
+        known = dict(request.cursor.next_seq)
+
+        def is_news() -> bool:
+            views = self._reading.applied.feed.views()
+            return any(view.high_seq > known.get(view.partition, 0) for view in views)
+
+        wait = min(request.wait_ms, limits.WAIT_MAX_MS) / 1000
+        if call.deadline is not None:
+            left = call.deadline - asyncio.get_running_loop().time()
+            wait = min(wait, left - limits.DEADLINE_MARGIN_MS / 1000)
+        await self._applications.wait_for(is_news, wait)
+        views = self._reading.applied.feed.views()
+        return pb.WatchFeedResponse(partitions=[partition_message(view) for view in views])
+
+    # ------------------------------------------------------------------------------ reading
+
+    async def read_changes(self, raw: bytes, context: ServicerContext, caller: Caller) -> None:
+        """Stream a range of one partition, or follow it for ever."""
+        request = parse(pb.ReadChangesRequest, raw)
+        caller.check(request)
+        self._check(request)
+        most = rows_max(request)
+        at = request.from_seq
+        stop = request.to_seq or FOR_EVER
+        await self._arrival(request, at)
+        while at < stop:
+            self._go_on(request, caller)
+            chunk = self._next_chunk(request, at, stop, most)
+            if chunk is not None:
+                await context.write(chunk_message(request, chunk).SerializeToString())
+                at = chunk.next_seq
+            elif request.to_seq:
+                # Everything that this node has applied was sent; it does not have the rest.
+                await self._arrival(request, at)
+            else:
+                is_news = partial(self._has_beyond, request.partition, at)
+                await self._applications.wait_for(is_news, limits.WAIT_MAX_MS / 1000)
+
+    def _go_on(self, request: pb.ReadChangesRequest, caller: Caller) -> None:
+        """Make sure that a stream may go on.
+
+        Raises:
+            Refused: DRAINING: this node stops.
+            NotAllowed: the caller lost the right to read on.
+            NotKnown: its credentials are not valid any more.
+        """
+        if self._applications.ended:
+            raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
+        if caller.is_limited:
+            caller.confirm()
+            caller.check(request)
+
+    def _has_beyond(self, partition: int, seq: int) -> bool:
+        return self._high_seq(partition) > seq
+
+    def _high_seq(self, partition: int) -> int:
+        return self._reading.applied.feed.views()[partition].high_seq
+
+    def _check(self, request: pb.ReadChangesRequest) -> None:
+        wrong = Violations()
+        wrong.not_negative("from_seq", request.from_seq)
+        wrong.not_negative("to_seq", request.to_seq)
+        wrong.not_negative("wait_ms", request.wait_ms)
+        if request.chunk_bytes_max:
+            low, high = limits.CHUNK_BYTES_MIN, limits.CHUNK_BYTES_MAX
+            wrong.in_range("chunk_bytes_max", request.chunk_bytes_max, low, high)
+        wrong.choice("encoding", request.encoding, pb.ReadChangesRequest.Encoding.values())
+        wrong.at_most("tubes", request.tubes, limits.NAMES_MAX)
+        wrong.at_most("kinds", request.kinds, limits.NAMES_MAX)
+        for place, name in enumerate(request.tubes):
+            wrong.tube(f"tubes[{place}]", name)
+        for place, kind in enumerate(request.kinds):
+            wrong.choice(f"kinds[{place}]", kind, _KINDS)
+        queue = self._reading.applied
+        wrong.in_range("partition", request.partition, 0, len(queue.feed.views()) - 1)
+        if 0 < request.to_seq < request.from_seq:
+            wrong.add("to_seq", f"{request.to_seq} is before from_seq")
+        wrong.raise_any()
+        _same_feed(queue, request.feed_id)
+
+    async def _arrival(self, request: pb.ReadChangesRequest, at: int) -> None:
+        """Wait until this node has what is asked for next, as long as the caller allows.
+
+        Raises:
+            Refused: NODE_BEHIND: it did not come in time.
+        """
+        partition, high = request.partition, self._high_seq(request.partition)
+        nothing_more = request.to_seq and at >= request.to_seq
+        if high > at or nothing_more or (not request.to_seq and high == at):
+            return
+        is_there = partial(self._has_beyond, partition, at)
+        wait_ms = min(request.wait_ms, limits.WAIT_MAX_MS)
+        if not await self._applications.wait_for(is_there, wait_ms / 1000):
+            high = self._high_seq(partition)
+            raise Refused(
+                error_pb2.Error.NODE_BEHIND,
+                f"this node has applied events up to {high} only",
+                {"partition": str(partition), "high": str(high)},
+            )
+
+    def _next_chunk(
+        self, request: pb.ReadChangesRequest, at: int, stop: int, rows_max: int
+    ) -> ChangeChunk | None:
+        """Return the next piece; None when there is nothing more yet."""
+        feed: Feed = self._reading.applied.feed
+        low = feed.views()[request.partition].low_seq
+        if at < low:
+            raise Refused(
+                error_pb2.Error.CURSOR_TRIMMED,
+                f"events below {low} were removed by retention",
+                {"partition": str(request.partition), "low": str(low)},
+            )
+        chunk = next(iter(feed.read(request.partition, at, stop, rows_max)), None)
+        if chunk is None:
+            return None
+        return only(chunk, request.tubes, frozenset(request.kinds))
+
+
+def _same_feed(queue: Queue, feed_id: str) -> None:
+    if feed_id and feed_id != queue.feed.feed_id:
+        raise Refused(
+            error_pb2.Error.FEED_MISMATCH,
+            "the position belongs to another feed",
+            {"feed_id": queue.feed.feed_id},
+        )

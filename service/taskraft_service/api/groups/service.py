@@ -1,0 +1,120 @@
+"""Serve GroupService."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskraft.v1 import error_pb2
+from taskraft.v1 import group_service_pb2 as pb
+from taskraft_service import forms
+from taskraft_service.access.caller import Caller
+from taskraft_service.access.rights import Verb
+from taskraft_service.api.groups.checks import check_create_group, check_get_group
+from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
+from taskraft_service.api.rpc.status import Refused, error_message
+from taskraft_service.api.rpc.violations import check_name
+from taskraft_service.api.state.disk_space import DiskRoom
+from taskraft_service.api.state.mutations import Mutations, result_of
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.queue.commands import GroupResult, GroupTask, GroupView
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]
+
+
+class GroupApi:
+    """The handlers of GroupService."""
+
+    def __init__(self, mutations: Mutations, reading: Reading, disk: DiskRoom) -> None:
+        self._mutations = mutations
+        self._reading = reading
+        self._disk = disk
+
+    def servicer(self) -> Servicer:
+        """Return the methods of the service."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("CreateGroup", pb.CreateGroupRequest, Route.LEADER, self.create),
+                Unary("StartGroup", pb.StartGroupRequest, Route.LEADER, self.start),
+                Unary("CancelGroup", pb.CancelGroupRequest, Route.LEADER, self.cancel),
+                Unary(
+                    "GetGroup",
+                    pb.GetGroupRequest,
+                    Route.FRESH,
+                    self.get,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+            ),
+            streams={},
+            readings={},
+        )
+
+    async def create(self, call: Call[pb.CreateGroupRequest]) -> pb.CreateGroupResponse:
+        """Create a group."""
+        check_create_group(call.request)
+        self._disk.check()
+        outcome = await self._mutations.apply(forms.CREATE_GROUP, call)
+        group = group_message(result_of(outcome, GroupResult).group)
+        return pb.CreateGroupResponse(group=group, revision=outcome.index)
+
+    async def start(self, call: Call[pb.StartGroupRequest]) -> pb.StartGroupResponse:
+        """Start a group; what does not fit into one entry goes on after the answer."""
+        check_name(call.request.name, call.request.request_id)
+        outcome = await self._mutations.apply(forms.START_GROUP, call)
+        group = group_as_seen(result_of(outcome, GroupResult).group, call.caller)
+        return pb.StartGroupResponse(group=group, revision=outcome.index)
+
+    async def cancel(self, call: Call[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
+        """Cancel a group; what does not fit into one entry goes on after the answer."""
+        check_name(call.request.name, call.request.request_id)
+        outcome = await self._mutations.apply(forms.CANCEL_GROUP, call)
+        group = group_as_seen(result_of(outcome, GroupResult).group, call.caller)
+        return pb.CancelGroupResponse(group=group, revision=outcome.index)
+
+    async def get(self, call: Call[pb.GetGroupRequest]) -> pb.GetGroupResponse:
+        """Show a group."""
+        request = call.request
+        check_get_group(request)
+        queue = await self._reading.queue(request.consistency)
+        view = queue.group(request.name)
+        if view is None:
+            text = f'there is no group "{request.name}"'
+            raise Refused(error_pb2.Error.GROUP_NOT_FOUND, text, {"group": request.name})
+        return pb.GetGroupResponse(group=group_as_seen(view, call.caller))
+
+
+def group_as_seen(view: GroupView, caller: Caller) -> pb.Group:
+    """Return a group as a caller may see it: what it puts only where they may read the tube."""
+    message = group_message(view)
+    for following in (message.end_task, message.abort_task):
+        if following.tube and not caller.may(Verb.READ, following.tube):
+            following.ClearField("spec")
+    return message
+
+
+def group_message(view: GroupView) -> pb.Group:
+    """Return a group as the contract shows it."""
+    message = pb.Group(
+        name=view.name,
+        state=pb.Group.State.ValueType(view.state),
+        open=view.open,
+        processed=view.processed,
+        failed=view.failed,
+        cancelled=view.cancelled,
+        only_if_processed=view.only_if_processed,
+        created_ms=view.created_ms,
+        ended_ms=view.ended_ms,
+        last_task_id=view.last_task_id,
+    )
+    if view.end_task is not None:
+        _show(message.end_task, view.end_task)
+    if view.abort_task is not None:
+        _show(message.abort_task, view.abort_task)
+    if view.refusal is not None:
+        message.last_error.CopyFrom(error_message(view.refusal))
+    return message
+
+
+def _show(message: pb.GroupTask, task: GroupTask) -> None:
+    message.tube = task.tube
+    message.spec.MergeFromString(task.spec)

@@ -1,0 +1,1 @@
+"""Calls in, answers out: methods, the gRPC endpoint, forwarding, statuses."""

@@ -1,0 +1,151 @@
+"""Serve ScheduleService."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+
+from taskraft.v1 import schedule_service_pb2 as pb
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms
+from taskraft_service.access.caller import Caller
+from taskraft_service.access.rights import Verb
+from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
+from taskraft_service.api.rpc.paging import mark_of, page_of
+from taskraft_service.api.rpc.status import error_message
+from taskraft_service.api.rpc.violations import check_name
+from taskraft_service.api.schedules.checks import check_schedule
+from taskraft_service.api.state.disk_space import DiskRoom
+from taskraft_service.api.state.mutations import Mutations, hash_if_named, result_of
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.tubes.checks import check_page
+from taskraft_service.entries.codec import record_own
+from taskraft_service.forms import Form
+from taskraft_service.leader.schedule_plan import first_time
+from taskraft_service.limits import PAGE_SIZE_MAX
+from taskraft_service.queue.commands import CountResult, ScheduleResult, ScheduleView
+
+M = TypeVar("M", bound=Message)
+Request = TypeVar("Request", bound=Message)
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["ScheduleService"]
+
+
+class ScheduleApi:
+    """The handlers of ScheduleService.
+
+    Args:
+        mutations: proposes.
+        reading: has the queue.
+        disk: tells whether there is room for another schedule.
+        now_ms: the cluster's clock.
+    """
+
+    def __init__(
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        disk: DiskRoom,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._mutations = mutations
+        self._reading = reading
+        self._disk = disk
+        self._now_ms = now_ms
+
+    def servicer(self) -> Servicer:
+        """Return the methods of the service."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("CreateSchedule", pb.CreateScheduleRequest, Route.LEADER, self.create),
+                Unary("UpdateSchedule", pb.UpdateScheduleRequest, Route.LEADER, self.update),
+                Unary("DeleteSchedule", pb.DeleteScheduleRequest, Route.LEADER, self.delete),
+                Unary(
+                    "ListSchedules",
+                    pb.ListSchedulesRequest,
+                    Route.FRESH,
+                    self.list_schedules,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+            ),
+            streams={},
+            readings={},
+        )
+
+    async def create(self, call: Call[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
+        """Create a schedule; its first time stands in the log."""
+        request = call.request
+        check_schedule(request.schedule, request.request_id)
+        self._disk.check()
+        message = log_pb2.CreateSchedule(request=request, next_ms=self._first_ms(request))
+        schedule, revision = await self._store(forms.CREATE_SCHEDULE, message, call)
+        return pb.CreateScheduleResponse(schedule=schedule, revision=revision)
+
+    async def update(self, call: Call[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
+        """Replace a schedule."""
+        request = call.request
+        check_schedule(request.schedule, request.request_id)
+        if not request.schedule.paused:
+            # Who sees the disk fill up may still stop a schedule.
+            self._disk.check()
+        message = log_pb2.UpdateSchedule(request=request, next_ms=self._first_ms(request))
+        schedule, revision = await self._store(forms.UPDATE_SCHEDULE, message, call)
+        return pb.UpdateScheduleResponse(schedule=schedule, revision=revision)
+
+    def _first_ms(self, request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> int:
+        return first_time(request.schedule, self._now_ms())
+
+    async def _store(
+        self, form: Form[M], message: M, call: Call[Request]
+    ) -> tuple[pb.Schedule, int]:
+        """Commit a schedule with its first time; return it with its revision."""
+        recorded = record_own(form, message, hash_if_named(call))
+        outcome = await self._mutations.propose(recorded, call.deadline)
+        stored = result_of(outcome, ScheduleResult)
+        return schedule_message(stored.schedule), outcome.index
+
+    async def delete(self, call: Call[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
+        """Remove a schedule."""
+        check_name(call.request.name, call.request.request_id)
+        outcome = await self._mutations.apply(forms.DELETE_SCHEDULE, call)
+        result_of(outcome, CountResult)
+        return pb.DeleteScheduleResponse(revision=outcome.index)
+
+    async def list_schedules(self, call: Call[pb.ListSchedulesRequest]) -> pb.ListSchedulesResponse:
+        """List schedules by name."""
+        request = call.request
+        check_page(request)
+        queue = await self._reading.queue(request.consistency)
+        page, next_token = page_of(
+            [view for view in queue.schedules() if call.caller.may(Verb.READ, view.name)],
+            lambda view: view.name,
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+            mark_of("schedules"),
+        )
+        return pb.ListSchedulesResponse(
+            schedules=[_as_seen(view, call.caller) for view in page], next_page_token=next_token
+        )
+
+
+def _as_seen(view: ScheduleView, caller: Caller) -> pb.Schedule:
+    """Return a schedule as a caller may see it: what it puts only where they may read the tube."""
+    message = schedule_message(view)
+    if not caller.may(Verb.READ, message.tube):
+        message.ClearField("spec")
+    return message
+
+
+def schedule_message(view: ScheduleView) -> pb.Schedule:
+    """Return a schedule as the client gave it, with what the server knows."""
+    message = pb.Schedule.FromString(view.options.body)
+    message.spec.MergeFromString(view.options.spec)
+    message.next_ms = 0 if view.options.paused else view.next_ms
+    message.last_ms = view.last_ms
+    message.last_task_id = view.last_task_id
+    message.left_out = view.left_out
+    if view.refusal is not None:
+        message.last_error.CopyFrom(error_message(view.refusal))
+    return message

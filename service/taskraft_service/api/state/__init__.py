@@ -1,0 +1,1 @@
+"""Reads of the queue and proposals of commands, for all services."""

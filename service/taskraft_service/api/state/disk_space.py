@@ -1,0 +1,48 @@
+"""Refuse what fills the disk while little of it is free; what makes room goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from taskraft.v1 import error_pb2
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.machine.contents import Contents
+from taskraft_service.storage.disk_watch import DiskWatch
+
+
+class DiskRoom:
+    """Tells whether the disk has room for what a call brings.
+
+    Args:
+        disk: knows how much is free.
+        contents: knows which tubes are in memory only, and need none.
+    """
+
+    def __init__(self, disk: DiskWatch, contents: Contents) -> None:
+        self._disk = disk
+        self._contents = contents
+
+    def check_tubes(self, tubes: Iterable[str]) -> None:
+        """Make sure that there is room for new content of ``tubes``.
+
+        Raises:
+            Refused: DISK_LOW.
+        """
+        if self._disk.is_low and any(self._contents.is_logged(tube) for tube in tubes):
+            raise self._low()
+
+    def check(self) -> None:
+        """Make sure that there is room for something that the cluster keeps.
+
+        Raises:
+            Refused: DISK_LOW.
+        """
+        if self._disk.is_low:
+            raise self._low()
+
+    def _low(self) -> Refused:
+        return Refused(
+            error_pb2.Error.DISK_LOW,
+            "the disk is nearly full: new content is refused, takes and settles still work",
+            {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},
+        )

@@ -1,0 +1,90 @@
+"""Propose what a client asks for, and wait for what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from taskraft_service.api.rpc.methods import Call
+from taskraft_service.api.rpc.status import refused
+from taskraft_service.entries.codec import Recorded, record, record_own, request_hash
+from taskraft_service.forms import Form
+from taskraft_service.leader.proposal import Outcome, Submitter
+from taskraft_service.queue.commands import Refusal, Result
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=Result)
+
+
+def hash_if_named(call: Call[M]) -> int:
+    """Return the hash of a request that has a request_id; 0 for one that is not remembered."""
+    is_named = bool(getattr(call.request, "request_id", ""))
+    return request_hash(call.request, call.raw, call.caller.name) if is_named else 0
+
+
+class Mutations:
+    """Turns checked calls into log entries."""
+
+    def __init__(self, submitter: Submitter) -> None:
+        self.submitter = submitter
+
+    async def apply(self, form: Form[M], call: Call[M], before: Sequence[Recorded] = ()) -> Outcome:
+        """Propose a request as it came.
+
+        Args:
+            form: the kind of command.
+            call: the call, checked.
+            before: commands to be proposed ahead of it in the same entry; their results are not
+                waited for.
+
+        Raises:
+            Refused: the queue refused it.
+            NotProposed: leadership was lost before anything was written.
+            OutcomeUnknown: leadership was lost afterwards.
+            Overloaded: too much waits already.
+        """
+        hash_of_request = hash_if_named(call)
+        self._propose_before(before, call.deadline)
+        recorded = record(form, call.request, call.raw, hash_of_request)
+        return await self.propose(recorded, call.deadline)
+
+    async def apply_as(
+        self, form: Form[M], call: Call[M], request: M, before: Sequence[Recorded] = ()
+    ) -> Outcome:
+        """Propose another request in place of the one that came, known under that one's hash.
+
+        The one that came is proposed as its own bytes. Takes and raises what ``apply`` does.
+        """
+        if request is call.request:
+            return await self.apply(form, call, before)
+        hash_of_request = hash_if_named(call)
+        self._propose_before(before, call.deadline)
+        return await self.propose(record_own(form, request, hash_of_request), call.deadline)
+
+    def _propose_before(self, before: Sequence[Recorded], deadline: float | None) -> None:
+        for recorded in before:
+            # Not waited for; that its outcome is not looked at is no error either.
+            self.submitter.submit(recorded, deadline).add_done_callback(_look_away)
+
+    async def propose(self, recorded: Recorded, deadline: float | None) -> Outcome:
+        """Propose a command; see ``apply``."""
+        outcome = await self.submitter.submit(recorded, deadline)
+        if isinstance(outcome.result, Refusal):
+            raise refused(outcome.result)
+        return outcome
+
+
+def _look_away(future: object) -> None:
+    """Mark the exception of a future as seen."""
+    exception = getattr(future, "exception", None)
+    cancelled = getattr(future, "cancelled", None)
+    if exception is not None and cancelled is not None and not cancelled():
+        exception()
+
+
+def result_of(outcome: Outcome, kind: type[R]) -> R:
+    """Return the result of a command, which is of the kind that this command answers."""
+    assert isinstance(outcome.result, kind), f"{outcome.result} is not a {kind.__name__}"
+    return outcome.result

@@ -1,0 +1,1 @@
+"""The Subscribe stream of TaskService."""

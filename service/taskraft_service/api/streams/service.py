@@ -1,0 +1,243 @@
+"""Serve the Subscribe stream: take and settle, with credit granted by the client."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from taskraft.v1 import error_pb2, session_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_replication.stubs.log.v1 import log_pb2
+from taskraft_service import forms
+from taskraft_service.access.caller import Caller
+from taskraft_service.access.denial import NotKnown
+from taskraft_service.api.rpc.context import ServicerContext, deadline_of, read_message
+from taskraft_service.api.rpc.endpoint import LEADER_KEY
+from taskraft_service.api.rpc.forwarding import Forwarder, ServeHere
+from taskraft_service.api.rpc.forwarding_metadata import hops_of, trace_of
+from taskraft_service.api.rpc.methods import parse
+from taskraft_service.api.rpc.status import RETRY_MS, refused
+from taskraft_service.api.state.existence import Known
+from taskraft_service.api.state.mutations import Mutations, result_of
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.streams.stream_link import StreamLink
+from taskraft_service.api.streams.subscription_state import Subscription, opened_message
+from taskraft_service.api.tasks import put_checks as task_checks
+from taskraft_service.api.tasks.lease_returns import LeaseReturns
+from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.leader.proposal import (
+    NotProposed,
+    Overloaded,
+)
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.queue.commands import KeepResult, TaskView
+
+PATH: Final = "/taskraft.v1.TaskService/Subscribe"
+
+
+class Streams:
+    """The subscriptions that are open on this leader, and how many each session has."""
+
+    def __init__(self) -> None:
+        self._open: dict[Subscription, None] = {}
+        self._by_session: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, subscription: Subscription) -> None:
+        """Count a stream in."""
+        self._open[subscription] = None
+        session_id = subscription.session_id
+        self._by_session[session_id] = self._by_session.get(session_id, 0) + 1
+
+    def remove(self, subscription: Subscription) -> bool:
+        """Count a stream out; tell whether it was the last one of its session."""
+        del self._open[subscription]
+        left = self._by_session[subscription.session_id] - 1
+        if left:
+            self._by_session[subscription.session_id] = left
+        else:
+            del self._by_session[subscription.session_id]
+        return not left
+
+    def depart(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
+        """Tell all clients to go elsewhere."""
+        error = error_pb2.Error(reason=reason, message=why)
+        for subscription in list(self._open):
+            subscription.depart(error, leader, RETRY_MS)
+
+
+class SubscribeApi:
+    """The handler of Subscribe."""
+
+    def __init__(
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        known: Known,
+        waiters: Waiters,
+        streams: Streams,
+        forwarder: Forwarder,
+        payload_bytes_max: int,
+    ) -> None:
+        self._mutations = mutations
+        self._submitter = mutations.submitter
+        self._reading = reading
+        self._known = known
+        self._waiters = waiters
+        self._streams = streams
+        self._leadership = forwarder.leadership
+        self._forwarder = forwarder
+        self._give_back = LeaseReturns(mutations.submitter)
+        self._payload_bytes_max = payload_bytes_max
+
+    async def subscribe(self, context: ServicerContext, caller: Caller) -> None:
+        """Serve one stream here, or let the leader serve it."""
+        await context.send_initial_metadata(((LEADER_KEY, self._leadership.address),))
+        first = await read_message(context)
+        if first is None:
+            return
+        passed_on = hops_of(dict(context.invocation_metadata() or ()))
+        if passed_on:
+            await self._forwarder.serves_soon(deadline_of(context))
+        while not self._leadership.serves:
+            if passed_on:
+                raise NotProposed("this node does not lead")
+            try:
+                await self._pass_on(first, context, caller)
+            except ServeHere:
+                continue
+            return
+        await self._serve(first, context, caller)
+
+    # ------------------------------------------------------------------------------ a leader's
+
+    async def _serve(self, first: bytes, context: ServicerContext, caller: Caller) -> None:
+        message = parse(pb.SubscribeRequest, first)
+        caller.check(message)
+        task_checks.check_message(message, 0, is_first=True)
+        opened = message.open
+        await self._known.tubes([source.tube for source in opened.sources])
+        await self._known.session(opened.session_id, caller)
+        session_id = opened.session_id or str(uuid.uuid4())
+        subscription = Subscription(opened, session_id, self._give_back.tokens, caller)
+        self._streams.add(subscription)
+        try:
+            held = await self._begin(subscription, opened)
+            subscription.outbox.add(opened_message(session_id, held))
+            self._waiters.add(subscription)
+            link = StreamLink(
+                subscription,
+                context,
+                self._submitter,
+                self._waiters,
+                self._reading,
+                self._payload_bytes_max,
+            )
+            await link.run(first, partial(self._beat, subscription))
+        finally:
+            self._close(subscription)
+
+    async def _begin(
+        self, subscription: Subscription, opened: pb.SubscribeRequest.Open
+    ) -> Sequence[TaskView]:
+        """Open or resume the session; return what it holds."""
+        session_id = subscription.session_id
+        if subscription.is_new:
+            request = session_service_pb2.OpenSessionRequest(
+                name=opened.session_name, ttr_ms=opened.session_ttr_ms
+            )
+            drawn = log_pb2.OpenSession(
+                request=request,
+                session_id=session_id,
+                ends_with_stream=not opened.session_ttr_ms,
+                as_settings=not opened.HasField("session_ttr_ms"),
+                owner=subscription.caller.name,
+            )
+            await self._mutations.propose(record_own(forms.OPEN_SESSION, drawn), None)
+        outcome = await self._mutations.propose(_attachment(session_id, attached=True), None)
+        for refused_item in result_of(outcome, KeepResult).refused:
+            raise refused(refused_item.refusal)
+        return () if subscription.is_new else self._reading.contents.held(session_id)
+
+    def _beat(self, subscription: Subscription) -> pb.SubscribeResponse:
+        heartbeat = pb.SubscribeResponse.Heartbeat(
+            now_ms=self._reading.now_ms(),
+            leader=self._leadership.address,
+            cancel_tokens=self._reading.contents.cancelled(subscription.session_id),
+        )
+        return pb.SubscribeResponse(heartbeat=heartbeat)
+
+    def _close(self, subscription: Subscription) -> None:
+        """Let the stream go: give back what it never saw, and start the session's grace."""
+        subscription.outbox.end()
+        self._waiters.remove(subscription)
+        last = self._streams.remove(subscription)
+        unsent = subscription.outbox.unsent()
+        if not self._leadership.serves:
+            return
+        if unsent:
+            self._give_back.tokens(unsent)
+        if last:
+            try:
+                detachment = _attachment(subscription.session_id, attached=False)
+                future = self._submitter.submit(detachment)
+            except (NotProposed, Overloaded):
+                # The next leader detaches all sessions; an overloaded one keeps it attached until
+                # then, which costs patience but loses nothing.
+                return
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    # ------------------------------------------------------------------------------ a follower's
+
+    async def _pass_on(self, first: bytes, context: ServicerContext, caller: Caller) -> None:
+        """Open the same stream on the leader and carry messages both ways.
+
+        Raises:
+            ServeHere: this node has become the leader.
+            Refused: NO_LEADER.
+            NotKnown: the caller's credentials were withdrawn.
+        """
+        withdrawn: list[NotKnown] = []
+
+        async def requests() -> AsyncIterator[bytes]:
+            yield first
+            while (raw := await read_message(context)) is not None:
+                try:
+                    caller.confirm()
+                except NotKnown as error:
+                    withdrawn.append(error)
+                    return
+                yield raw
+
+        trace = trace_of(dict(context.invocation_metadata() or ()))
+        upstream = await self._forwarder.stream(
+            PATH, requests(), deadline_of(context), caller.name, trace
+        )
+        try:
+            async for raw in upstream:
+                await context.write(raw)
+            if withdrawn:
+                raise withdrawn[0]
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            # The leader is gone: the client shall come back, not see a broken stream.
+            lost = error_pb2.Error(reason=error_pb2.Error.NO_LEADER, message="the leader was lost")
+            go_away = pb.SubscribeResponse.GoAway(error=lost, retry_ms=RETRY_MS)
+            message = pb.SubscribeResponse(go_away=go_away)
+            await context.write(message.SerializeToString())
+        finally:
+            upstream.cancel()
+
+
+def _attachment(session_id: str, *, attached: bool) -> Recorded:
+    """Return the command that says whether a session has streams."""
+    message = log_pb2.AttachSession(session_id=session_id, attached=attached)
+    return record_own(forms.ATTACH_SESSION, message)

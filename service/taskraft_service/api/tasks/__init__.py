@@ -1,0 +1,1 @@
+"""TaskService, except its Subscribe stream."""

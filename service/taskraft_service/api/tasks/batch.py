@@ -1,0 +1,157 @@
+"""Serve ExecuteBatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import forms, limits
+from taskraft_service.access.leases import own_batch
+from taskraft_service.api.rpc.methods import Call, Route, Unary
+from taskraft_service.api.rpc.status import item_errors
+from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.disk_space import DiskRoom
+from taskraft_service.api.state.mutations import Mutations, result_of
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.tasks import selection_checks as checks
+from taskraft_service.api.tasks.answers import settled_message
+from taskraft_service.api.tasks.put_checks import put_violations
+from taskraft_service.api.tasks.settle_checks import settle_violations
+from taskraft_service.api.tasks.update_checks import brings_content
+from taskraft_service.api.tubes.auto_creation import MissingTubes
+from taskraft_service.queue.commands import BatchOutcome, BatchResult, PutResult, SettleResult
+
+BATCH_OPERATIONS_MAX: Final = 100
+
+
+class BatchApi:
+    """The handler of ExecuteBatch.
+
+    Args:
+        mutations: proposes.
+        reading: has the queue.
+        disk: tells whether there is room for new content.
+        missing: makes the tubes that are missing.
+        payload_bytes_max: the configured limit.
+    """
+
+    def __init__(
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        disk: DiskRoom,
+        missing: MissingTubes,
+        payload_bytes_max: int,
+    ) -> None:
+        self._mutations = mutations
+        self._reading = reading
+        self._disk = disk
+        self._missing = missing
+        self._payload_bytes_max = payload_bytes_max
+
+    def method(self) -> Unary[pb.ExecuteBatchRequest]:
+        """Return the method ExecuteBatch."""
+        return Unary("ExecuteBatch", pb.ExecuteBatchRequest, Route.LEADER, self.execute)
+
+    async def execute(self, call: Call[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
+        """Do all operations or none; with automatic creation, make tubes of puts first."""
+        check_batch(call.request, self._payload_bytes_max)
+        self._disk.check_tubes(_enlarged_tubes(call.request))
+        own = own_batch(self._reading.contents, call.request, call.caller)
+        puts = [one.put.tube for one in call.request.operations if one.HasField("put")]
+        before = self._missing.creations(puts, call.request.request_id)
+        outcome = await self._mutations.apply_as(forms.BATCH, call, own, before)
+        results = result_of(outcome, BatchResult).results
+        kinds = [operation.WhichOneof("operation") for operation in call.request.operations]
+        answer = pb.ExecuteBatchResponse(revision=outcome.index)
+        for kind, result in zip(kinds, results, strict=True):
+            answer.results.append(_result(kind or "", result, outcome.index))
+        return answer
+
+
+def _enlarged_tubes(request: pb.ExecuteBatchRequest) -> Iterator[str]:
+    """Yield the tubes for which a batch has new content."""
+    for operation in request.operations:
+        if operation.HasField("put"):
+            yield operation.put.tube
+        elif operation.HasField("kick") and brings_content(operation.kick.update):
+            yield operation.kick.tube
+        elif operation.HasField("update") and brings_content(operation.update.update):
+            yield operation.update.tube
+        elif operation.HasField("move") and brings_content(operation.move.update):
+            yield operation.move.move_to or operation.move.tube
+
+
+def _result(kind: str, result: BatchOutcome, revision: int) -> pb.BatchResult:
+    """Return the result of one operation, in its kind."""
+    if isinstance(result, PutResult):
+        put = pb.PutTasksResponse(task_ids=result.ids, existing=result.existing, revision=revision)
+        return pb.BatchResult(put=put)
+    if isinstance(result, SettleResult):
+        return pb.BatchResult(settle=settled_message(result, revision))
+    errors = item_errors(result.refused)
+    if kind == "kick":
+        kicked = pb.KickTasksResponse(count=result.count, errors=errors, revision=revision)
+        return pb.BatchResult(kick=kicked)
+    if kind == "bury":
+        buried = pb.BuryTasksResponse(count=result.count, errors=errors, revision=revision)
+        return pb.BatchResult(bury=buried)
+    if kind == "update":
+        updated = pb.UpdateTasksResponse(count=result.count, errors=errors, revision=revision)
+        return pb.BatchResult(update=updated)
+    if kind == "move":
+        moved = pb.MoveTasksResponse(count=result.count, errors=errors, revision=revision)
+        return pb.BatchResult(move=moved)
+    deleted = pb.DeleteTasksResponse(count=result.count, errors=errors, revision=revision)
+    return pb.BatchResult(delete=deleted)
+
+
+def check_batch(request: pb.ExecuteBatchRequest, payload_bytes_max: int) -> None:
+    """Refuse a batch that breaks a limit; the violations of all operations come together."""
+    wrong = Violations()
+    wrong.request_id(request.request_id)
+    wrong.some("operations", request.operations, BATCH_OPERATIONS_MAX)
+    tasks = 0
+    for place, operation in enumerate(request.operations[:BATCH_OPERATIONS_MAX]):
+        path = f"operations[{place}]"
+        kind = operation.WhichOneof("operation")
+        if kind is None:
+            wrong.add(path, "missing")
+        else:
+            _check_operation(wrong, f"{path}.{kind}", operation, kind, payload_bytes_max, tasks)
+            tasks += len(operation.put.tasks)
+    if tasks > limits.PUT_TASKS_MAX:
+        wrong.add("operations", f"{tasks} tasks, more than {limits.PUT_TASKS_MAX}")
+    wrong.raise_any()
+
+
+def _check_operation(
+    wrong: Violations,
+    path: str,
+    operation: pb.BatchOperation,
+    kind: str,
+    payload_bytes_max: int,
+    items_before: int,
+) -> None:
+    """Check one operation as if it had come alone, and for what has no place in a batch."""
+    put = operation.put
+    single: Mapping[str, Callable[[], Violations]] = {
+        "put": lambda: put_violations(
+            put, put.SerializeToString(), payload_bytes_max, items_before
+        ),
+        "settle": lambda: settle_violations(operation.settle, payload_bytes_max),
+        "kick": lambda: checks.kick_violations(operation.kick, payload_bytes_max),
+        "bury": lambda: checks.bury_violations(operation.bury),
+        "delete": lambda: checks.delete_violations(operation.delete),
+        "update": lambda: checks.update_violations(operation.update, payload_bytes_max),
+        "move": lambda: checks.move_violations(operation.move, payload_bytes_max),
+    }
+    wrong.include(f"{path}.", single[kind]())
+    for field in ("room_wait_ms", "outcome_wait_ms"):
+        if kind == "put" and getattr(put, field):
+            wrong.add(f"{path}.{field}", "a batch does not wait")
+    if kind not in ("put", "settle"):
+        selector = getattr(operation, kind).selector
+        if not (selector.ids or selector.keys):
+            wrong.add(f"{path}.selector", "a batch names its tasks by id or key")

@@ -1,0 +1,110 @@
+"""Serve the methods of TaskService that change tasks which the caller chooses.
+
+They differ in what they ask of the queue, not in how: each checks its request, proposes it as it
+came, and tells how many tasks it changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import forms
+from taskraft_service.api.rpc.methods import AnyUnary, Call, Route, Unary
+from taskraft_service.api.rpc.status import item_errors
+from taskraft_service.api.rpc.violations import Violations
+from taskraft_service.api.state.disk_space import DiskRoom
+from taskraft_service.api.state.mutations import Mutations, result_of
+from taskraft_service.api.tasks import selection_checks as checks
+from taskraft_service.api.tasks.update_checks import brings_content
+from taskraft_service.forms import Form
+from taskraft_service.leader.proposal import Outcome
+from taskraft_service.queue.commands import CancelResult, CountResult
+
+M = TypeVar("M", bound=Message)
+Answer: TypeAlias = Callable[[Outcome], Message]
+Counting: TypeAlias = (
+    type[pb.KickTasksResponse]
+    | type[pb.BuryTasksResponse]
+    | type[pb.DeleteTasksResponse]
+    | type[pb.UpdateTasksResponse]
+    | type[pb.SnatchTasksResponse]
+    | type[pb.RestartTasksResponse]
+    | type[pb.SwitchTasksResponse]
+    | type[pb.MoveTasksResponse]
+)
+"""Responses that differ in name only."""
+
+
+def chosen_tasks(
+    mutations: Mutations, disk: DiskRoom, payload_bytes_max: int
+) -> Sequence[AnyUnary]:
+    """Return the methods; ``disk`` and ``payload_bytes_max`` bound what an update may bring."""
+
+    def check_kick(request: pb.KickTasksRequest) -> None:
+        checks.kick_violations(request, payload_bytes_max).raise_any()
+        if brings_content(request.update):
+            disk.check_tubes((request.tube,))
+
+    def check_update(request: pb.UpdateTasksRequest) -> None:
+        checks.update_violations(request, payload_bytes_max).raise_any()
+        if brings_content(request.update):
+            disk.check_tubes((request.tube,))
+
+    def check_move(request: pb.MoveTasksRequest) -> None:
+        checks.move_violations(request, payload_bytes_max).raise_any()
+        if brings_content(request.update):
+            disk.check_tubes((request.move_to or request.tube,))
+
+    def limited(violations: Callable[[M], Violations]) -> Callable[[M], None]:
+        return lambda request: violations(request).raise_any()
+
+    def method(name: str, form: Form[M], check: Callable[[M], None], answer: Answer) -> AnyUnary:
+        async def handle(call: Call[M]) -> Message:
+            check(call.request)
+            return answer(await mutations.apply(form, call))
+
+        return Unary(name, form.message, Route.LEADER, handle)
+
+    bury, delete = limited(checks.bury_violations), limited(checks.delete_violations)
+    snatch, switch = limited(checks.snatch_violations), limited(checks.switch_violations)
+    return (
+        method("KickTasks", forms.KICK, check_kick, _count(pb.KickTasksResponse)),
+        method("BuryTasks", forms.BURY, bury, _count(pb.BuryTasksResponse)),
+        method("DeleteTasks", forms.DELETE, delete, _count(pb.DeleteTasksResponse)),
+        method("UpdateTasks", forms.UPDATE, check_update, _count(pb.UpdateTasksResponse)),
+        method("SnatchTasks", forms.SNATCH, snatch, _count(pb.SnatchTasksResponse)),
+        method("RestartTasks", forms.RESTART, snatch, _count(pb.RestartTasksResponse)),
+        method("SwitchTasks", forms.SWITCH, switch, _count(pb.SwitchTasksResponse)),
+        method("MoveTasks", forms.MOVE, check_move, _count(pb.MoveTasksResponse)),
+        method("CancelTasks", forms.CANCEL, delete, _cancelled),
+    )
+
+
+def _count(response: Counting) -> Answer:
+    """Return what answers with the number of changed tasks."""
+
+    def answer(outcome: Outcome) -> Message:
+        result = result_of(outcome, CountResult)
+        return response(
+            count=result.count,
+            errors=item_errors(result.refused),
+            revision=outcome.index,
+            continue_after_id=result.continue_after_id,
+        )
+
+    return answer
+
+
+def _cancelled(outcome: Outcome) -> Message:
+    result = result_of(outcome, CancelResult)
+    return pb.CancelTasksResponse(
+        asked=result.asked,
+        removed=result.removed,
+        errors=item_errors(result.refused),
+        revision=outcome.index,
+        continue_after_id=result.continue_after_id,
+    )

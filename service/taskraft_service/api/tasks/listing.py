@@ -1,0 +1,100 @@
+"""List the tasks of a tube page by page, a bounded part of the event loop's time at once.
+
+A token holds the id (or the place) where the page before ended and the last id that there was at
+the first page: a walk through all pages meets each task that was there at its beginning and still
+is, once, and ends however fast tasks are put. In the order of takes that holds for tasks that keep
+their places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.rpc.paging import key_of, malformed_token, mark_of, token_after
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.languages.filter_text import read_filter
+from taskraft_service.limits import (
+    LIST_BYTES_MAX,
+    LIST_SCAN_MAX,
+    LIST_SLICE_MAX,
+    TASKS_PAGE_SIZE_DEFAULT,
+)
+from taskraft_service.queue.commands import TaskView, TubeView
+from taskraft_service.queue.tasks.listing import Listing, Passed, Rest, Window
+
+DESCENDING: Final = "id desc"
+TAKING: Final = "taking"
+ORDERS: Final = ("", "id", DESCENDING, TAKING)
+"""What ``order_by`` may say."""
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+@dataclass(slots=True)
+class Page:
+    """A page of tasks, the token of the next one, and the position and time that it shows."""
+
+    tasks: list[TaskView]
+    next_token: str
+    revision: int
+    now_ms: int
+
+
+async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksRequest) -> Page:
+    """Return the page that a checked request asks for.
+
+    It may hold fewer tasks than asked for, even none, and yet not be the last: looking at so many
+    tasks that the filter does not let through ends it too.
+
+    Raises:
+        Refused: the token was not made for this list.
+    """
+    # A tube of the same name made anew is another.
+    mark = mark_of(tube.name, str(tube.created_ms), request.filter, request.order_by)
+    queue = reading.applied
+    by_place = request.order_by == TAKING
+    last_id = reading.contents.of(tube.name).last_id(tube.name)
+    rest: Rest = Passed((), last_id) if by_place else Window(0, last_id)
+    if request.page_token:
+        rest = _rest(request.page_token, mark, by_place=by_place)
+    descending = request.order_by == DESCENDING
+    size = request.page_size or TASKS_PAGE_SIZE_DEFAULT
+    chosen, now_ms = read_filter(request.filter), reading.now_ms()
+    tasks: list[TaskView] = []
+    bytes_left = LIST_BYTES_MAX
+    for _ in range(LIST_SCAN_MAX // LIST_SLICE_MAX):
+        queue = reading.applied
+        left = size - len(tasks)
+        listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX)
+        found = reading.contents.of(tube.name).scan_tasks(tube.name, listing, rest)
+        tasks += found.tasks
+        bytes_left -= sum(task.content_bytes for task in found.tasks)
+        rest = found.rest
+        if rest.is_empty or len(tasks) >= size or bytes_left <= 0:
+            break
+        await asyncio.sleep(0)
+    token = "" if rest.is_empty else token_after(_text(rest, mark))
+    return Page(tasks, token, queue.applied_index, now_ms)
+
+
+def _text(rest: Rest, mark: str) -> str:
+    """Return what a token says of what is left of a list."""
+    begin = rest.place if isinstance(rest, Passed) else (rest.after_id,)
+    return ":".join((*map(str, begin), str(rest.last_id), mark))
+
+
+def _rest(token: str, mark: str, *, by_place: bool) -> Rest:
+    """Return what is left of a list behind a page."""
+    *parts, own_mark = key_of(token).split(":")
+    if own_mark != mark or len(parts) != (4 if by_place else 2):
+        raise malformed_token()
+    if not all(_NUMBER.fullmatch(part) for part in parts):
+        raise malformed_token()
+    *begin, last_id = map(int, parts)
+    lowest = -(1 << 63) if by_place else 0
+    if not all(lowest <= number < 1 << 63 for number in begin) or not 0 <= last_id < 1 << 63:
+        raise malformed_token()
+    return Passed(tuple(begin), last_id) if by_place else Window(begin[0], last_id)

@@ -1,0 +1,208 @@
+"""Serve WaitTasks, and puts that wait for what becomes of their tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import grpc.aio
+
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import wire
+from taskraft_service.access.caller import Caller
+from taskraft_service.access.rights import Verb
+from taskraft_service.api.rpc.forwarding import Forwarder, ServeHere
+from taskraft_service.api.rpc.methods import Call, Route, Unary
+from taskraft_service.api.rpc.status import Refused, error_message, task_not_found, tube_not_found
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.tasks.answers import encode_tasks
+from taskraft_service.api.tasks.failed_tasks import known_or_failed, with_key
+from taskraft_service.api.tasks.selection_checks import check_wait
+from taskraft_service.api.tasks.waiting_take import wait_seconds
+from taskraft_service.forms.selection import selector_of
+from taskraft_service.leader.outcomes import OutcomeQuery, Outcomes, Wait
+from taskraft_service.leader.proposal import NotProposed
+from taskraft_service.leader.rooms import Rooms
+from taskraft_service.queue.commands import ByFilter, Extras, Refusal, TaskView
+
+_WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
+_WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER
+_OUTCOMES: Final = pb.PutTasksResponse.OUTCOMES_FIELD_NUMBER
+
+
+class OutcomeApi:
+    """The handlers that wait for the ends of tasks.
+
+    Args:
+        reading: has the queue.
+        outcomes: the calls of this node that wait.
+        rooms: the puts of this node that wait for room.
+        forwarder: finds the next leader for a put that was done here.
+    """
+
+    def __init__(
+        self, reading: Reading, outcomes: Outcomes, rooms: Rooms, forwarder: Forwarder
+    ) -> None:
+        self.rooms = rooms
+        self._reading = reading
+        self._outcomes = outcomes
+        self._forwarder = forwarder
+
+    def wait_tasks_method(self) -> Unary[pb.WaitTasksRequest]:
+        """Return the method WaitTasks; only the leader knows at once when a task ends."""
+        return Unary("WaitTasks", pb.WaitTasksRequest, Route.LEADER, self.wait_tasks, reads=True)
+
+    async def wait_tasks(self, call: Call[pb.WaitTasksRequest]) -> bytes:
+        """Wait until tasks have ended; when leadership is lost, the next leader waits on."""
+        request = call.request
+        check_wait(request)
+        await self._reading.barrier()
+        if self._reading.applied.tube(request.tube) is None:
+            raise tube_not_found(request.tube)
+        selector = selector_of(request.selector)
+        assert not isinstance(selector, ByFilter)
+        queue = self._reading.contents.of(request.tube)
+        found = known_or_failed(queue, request.tube, selector)
+        ids = [one.id for one in found if not isinstance(one, Refusal)]
+        self._outcomes.check_room(len(ids))
+        wish = OutcomeQuery(
+            request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS
+        )
+        wait = self._outcomes.begin(wish)
+        wait_ms = request.wait_ms if request.HasField("wait_ms") else None
+        views = await self._outcomes.finish(wait, wait_seconds(wait_ms, call))
+        answer = pb.WaitTasksResponse()
+        ended = iter(views)
+        known: list[TaskView] = []
+        for item, one in enumerate(found):
+            view = None if isinstance(one, Refusal) else next(ended)
+            if view is not None:
+                known.append(with_key(as_seen(view, request.tube, call.caller)))
+            elif isinstance(one, Refusal):
+                answer.errors.add(item=item, error=error_message(one))
+            else:
+                answer.errors.append(task_not_found(item, one.id))
+        return answer.SerializeToString() + b"".join(encode_tasks(known, _WAITED, secret=True))
+
+    async def put_and_wait(
+        self,
+        call: Call[pb.PutTasksRequest],
+        put: Callable[[Call[pb.PutTasksRequest]], Awaitable[pb.PutTasksResponse]],
+    ) -> bytes:
+        """Put tasks and wait until all of them have ended.
+
+        When leadership is lost meanwhile, a request with a request_id is repeated at the next
+        leader, which knows it and waits on. Without one it must not be repeated: this node asks the
+        next leader for the outcomes.
+        """
+        request = call.request
+        self._outcomes.check_room(len(request.tasks))
+        until = asyncio.get_running_loop().time() + wait_seconds(request.outcome_wait_ms, call)
+        with self._outcomes.expecting(request.tube) as expectation:
+            answer = await put(call)
+            ids = [task_id for task_id in answer.task_ids if task_id]
+            wait = self._outcomes.begin(OutcomeQuery(request.tube, ids), expectation)
+        try:
+            encoded = await self._finish(wait, until, call.caller)
+        except NotProposed:
+            if request.request_id:
+                raise
+            encoded = await self._finish_elsewhere(call, ids, until)
+        parts = iter(encoded)
+        unknown = element(_OUTCOMES, task_pb2.Task(tube=request.tube))
+        outcomes = [next(parts) if task_id else unknown for task_id in answer.task_ids]
+        return answer.SerializeToString() + b"".join(outcomes)
+
+    async def _finish(self, wait: Wait, until: float, caller: Caller) -> list[bytes]:
+        """Wait here; return one outcome for each id."""
+        left = max(until - asyncio.get_running_loop().time(), 0.0)
+        views: list[TaskView | None] = await self._outcomes.finish(wait, left)
+        return [
+            encode_tasks([as_seen(view, wait.wish.tube, caller)], _OUTCOMES, secret=True)[0]
+            if view is not None
+            else element(_OUTCOMES, task_pb2.Task(tube=wait.wish.tube, id=task_id))
+            for task_id, view in zip(wait.wish.ids, views, strict=True)
+        ]
+
+    async def _finish_elsewhere(
+        self, call: Call[pb.PutTasksRequest], ids: Sequence[int], until: float
+    ) -> list[bytes]:
+        """Ask the next leader; what it does not know, or if there is none in time, stays open.
+
+        The put is done: an error would make the caller put a second time.
+        """
+        tube = call.request.tube
+        try:
+            answer = await self._ask_leader(tube, ids, until, call.caller)
+        except (Refused, grpc.aio.AioRpcError):
+            answer = pb.WaitTasksResponse()
+            answer.errors.extend(task_not_found(item, ids[item]) for item in range(len(ids)))
+        unknown = {error.item for error in answer.errors}
+        found = iter(answer.tasks)
+        return [
+            element(
+                _OUTCOMES,
+                task_pb2.Task(tube=tube, id=task_id) if item in unknown else next(found),
+            )
+            for item, task_id in enumerate(ids)
+        ]
+
+    async def _ask_leader(
+        self, tube: str, ids: Sequence[int], until: float, caller: Caller
+    ) -> pb.WaitTasksResponse:
+        """Wait at the next leader, which may be this node again.
+
+        Raises:
+            Refused, AioRpcError: no leader answered in time.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            left = max(until - loop.time(), 0.0)
+            selector = task_pb2.TaskSelector(ids=ids)
+            request = pb.WaitTasksRequest(tube=tube, selector=selector, wait_ms=int(left * 1000))
+            raw = request.SerializeToString()
+            try:
+                found = await self._forwarder.unary(
+                    _WAIT_METHOD, raw, None, repeatable=True, principal=caller.name
+                )
+            except ServeHere:
+                try:
+                    found = await self.wait_tasks(Call(request, raw, None, caller, loop.time()))
+                except NotProposed:
+                    continue
+            return pb.WaitTasksResponse.FromString(found)
+
+
+def as_seen(view: TaskView, tube: str, caller: Caller) -> TaskView:
+    """Return a task of a tube that the caller may read, as far as the caller may see it by now.
+
+    It may have gone on to a tube that the caller may not read: of what happens there, where it is,
+    its state and how it ended are told.
+    """
+    if view.tube == tube or caller.may(Verb.READ, view.tube):
+        return view
+    return TaskView(
+        tube=view.tube,
+        id=view.id,
+        body=b"",
+        state=view.state,
+        token=0,
+        lease_until_ms=0,
+        attempt=0,
+        created_ms=0,
+        since_ms=0,
+        visible_at_ms=0,
+        expire_at_ms=0,
+        session_id="",
+        priority=0,
+        ttr_ms=0,
+        ttl_ms=0,
+        extras=Extras(outcome=view.extras.outcome),
+    )
+
+
+def element(field: int, task: task_pb2.Task) -> bytes:
+    """Return a task as an element of the repeated field ``field`` of an answer."""
+    return wire.length_delimited(field, task.SerializeToString())

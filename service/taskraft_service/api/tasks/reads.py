@@ -1,0 +1,95 @@
+"""Serve the reads of TaskService: chosen tasks, and lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.rpc.methods import AnyUnary, Call, Route, Unary
+from taskraft_service.api.rpc.status import error_message, tube_not_found
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.tasks.answers import encode_tasks
+from taskraft_service.api.tasks.failed_tasks import with_key
+from taskraft_service.api.tasks.listing import page_of_tasks
+from taskraft_service.api.tasks.selection_checks import check_get, check_list
+from taskraft_service.forms.selection import selector_of
+from taskraft_service.leader.call_notes import CallNotes
+from taskraft_service.queue.commands import ByFilter, Refusal, TaskView
+
+_SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER
+_FAILED: Final = pb.GetTasksResponse.FAILED_FIELD_NUMBER
+assert pb.ListTasksResponse.TASKS_FIELD_NUMBER == _SHOWN
+
+
+class TaskReads:
+    """The handlers that show tasks and change nothing.
+
+    Args:
+        reading: has the queue.
+        notes: counts looks at tasks.
+    """
+
+    def __init__(self, reading: Reading, notes: CallNotes) -> None:
+        self._reading = reading
+        self._notes = notes
+
+    def methods(self) -> Sequence[AnyUnary]:
+        """Return the methods GetTasks and ListTasks."""
+        return (
+            Unary("GetTasks", pb.GetTasksRequest, Route.FRESH, self.get_tasks, self._is_here),
+            Unary("ListTasks", pb.ListTasksRequest, Route.FRESH, self.list_tasks, self._is_here),
+        )
+
+    def _is_here(self, request: pb.GetTasksRequest | pb.ListTasksRequest) -> bool:
+        return self._reading.is_here(request.consistency, [request.tube])
+
+    async def get_tasks(self, call: Call[pb.GetTasksRequest]) -> bytes:
+        """Show chosen tasks."""
+        request = call.request
+        check_get(request)
+        queue = await self._reading.queue(request.consistency)
+        if queue.tube(request.tube) is None:
+            raise tube_not_found(request.tube)
+        selector = selector_of(request.selector)
+        assert not isinstance(selector, ByFilter)
+        contents = self._reading.contents.of(request.tube)
+        found = contents.select_tasks(request.tube, selector)
+        answer = pb.GetTasksResponse(revision=queue.applied_index, now_ms=self._reading.now_ms())
+        shown: list[TaskView] = []
+        for item, one in enumerate(found):
+            if isinstance(one, Refusal):
+                answer.errors.add(item=item, error=error_message(one))
+            else:
+                shown.append(one)
+        self._notes.looked_at(request.tube, len(shown), payload_omit=request.payload_omit)
+        failed: list[TaskView] = []
+        if answer.errors:
+            gone = contents.failed_tasks(request.tube, selector)
+            failed = [with_key(view) for view in gone if view is not None]
+        return b"".join(
+            (
+                answer.SerializeToString(),
+                _show(shown, payload_omit=request.payload_omit),
+                *encode_tasks(failed, _FAILED),
+            )
+        )
+
+    async def list_tasks(self, call: Call[pb.ListTasksRequest]) -> bytes:
+        """List tasks by id."""
+        request = call.request
+        check_list(request)
+        queue = await self._reading.queue(request.consistency)
+        tube = queue.tube(request.tube)
+        if tube is None:
+            raise tube_not_found(request.tube)
+        page = await page_of_tasks(self._reading, tube, request)
+        answer = pb.ListTasksResponse(
+            next_page_token=page.next_token, revision=page.revision, now_ms=page.now_ms
+        )
+        return answer.SerializeToString() + _show(page.tasks, payload_omit=request.payload_omit)
+
+
+def _show(views: Sequence[TaskView], *, payload_omit: bool) -> bytes:
+    encoded = encode_tasks(views, _SHOWN, payload_omit=payload_omit, secret=True)
+    return b"".join(encoded)

@@ -1,0 +1,55 @@
+"""Serve puts that wait for room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Protocol
+
+from taskraft.v1 import error_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.rpc.methods import Call
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.tasks.waiting_take import wait_seconds
+from taskraft_service.forms import payload_bytes, specs_of
+from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.rooms import Rooms
+
+
+class Propose(Protocol):
+    """Proposes a put."""
+
+    def __call__(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> Awaitable[Outcome]:
+        """Put all or nothing where there is no room for all, or (``whole`` False) what fits."""
+
+
+async def put_when_room(rooms: Rooms, call: Call[pb.PutTasksRequest], propose: Propose) -> Outcome:
+    """Put as soon as there is room for all of it; when the time is over, what fits.
+
+    Raises:
+        Refused: the queue refused it, at the end also because there is no room (TUBE_FULL).
+        NotProposed: this node leads no more; nothing was put.
+    """
+    request = call.request
+    until = asyncio.get_running_loop().time() + wait_seconds(request.room_wait_ms, call)
+    if not rooms.has_line(request.tube):
+        outcome = await _try(call, propose)
+        if outcome is not None:
+            return outcome
+    size = sum(payload_bytes(body) for body in specs_of(call.raw).bodies)
+    with rooms.line_up(request.tube, len(request.tasks), size) as place:
+        while await place.wait(until):
+            outcome = await _try(call, propose)
+            if outcome is not None:
+                return outcome
+    return await propose(call, whole=False)
+
+
+async def _try(call: Call[pb.PutTasksRequest], propose: Propose) -> Outcome | None:
+    """Try to put everything; None: there is no room for all of it."""
+    try:
+        return await propose(call, whole=True)
+    except Refused as refusal:
+        if refusal.reason != error_pb2.Error.TUBE_FULL:
+            raise
+        return None

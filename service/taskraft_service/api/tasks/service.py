@@ -1,0 +1,148 @@
+"""Serve the unary methods of TaskService: put, settle, and those of the modules beside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service import forms
+from taskraft_service.access.leases import own_settlements
+from taskraft_service.api.rpc.methods import Call, Route, Servicer, StreamMethod, Unary
+from taskraft_service.api.rpc.status import item_errors
+from taskraft_service.api.state.disk_space import DiskRoom
+from taskraft_service.api.state.mutations import Mutations, hash_if_named, result_of
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.tasks import put_checks as task_checks
+from taskraft_service.api.tasks.answers import settled_message
+from taskraft_service.api.tasks.batch import BatchApi
+from taskraft_service.api.tasks.bulk_methods import chosen_tasks
+from taskraft_service.api.tasks.outcomes import OutcomeApi
+from taskraft_service.api.tasks.reads import TaskReads
+from taskraft_service.api.tasks.room_waits import put_when_room
+from taskraft_service.api.tasks.settle_checks import settle_violations
+from taskraft_service.api.tasks.takes import TakeApi
+from taskraft_service.api.tubes.auto_creation import MissingTubes
+from taskraft_service.cluster.settings import SettingsInForce
+from taskraft_service.entries.codec import Recorded, record_own
+from taskraft_service.leader.proposal import Outcome
+from taskraft_service.queue.commands import (
+    PutResult,
+    SettleResult,
+)
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["TaskService"]
+
+
+@dataclass(slots=True, frozen=True)
+class TaskSettings:
+    """What a node decides by its configuration."""
+
+    payload_bytes_max: int
+    in_force: SettingsInForce
+
+
+class TaskApi:
+    """The methods of TaskService; those that put and settle are handled here.
+
+    Args:
+        mutations: applies commands.
+        reading: has the queue.
+        disk: refuses content where the disk is nearly full.
+        outcomes: waits for the ends of tasks.
+        takes: takes tasks.
+        reads: shows tasks.
+        settings: what the node decides.
+    """
+
+    def __init__(
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        disk: DiskRoom,
+        outcomes: OutcomeApi,
+        takes: TakeApi,
+        reads: TaskReads,
+        settings: TaskSettings,
+    ) -> None:
+        self._mutations = mutations
+        self._reading = reading
+        self._disk = disk
+        self._outcomes = outcomes
+        self._takes = takes
+        self._reads = reads
+        self._settings = settings
+        self._missing = MissingTubes(reading, settings.in_force)
+        self._batches = BatchApi(
+            mutations, reading, disk, self._missing, settings.payload_bytes_max
+        )
+
+    def servicer(self, subscribe: StreamMethod) -> Servicer:
+        """Return the methods of the service; ``subscribe`` serves the streaming one."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("PutTasks", pb.PutTasksRequest, Route.LEADER, self.put_tasks),
+                self._outcomes.wait_tasks_method(),
+                self._batches.method(),
+                self._takes.method(),
+                Unary("SettleTasks", pb.SettleTasksRequest, Route.LEADER, self.settle_tasks),
+                *chosen_tasks(self._mutations, self._disk, self._settings.payload_bytes_max),
+                *self._reads.methods(),
+            ),
+            streams={"Subscribe": subscribe},
+            readings={},
+        )
+
+    # ------------------------------------------------------------------------------ put
+
+    async def put_tasks(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
+        """Put tasks, and wait for their outcomes if that is asked for."""
+        payload_bytes_max = self._settings.payload_bytes_max
+        task_checks.put_violations(call.request, call.raw, payload_bytes_max).raise_any()
+        if call.request.outcome_wait_ms:
+            return await self._outcomes.put_and_wait(call, self._put)
+        return await self._put(call)
+
+    async def _put(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse:
+        """Put tasks; with automatic creation, make their tube first, in the same entry."""
+        self._disk.check_tubes((call.request.tube,))
+        if call.request.room_wait_ms:
+            outcome = await put_when_room(self._outcomes.rooms, call, self._propose_put)
+        else:
+            outcome = await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
+        put = result_of(outcome, PutResult)
+        return pb.PutTasksResponse(
+            task_ids=put.ids,
+            errors=item_errors(put.refused),
+            existing=put.existing,
+            revision=outcome.index,
+        )
+
+    async def _propose_put(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> Outcome:
+        """Put all or nothing, or (``whole`` False) what there is room for.
+
+        A call may have waited for a minute: the disk is looked at again.
+        """
+        self._disk.check_tubes((call.request.tube,))
+        if whole:
+            return await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
+        request = pb.PutTasksRequest()
+        request.CopyFrom(call.request)
+        request.ClearField("room_wait_ms")
+        hash_of_request = hash_if_named(call)
+        recorded = record_own(forms.PUT, request, hash_of_request)
+        return await self._mutations.propose(recorded, call.deadline)
+
+    def _missing_tube(self, call: Call[pb.PutTasksRequest]) -> Sequence[Recorded]:
+        return self._missing.creations((call.request.tube,), call.request.request_id)
+
+    # ------------------------------------------------------------------------------ settle
+
+    async def settle_tasks(self, call: Call[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
+        """Settle leases."""
+        settle_violations(call.request, self._settings.payload_bytes_max).raise_any()
+        own = own_settlements(self._reading.contents, call.request, call.caller)
+        outcome = await self._mutations.apply_as(forms.SETTLE, call, own)
+        return settled_message(result_of(outcome, SettleResult), outcome.index)

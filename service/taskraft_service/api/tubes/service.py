@@ -1,0 +1,233 @@
+"""Serve TubeService."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from taskraft.v1 import error_pb2
+from taskraft.v1 import tube_service_pb2 as pb
+from taskraft_service import forms
+from taskraft_service.access.caller import Caller
+from taskraft_service.access.rights import EVERYWHERE, Verb
+from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
+from taskraft_service.api.rpc.paging import mark_of, page_of
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.state.mutations import Mutations, hash_if_named, result_of
+from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.tasks.answers import statistics_message, total_message
+from taskraft_service.api.tubes.answers import tube_message
+from taskraft_service.api.tubes.checks import (
+    check_create_tube,
+    check_page,
+    check_tube_name,
+    check_update_tube,
+)
+from taskraft_service.entries.codec import record_own
+from taskraft_service.languages.patterns import TubePattern, is_pattern
+from taskraft_service.leader.call_notes import CallNotes
+from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.limits import PAGE_SIZE_MAX
+from taskraft_service.queue.commands import CountResult, TubeResult
+from taskraft_service.queue.queue import Queue
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["TubeService"]
+
+
+def _chosen(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str]:
+    """Return the tubes that a caller wants, by name or pattern, and may read; in order.
+
+    Looks at no others where names are wanted, nor asks for rights one by one where one is for all.
+    """
+    if not wanted and caller.may(Verb.READ, EVERYWHERE):
+        return queue.tube_names()
+    if wanted and not any(map(is_pattern, wanted)):
+        names = [name for name in sorted(set(wanted)) if queue.tube_number(name) is not None]
+        return [name for name in names if caller.may(Verb.READ, name)]
+    patterns = [TubePattern(pattern) for pattern in wanted or (EVERYWHERE,)]
+    return [
+        name
+        for name in queue.tube_names()
+        if caller.may(Verb.READ, name) and any(pattern.matches(name) for pattern in patterns)
+    ]
+
+
+class TubeApi:
+    """The handlers of TubeService."""
+
+    def __init__(
+        self,
+        mutations: Mutations,
+        reading: Reading,
+        waiters: Waiters,
+        notes: CallNotes,
+        creates_tubes: Callable[[], bool],
+    ) -> None:
+        """Serve tubes; ``creates_tubes`` tells whether a put makes the tubes that do not exist."""
+        self._mutations = mutations
+        self._reading = reading
+        self._waiters = waiters
+        self._notes = notes
+        self._creates_tubes = creates_tubes
+
+    def servicer(self) -> Servicer:
+        """Return the methods of the service."""
+        return Servicer(
+            SERVICE,
+            (
+                Unary("CreateTube", pb.CreateTubeRequest, Route.LEADER, self.create_tube),
+                Unary("UpdateTube", pb.UpdateTubeRequest, Route.LEADER, self.update_tube),
+                Unary("DropTube", pb.DropTubeRequest, Route.LEADER, self.drop_tube),
+                Unary("TruncateTube", pb.TruncateTubeRequest, Route.LEADER, self.truncate_tube),
+                Unary("ReleaseAll", pb.ReleaseAllRequest, Route.LEADER, self.release_all),
+                Unary(
+                    "ListTubes",
+                    pb.ListTubesRequest,
+                    Route.FRESH,
+                    self.list_tubes,
+                    lambda request: self._reading.is_local(request.consistency),
+                ),
+                Unary(
+                    "GetStatistics",
+                    pb.GetStatisticsRequest,
+                    Route.FRESH,
+                    self.get_statistics,
+                    lambda request: self._reading.is_here(
+                        request.consistency, request.tubes or ("*",)
+                    ),
+                ),
+            ),
+            streams={},
+            readings={},
+        )
+
+    async def create_tube(self, call: Call[pb.CreateTubeRequest]) -> pb.CreateTubeResponse:
+        """Create a tube."""
+        check_create_tube(call.request)
+        if call.request.tube.kind == pb.Tube.CUSTOM:
+            outcome = await self._create_custom(call)
+        else:
+            outcome = await self._mutations.apply(forms.CREATE_TUBE, call)
+        created = result_of(outcome, TubeResult)
+        tube = tube_message(created.tube)
+        return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
+
+    async def _create_custom(self, call: Call[pb.CreateTubeRequest]) -> Outcome:
+        """Create a tube whose driver is installed here; its version stands in the log."""
+        request = pb.CreateTubeRequest()
+        request.CopyFrom(call.request)
+        drivers = self._reading.applied.drivers
+        found = drivers.get(request.tube.driver)
+        version = request.tube.driver_version
+        if found is None or version not in (0, found.version):
+            installed = ", ".join(f"{name} {one.version}" for name, one in sorted(drivers.items()))
+            raise Refused(
+                error_pb2.Error.DRIVER_MISSING,
+                f"the leader has no driver {request.tube.driver!r} {version or ''}".rstrip(),
+                {"driver": request.tube.driver, "installed": installed},
+            )
+        request.tube.driver_version = found.version
+        hash_of_request = hash_if_named(call)
+        recorded = record_own(forms.CREATE_TUBE, request, hash_of_request)
+        return await self._mutations.propose(recorded, call.deadline)
+
+    async def update_tube(self, call: Call[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
+        """Change options of a tube."""
+        check_update_tube(call.request, self._reading.applied.faults_of_update)
+        outcome = await self._mutations.apply(forms.UPDATE_TUBE, call)
+        updated = result_of(outcome, TubeResult)
+        return pb.UpdateTubeResponse(tube=tube_message(updated.tube), revision=outcome.index)
+
+    async def drop_tube(self, call: Call[pb.DropTubeRequest]) -> pb.DropTubeResponse:
+        """Remove a tube; the leader alone knows of consumers that wait on it."""
+        check_tube_name(call.request.name, call.request.request_id)
+        name, queue = call.request.name, self._reading.applied
+        waiting = self._waiters.waiting(name)
+        is_repeated = queue.remembers(call.request.request_id)
+        if waiting and not call.request.force and not is_repeated and queue.tube(name):
+            raise Refused(
+                error_pb2.Error.TUBE_BUSY,
+                f"the tube has {waiting} waiting consumers",
+                {"tube": name, "waiting": str(waiting)},
+            )
+        outcome = await self._mutations.apply(forms.DROP_TUBE, call)
+        # A repeated drop is about a tube of before; another may have its name now.
+        if self._reading.applied.tube(name) is None and not self._creates_tubes():
+            self._waiters.dropped(name)
+        return pb.DropTubeResponse(
+            tasks=result_of(outcome, CountResult).count, revision=outcome.index
+        )
+
+    async def truncate_tube(self, call: Call[pb.TruncateTubeRequest]) -> pb.TruncateTubeResponse:
+        """Remove all tasks of a tube."""
+        check_tube_name(call.request.name, call.request.request_id)
+        outcome = await self._mutations.apply(forms.TRUNCATE_TUBE, call)
+        return pb.TruncateTubeResponse(
+            tasks=result_of(outcome, CountResult).count, revision=outcome.index
+        )
+
+    async def release_all(self, call: Call[pb.ReleaseAllRequest]) -> pb.ReleaseAllResponse:
+        """Release all taken tasks of a tube."""
+        check_tube_name(call.request.name, call.request.request_id)
+        outcome = await self._mutations.apply(forms.RELEASE_ALL, call)
+        return pb.ReleaseAllResponse(
+            tasks=result_of(outcome, CountResult).count, revision=outcome.index
+        )
+
+    async def list_tubes(self, call: Call[pb.ListTubesRequest]) -> pb.ListTubesResponse:
+        """List tubes by name."""
+        request = call.request
+        check_page(request, "names", request.names)
+        queue = await self._reading.queue(request.consistency)
+        page, next_token = page_of(
+            _chosen(queue, request.names, call.caller),
+            lambda name: name,
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+            mark_of("tubes", *request.names),
+        )
+        views = [view for name in page if (view := queue.tube(name)) is not None]
+        return pb.ListTubesResponse(
+            tubes=[tube_message(view) for view in views], next_page_token=next_token
+        )
+
+    async def get_statistics(self, call: Call[pb.GetStatisticsRequest]) -> pb.GetStatisticsResponse:
+        """Count tasks, calls and transitions: of a page of tubes, and of all together."""
+        request = call.request
+        check_page(request, "tubes", request.tubes)
+        queue = await self._reading.queue(request.consistency)
+        names = _chosen(queue, request.tubes, call.caller)
+        page, next_token = page_of(
+            names,
+            lambda name: name,
+            request.page_size or PAGE_SIZE_MAX,
+            request.page_token,
+            mark_of("statistics", *request.tubes),
+        )
+        contents, waiting = self._reading.contents, self._waiters.waiting
+        shown = [
+            statistics_message(counts, waiting(counts.tube), transitions=request.transitions)
+            for counts in contents.statistics(page)
+        ]
+        for one in shown:
+            self._notes.add_to(one, (one.tube,))
+        is_whole = not request.tubes and call.caller.may(Verb.READ, EVERYWHERE)
+        return pb.GetStatisticsResponse(
+            tubes=shown,
+            total=self._total(None if is_whole else names, transitions=request.transitions),
+            now_ms=self._reading.now_ms(),
+            revision=queue.applied_index,
+            next_page_token=next_token,
+        )
+
+    def _total(self, names: Sequence[str] | None, *, transitions: bool) -> pb.TubeStatistics:
+        """Return the sum over some tubes; None: over all, without asking each of them."""
+        known = self._reading.applied.tube_number
+        waited_on = self._waiters.waited_on() if names is None else names
+        noted = self._notes.noted() if names is None else names
+        waiting = sum(self._waiters.waiting(name) for name in waited_on if known(name) is not None)
+        counts = self._reading.contents.total_statistics(names)
+        total = total_message(counts, waiting, transitions=transitions)
+        self._notes.add_to(total, [name for name in noted if known(name) is not None])
+        return total

@@ -1,0 +1,116 @@
+"""Which members may be promoted or removed: by what the leader knows of each."""
+
+import pytest
+
+from taskraft.v1 import error_pb2
+from taskraft_replication.core.progress import ProgressState
+from taskraft_replication.core.types import (
+    ConfState,
+    LogIndex,
+    MemberId,
+    MemberInfo,
+    RaftRole,
+    Term,
+)
+from taskraft_replication.node.status import NodeStatus, PeerStatus
+from taskraft_service.api.cluster.checks import (
+    PROMOTION_LAG_ENTRIES_MAX,
+    check_progress,
+    loneliness_without,
+)
+from taskraft_service.api.rpc.status import Refused
+
+ME, OTHER, THIRD, FOURTH = (MemberId(number) for number in (1, 2, 3, 4))
+NEWCOMER = MemberInfo(OTHER, "n2", "p", "c", "directory")
+
+
+def peer(lag=0, state=ProgressState.REPLICATE, is_active=True):
+    return PeerStatus(LogIndex(1), LogIndex(2), lag, state, is_active, is_learner=True)
+
+
+def status(voters=(ME,), **peers):
+    known = {MemberId(int(name.removeprefix("n"))): one for name, one in peers.items()}
+    index = LogIndex(500)
+    configuration = ConfState(voters=tuple(voters))
+    return NodeStatus(ME, 0, RaftRole.LEADER, Term(1), ME, *(index,) * 6, configuration, known)
+
+
+def refusal(seen, info=NEWCOMER):
+    """Return why a learner is not promoted, or None if it may be."""
+    try:
+        check_progress(seen, info)
+    except Refused as refused:
+        return refused
+    return None
+
+
+@pytest.mark.parametrize("lag", [0, PROMOTION_LAG_ENTRIES_MAX])
+def test_a_learner_that_has_caught_up_is_promoted(lag):
+    assert refusal(status(n2=peer(lag))) is None
+
+
+def test_a_learner_that_is_far_behind_is_not():
+    refused = refusal(status(n2=peer(PROMOTION_LAG_ENTRIES_MAX + 1)))
+    assert refused.reason == error_pb2.Error.NODE_BEHIND
+    assert refused.metadata == {"name": "n2", "lag_entries": "101"}
+    assert "101 entries behind" in refused.message
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [status(), status(n2=peer(is_active=False))],
+    ids=["never seen", "silent"],
+)
+def test_a_learner_that_does_not_answer_is_not_promoted(seen):
+    assert "not answering" in refusal(seen).message
+
+
+def test_of_a_learner_that_was_never_seen_everything_is_missing():
+    assert refusal(status()).metadata["lag_entries"] == "500"
+
+
+@pytest.mark.parametrize("state", [ProgressState.PROBE, ProgressState.SNAPSHOT])
+def test_a_learner_that_does_not_follow_yet_is_not_promoted(state):
+    refused = refusal(status(n2=peer(7, state)))
+    assert refused.reason == error_pb2.Error.NODE_BEHIND
+    assert refused.metadata == {"name": "n2", "lag_entries": "7"}
+    assert "not following the log yet" in refused.message
+
+
+def test_a_learner_that_has_not_joined_is_not_promoted():
+    nobody = MemberInfo(OTHER, "n2", "p", "c")
+    assert "has not joined" in refusal(status(n2=peer()), nobody).message
+
+
+@pytest.mark.parametrize(
+    ("voters", "silent", "is_needed"),
+    [
+        ((ME, OTHER), (), False),
+        ((ME, OTHER), (OTHER,), False),
+        ((ME, OTHER, THIRD), (), False),
+        ((ME, OTHER, THIRD), (THIRD,), True),
+        ((ME, OTHER, THIRD, FOURTH), (THIRD,), False),
+        ((ME, OTHER, THIRD, FOURTH), (THIRD, FOURTH), True),
+        ((ME, THIRD, FOURTH), (THIRD, FOURTH), False),
+        ((OTHER,), (), True),
+    ],
+)
+def test_a_voter_goes_only_if_most_of_the_others_answer(voters, silent, is_needed):
+    peers = {
+        f"n{number}": peer(is_active=number not in silent) for number in voters if number != ME
+    }
+    refused = loneliness_without(status(voters, **peers), OTHER)
+    assert (refused is not None) is is_needed
+    if refused is not None:
+        rest = len(set(voters) - {OTHER})
+        assert refused.reason == error_pb2.Error.MEMBER_NEEDED
+        assert refused.metadata == {
+            "voters": str(rest),
+            "answering": str(rest - len(set(silent) - {OTHER})),
+        }
+
+
+def test_a_member_that_was_never_heard_of_does_not_answer():
+    refused = loneliness_without(status((ME, OTHER, THIRD), n2=peer()), OTHER)
+    assert refused is not None
+    assert refused.metadata["answering"] == "1"

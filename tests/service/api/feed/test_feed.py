@@ -1,0 +1,223 @@
+"""Reading the change feed of one node: what it has, what it waits for, what it refuses."""
+
+import asyncio
+
+import pytest
+
+from taskraft.v1 import error_pb2
+from taskraft.v1 import feed_service_pb2 as pb
+from taskraft_service import limits
+from taskraft_service.access.caller import ANYBODY
+from taskraft_service.api.feed.answers import MESSAGE_ROW_BYTES
+from taskraft_service.api.feed.service import FeedApi
+from taskraft_service.api.rpc.methods import Call
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.machine.applications import Applications
+from taskraft_service.queue.commands import CreateTube, NewTask, Put, Startup, TubeKind, TubeOptions
+from taskraft_service.queue.feed.chunk import ROW_BYTES
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
+from tests.turns import turns_until
+
+COLUMNS = pb.ReadChangesRequest.COLUMNS
+
+
+class Reading:
+    def __init__(self, queue):
+        self.applied = queue
+
+
+class Context:
+    def __init__(self):
+        self.answers = []
+
+    async def write(self, raw):
+        self.answers.append(pb.ReadChangesResponse.FromString(raw))
+
+
+class Bench:
+    def __init__(self):
+        self.queue = Queue(MemoryStore(), Limits())
+        self.applications = Applications()
+        self.api = FeedApi(None, Reading(self.queue), self.applications, list, str)
+        self.context = Context()
+        self.apply(Startup(1, 0, "feed", 1))
+        self.apply(CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
+
+    def apply(self, *commands):
+        index = self.queue.applied_index + 1
+        self.queue.apply(index, index * 10, commands)
+        self.applications.applied(0)
+
+    def put(self, count):
+        """Put tasks, each of which is an event."""
+        self.apply(Put("t", [NewTask(b"x", 1)] * count))
+
+    def read(self, **fields):
+        request = pb.ReadChangesRequest(**fields)
+        return self.api.read_changes(request.SerializeToString(), self.context, ANYBODY)
+
+    def begin(self, **fields):
+        return asyncio.ensure_future(self.read(**fields))
+
+    @property
+    def seqs(self):
+        return [event.seq for answer in self.context.answers for event in answer.events]
+
+    async def refusal(self, **fields):
+        with pytest.raises(Refused) as caught:
+            await self.read(**fields)
+        return caught.value
+
+
+async def turn():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def bench():
+    one = Bench()
+    one.put(5)
+    return one
+
+
+async def test_a_range_is_read_and_nothing_beyond_it(bench):
+    await bench.read(from_seq=1, to_seq=4)
+    assert bench.seqs == [1, 2, 3]
+
+
+async def test_an_empty_range_at_the_end_is_read_at_once(bench):
+    await bench.read(from_seq=5, to_seq=5)
+    assert bench.seqs == []
+
+
+async def test_a_range_that_this_node_does_not_have_yet_is_waited_for(bench):
+    reading = bench.begin(from_seq=3, to_seq=7, wait_ms=60_000)
+    await turns_until(lambda: bench.seqs == [3, 4])
+    bench.apply()
+    await turn()
+    bench.put(1)
+    await turns_until(lambda: bench.seqs == [3, 4, 5])
+    assert not reading.done()
+    bench.put(5)
+    await reading
+    assert bench.seqs == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("first", "to"), [(5, 6), (6, 7), (9, 0), (3, 6)])
+async def test_what_does_not_come_in_time_is_refused_with_how_far_this_node_is(bench, first, to):
+    refused = await bench.refusal(from_seq=first, to_seq=to)
+    assert refused.reason == error_pb2.Error.NODE_BEHIND
+    assert refused.metadata == {"partition": "0", "high": "5"}
+
+
+async def test_a_reader_without_an_end_follows_from_where_the_feed_ends(bench):
+    reading = bench.begin(from_seq=5)
+    await turn()
+    assert not reading.done()
+    bench.put(2)
+    await turns_until(lambda: bench.seqs == [5, 6])
+    bench.applications.end()
+    with pytest.raises(Refused) as caught:
+        await reading
+    assert caught.value.reason == error_pb2.Error.DRAINING
+
+
+@pytest.mark.parametrize(
+    ("encoding", "row_bytes"),
+    [(pb.ReadChangesRequest.MESSAGES, MESSAGE_ROW_BYTES), (COLUMNS, ROW_BYTES)],
+)
+async def test_chunks_have_as_many_rows_as_fit(bench, encoding, row_bytes):
+    bench.put(95)
+    await bench.read(to_seq=100, chunk_bytes_max=limits.CHUNK_BYTES_MIN, encoding=encoding)
+    rows = [answer.rows for answer in bench.context.answers]
+    assert sum(rows) == 100
+    assert max(rows) == limits.CHUNK_BYTES_MIN // row_bytes
+
+
+def watch(bench, known, *, deadline=None, **fields):
+    request = pb.WatchFeedRequest(cursor=pb.FeedCursor(next_seq={0: known}), **fields)
+    call = Call(request, b"", deadline, ANYBODY, 0.0)
+    return asyncio.ensure_future(bench.api.watch_feed(call))
+
+
+async def test_a_watch_ends_when_there_is_more_than_the_caller_knows(bench):
+    watching = watch(bench, 5, wait_ms=limits.WAIT_MAX_MS)
+    await turn()
+    assert not watching.done()
+    bench.put(1)
+    assert [view.high_seq for view in (await watching).partitions] == [6]
+    assert [view.high_seq for view in (await watch(bench, 5)).partitions] == [6]
+
+
+async def test_a_watch_ends_shortly_before_its_caller_gives_up(bench):
+    now = asyncio.get_running_loop().time()
+    deadline = now + limits.DEADLINE_MARGIN_MS / 1000 + 0.01
+    answer = await watch(bench, 5, wait_ms=limits.WAIT_MAX_MS, deadline=deadline)
+    assert [view.high_seq for view in answer.partitions] == [5]
+    watching = watch(bench, 5, wait_ms=1, deadline=now + 3_600)
+    assert [view.high_seq for view in (await watching).partitions] == [5]
+
+
+async def test_no_wait_is_longer_than_a_wait_may_be(bench, monkeypatch):
+    waits = []
+
+    async def wait_for(_is_so, seconds):
+        waits.append(seconds)
+        return False
+
+    monkeypatch.setattr(bench.applications, "wait_for", wait_for)
+    longest = 2**63 - 1
+    await watch(bench, 5, wait_ms=longest)
+    refused = await bench.refusal(from_seq=5, to_seq=6, wait_ms=longest)
+    assert refused.reason == error_pb2.Error.NODE_BEHIND
+    assert waits == [limits.WAIT_MAX_MS / 1000] * 2
+
+
+async def test_columns_say_what_messages_say(bench):
+    await bench.read(to_seq=5)
+    await bench.read(to_seq=5, encoding=COLUMNS)
+    messages, columns = bench.context.answers
+    assert not columns.events
+    assert (columns.from_seq, columns.next_seq, columns.rows) == (0, 5, 5)
+    assert len(columns.columns.seq) in {0, 5 * 8}
+    assert [event.payload_bytes for event in messages.events] == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"partition": 1}, "partition"),
+        ({"from_seq": 3, "to_seq": 2}, "to_seq"),
+        ({"chunk_bytes_max": limits.CHUNK_BYTES_MIN - 1}, "chunk_bytes_max"),
+        ({"chunk_bytes_max": limits.CHUNK_BYTES_MAX + 1}, "chunk_bytes_max"),
+        ({"wait_ms": -1}, "wait_ms"),
+        ({"tubes": ["t"] * (limits.NAMES_MAX + 1)}, "tubes"),
+        ({"kinds": [0]}, "kinds[0]"),
+    ],
+)
+async def test_what_breaks_a_limit_is_named(bench, fields, wrong):
+    refused = await bench.refusal(**fields)
+    assert [field for field, _ in refused.violations] == [wrong]
+
+
+@pytest.mark.parametrize(
+    ("fields", "seqs"),
+    [
+        ({"from_seq": 2, "to_seq": 2}, []),
+        ({"to_seq": 1, "chunk_bytes_max": limits.CHUNK_BYTES_MAX}, [0]),
+        ({"to_seq": 1, "wait_ms": limits.WAIT_MAX_MS}, [0]),
+        ({"to_seq": 1, "tubes": ["t"] * limits.NAMES_MAX}, [0]),
+    ],
+)
+async def test_what_reaches_a_limit_is_served(bench, fields, seqs):
+    await bench.read(**fields)
+    assert bench.seqs == seqs
+
+
+async def test_a_position_of_another_feed_is_refused(bench):
+    refused = await bench.refusal(feed_id="other")
+    assert refused.reason == error_pb2.Error.FEED_MISMATCH
+    assert refused.metadata == {"feed_id": "feed"}

@@ -1,0 +1,194 @@
+"""Passing calls on, towards a leader that misbehaves."""
+
+import asyncio
+
+import grpc
+import grpc.aio
+import pytest
+
+from taskraft.v1 import error_pb2
+from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
+from taskraft_service.api.rpc.forwarding import Forwarder, ServeHere, reason_of
+from taskraft_service.api.rpc.forwarding_metadata import (
+    HOPS_KEY,
+    WAITED_KEY,
+    hops_of,
+    trace_of,
+    waited_of,
+)
+from taskraft_service.api.rpc.status import STATUS_KEY, Refused, rpc_status
+from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.roles import Roles
+
+METHOD = "/taskraft.v1.TaskService/PutTasks"
+ME, LEADER = MemberId(1), MemberId(2)
+
+
+class Lead:
+    async def begin(self, term):
+        pass
+
+    async def part(self):
+        pass
+
+    def end(self):
+        pass
+
+
+class Upstream:
+    """A server that answers as it is told to, once for each call; then with an echo."""
+
+    def __init__(self):
+        self.answers = []
+        self.calls = []
+
+    async def serve(self, raw, context):
+        self.calls.append((raw, dict(context.invocation_metadata())))
+        if not self.answers:
+            return raw
+        answer = self.answers.pop(0)
+        if isinstance(answer, Refused):
+            packed = rpc_status(answer).SerializeToString()
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, answer.message, ((STATUS_KEY, packed),)
+            )
+        return await context.abort(answer, "broken")
+
+
+class Bench:
+    def __init__(self, upstream, leadership, forwarder):
+        self.upstream, self.leadership, self.forwarder = upstream, leadership, forwarder
+
+    def leads(self, leader, role=RaftRole.FOLLOWER, term=1):
+        self.leadership.role_changed(SoftState(leader, role), Term(term))
+
+    async def call(self, *, repeatable=False, deadline=None):
+        return await self.forwarder.unary(METHOD, b"raw", deadline, repeatable=repeatable)
+
+
+@pytest.fixture
+async def bench():
+    upstream = Upstream()
+    server = grpc.aio.server()
+    handler = grpc.unary_unary_rpc_method_handler(upstream.serve)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("taskraft.v1.TaskService", {"PutTasks": handler}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    members = {
+        1: PeerAddress(1, "n1", "p:1", "127.0.0.1:1"),
+        2: PeerAddress(2, "n2", "p:1", f"127.0.0.1:{port}"),
+    }
+    roles = Roles()
+    leadership = Leadership(roles, ME, members, Lead())
+    leadership.caught_up()
+    forwarder = Forwarder(leadership, 100)
+    yield Bench(upstream, leadership, forwarder)
+    await forwarder.close()
+    await server.stop(None)
+
+
+async def test_the_bytes_reach_the_leader_as_they_came(bench):
+    bench.leads(LEADER)
+    assert await bench.call() == b"raw"
+    ((raw, metadata),) = bench.upstream.calls
+    assert (raw, metadata[HOPS_KEY]) == (b"raw", "1")
+
+
+async def test_the_trace_of_the_caller_goes_on_at_the_leader_and_nothing_else_of_its_metadata(
+    bench,
+):
+    bench.leads(LEADER)
+    sent = {"traceparent": "00-aa-bb-01", "tracestate": "x=1", "authorization": "Bearer secret"}
+    trace = trace_of(sent)
+    await bench.forwarder.unary(METHOD, b"raw", None, repeatable=False, principal="p", trace=trace)
+    ((_, metadata),) = bench.upstream.calls
+    assert {key: metadata[key] for key in ("traceparent", "tracestate")} == {
+        "traceparent": "00-aa-bb-01",
+        "tracestate": "x=1",
+    }
+    assert "authorization" not in metadata
+    assert trace_of({"traceparent": b"bytes"}) == ()
+
+
+async def test_a_call_waits_for_an_election(bench):
+    calling = asyncio.ensure_future(bench.call())
+    await asyncio.sleep(0)
+    bench.leads(LEADER)
+    assert await calling == b"raw"
+
+
+async def test_without_a_leader_a_call_fails_with_advice_to_wait(bench):
+    with pytest.raises(Refused) as caught:
+        await bench.call()
+    assert caught.value.reason == error_pb2.Error.NO_LEADER
+    assert caught.value.retry_ms > 0
+
+
+async def test_a_call_does_not_wait_beyond_its_deadline(bench):
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(Refused):
+        await bench.call(deadline=began + 0.02)
+    assert loop.time() - began < 0.15
+
+
+async def test_a_node_that_becomes_the_leader_answers_itself(bench):
+    calling = asyncio.ensure_future(bench.call())
+    await asyncio.sleep(0)
+    bench.leads(ME, RaftRole.LEADER)
+    with pytest.raises(ServeHere):
+        await calling
+
+
+async def test_an_outcome_that_is_not_known_is_told(bench):
+    bench.leads(LEADER)
+    bench.upstream.answers = [grpc.StatusCode.UNAVAILABLE]
+    with pytest.raises(Refused) as caught:
+        await bench.call(repeatable=False)
+    assert caught.value.reason == error_pb2.Error.COMMIT_UNKNOWN
+    assert len(bench.upstream.calls) == 1
+
+
+async def test_what_can_be_repeated_is_repeated(bench):
+    bench.leads(LEADER)
+    bench.upstream.answers = [grpc.StatusCode.UNAVAILABLE]
+    assert await bench.call(repeatable=True) == b"raw"
+    assert len(bench.upstream.calls) == 2
+
+
+async def test_a_leader_that_says_it_does_not_lead_is_asked_again(bench):
+    bench.leads(LEADER)
+    bench.upstream.answers = [Refused(error_pb2.Error.NOT_LEADER, "not I")]
+    assert await bench.call(repeatable=False) == b"raw"
+    assert len(bench.upstream.calls) == 2
+
+
+async def test_the_leaders_own_errors_are_passed_back(bench):
+    bench.leads(LEADER)
+    bench.upstream.answers = [Refused(error_pb2.Error.OVERLOADED, "too much")]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await bench.call(repeatable=True)
+    assert reason_of(caught.value) == "OVERLOADED"
+
+
+async def test_a_leader_that_cannot_be_reached_counts_as_none(bench):
+    bench.leads(MemberId(7))
+    with pytest.raises(Refused) as caught:
+        await bench.call()
+    assert caught.value.reason == error_pb2.Error.NO_LEADER
+    bench.leads(NO_MEMBER, term=2)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "\u00b2", "9" * 400, "9" * 5_000, b"1"])
+def test_what_no_node_says_of_a_call_means_nothing(text):
+    assert hops_of({HOPS_KEY: text}) == 0
+    assert waited_of({WAITED_KEY: text}) == 0
+
+
+def test_a_call_says_how_often_it_was_passed_on_and_how_long_it_has_waited():
+    assert (hops_of({}), waited_of({})) == (0, 0)
+    assert hops_of({HOPS_KEY: "2"}) == 2
+    assert waited_of({WAITED_KEY: "1500"}) == 1.5

@@ -1,0 +1,143 @@
+"""What a caller is told of each error of the service's parts, and what is a defect."""
+
+import asyncio
+
+import grpc
+import grpc.aio
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from taskraft.v1 import error_pb2
+from taskraft_replication.core.types import MemberId
+from taskraft_replication.errors import NotLeader, ReadUnconfirmed, Stopped
+from taskraft_service.access.denial import NotAllowed, NotKnown
+from taskraft_service.api.rpc.endpoint import LEADER_KEY, PUSHBACK_KEY, Surface
+from taskraft_service.api.rpc.refusals import refusal_of
+from taskraft_service.api.rpc.status import STATUS_KEY, Refused
+from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
+from taskraft_service.wire import Malformed
+
+Error = error_pb2.Error
+PATH = "/taskraft.v1.TaskService/Subscribe"
+
+
+class Leadership:
+    address = "n2:1"
+
+
+class Forwarder:
+    leadership = Leadership()
+
+
+class Context:
+    def __init__(self):
+        self.ended = None
+
+    def set_trailing_metadata(self, metadata):
+        self.metadata = metadata
+
+    async def abort(self, code, text, metadata):
+        self.ended = (code, text, dict(metadata))
+        raise grpc.aio.AbortError
+
+
+class Bench:
+    def __init__(self):
+        self.defects = []
+        self.surface = Surface(Forwarder(), self.defects.append)
+        self.context = Context()
+
+    async def run(self, error=None):
+        async def work():
+            if error is not None:
+                raise error
+
+        try:
+            await self.surface._run(PATH, self.context, work)
+        except grpc.aio.AbortError:
+            return self.context.ended
+        return None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Refused(Error.TUBE_FULL, "x"), Error.TUBE_FULL),
+        (NotKnown("x"), Error.NO_CREDENTIALS),
+        (Overloaded("x"), Error.OVERLOADED),
+        (OutcomeUnknown("x"), Error.COMMIT_UNKNOWN),
+        (ReadUnconfirmed("x"), Error.NO_LEADER),
+        (NotProposed("x"), Error.NOT_LEADER),
+        (NotLeader(MemberId(2)), Error.NOT_LEADER),
+        (Stopped("x"), Error.DRAINING),
+        (Malformed("x"), Error.INVALID_FIELD),
+    ],
+)
+def test_an_error_of_the_service_has_its_reason(error, reason):
+    refused = refusal_of(error)
+    assert refused is not None
+    assert refused.reason == reason
+
+
+def test_whoever_may_not_is_told_what_is_missing():
+    refused = refusal_of(NotAllowed("mailer", "take", "secret"))
+    assert refused.reason == Error.NOT_ALLOWED
+    assert refused.metadata == {"principal": "mailer", "verb": "take", "tube": "secret"}
+
+
+def test_what_nobody_expects_is_no_answer():
+    assert refusal_of(KeyError()) is None
+
+
+async def test_a_defect_is_told_to_the_node_and_hidden_from_the_caller():
+    bench = Bench()
+    defect = KeyError("secret")
+    code, text, metadata = await bench.run(defect)
+    assert (code, text) == (grpc.StatusCode.INTERNAL, "a defect of the server")
+    assert metadata[LEADER_KEY] == "n2:1"
+    assert PUSHBACK_KEY not in metadata
+    assert bench.defects == [defect]
+    assert bench.surface.counts.by_outcome == {(PATH, "INTERNAL_ERROR"): 1}
+
+
+async def test_a_refusal_is_told_with_its_details_and_when_to_come_again():
+    bench = Bench()
+    _, text, metadata = await bench.run(Refused(Error.OVERLOADED, "much", {"limit": "5"}))
+    assert text == "much"
+    assert int(metadata[PUSHBACK_KEY]) > 0
+    info = error_details_pb2.ErrorInfo()
+    details = status_pb2.Status.FromString(metadata[STATUS_KEY]).details
+    assert any(detail.Unpack(info) for detail in details)
+    assert (info.reason, info.metadata["limit"]) == ("OVERLOADED", "5")
+    assert not bench.defects
+
+
+async def test_how_long_to_wait_is_what_the_refusal_says():
+    _, _, metadata = await Bench().run(Refused(Error.NO_LEADER, "none", retry_ms=77))
+    assert metadata[PUSHBACK_KEY] == "77"
+
+
+async def test_the_leaders_own_error_is_passed_on_with_what_it_said_and_nothing_else():
+    bench = Bench()
+    trailing = grpc.aio.Metadata((STATUS_KEY, b"s"), (PUSHBACK_KEY, "5"), ("other", "x"))
+    error = grpc.aio.AioRpcError(
+        grpc.StatusCode.NOT_FOUND, grpc.aio.Metadata(), trailing, details="gone"
+    )
+    code, text, metadata = await bench.run(error)
+    assert (code, text) == (grpc.StatusCode.NOT_FOUND, "gone")
+    assert metadata == {STATUS_KEY: b"s", PUSHBACK_KEY: "5", LEADER_KEY: "n2:1"}
+    assert bench.surface.counts.by_outcome == {(PATH, "NOT_FOUND"): 1}
+
+
+async def test_calls_are_counted_and_in_hand_until_they_end():
+    bench = Bench()
+    going_on = asyncio.Event()
+    running = asyncio.ensure_future(bench.surface._run(PATH, bench.context, going_on.wait))
+    await asyncio.sleep(0)
+    assert not await bench.surface.drained(0.001)
+    await bench.run()
+    assert not await bench.surface.drained(0.001)
+    going_on.set()
+    await running
+    assert await bench.surface.drained(0.001)
+    assert bench.surface.counts.by_outcome == {(PATH, "OK"): 2}

@@ -1,0 +1,66 @@
+"""Sessions as they are listed: a page and its token tell nobody how to act for one."""
+
+import base64
+
+import grpc
+import pytest
+
+from taskraft.v1 import session_service_pb2, tube_service_pb2
+from taskraft_service.api.rpc.paging import page_of
+from tests.service.conftest import create, reason_of
+
+
+async def opened(node, name):
+    request = session_service_pb2.OpenSessionRequest(name=name, ttr_ms=60_000)
+    return (await node.sessions.OpenSession(request)).session.session_id
+
+
+async def page(node, token):
+    request = session_service_pb2.ListSessionsRequest(page_size=2, page_token=token)
+    return await node.sessions.ListSessions(request)
+
+
+async def test_the_token_of_a_page_does_not_hold_the_secret_of_a_session(node):
+    ids = sorted([await opened(node, str(number)) for number in range(5)])
+    token, shown = "", []
+    while True:
+        answer = await page(node, token)
+        shown += [one.session_id for one in answer.sessions]
+        token = answer.next_page_token
+        if not token:
+            break
+        told = base64.b64decode(token, altchars=b"-_").decode()
+        assert not any(one in token or one in told for one in ids)
+    assert shown == [one[:8] for one in ids]
+
+
+def test_sessions_that_look_alike_come_on_one_page():
+    ordered = ["a1", "b1", "b2", "b3", "c1"]
+    pages, token = [], ""
+    while True:
+        shown, token = page_of(ordered, lambda one: one[:1], 2, token, "list")
+        pages.append(list(shown))
+        if not token:
+            break
+    assert pages == [["a1", "b1", "b2", "b3"], ["c1"]]
+
+
+async def test_the_token_of_another_list_is_refused(node):
+    for name in ("a", "b"):
+        await create(node, name)
+        await opened(node, name)
+    tubes = await node.tubes.ListTubes(tube_service_pb2.ListTubesRequest(page_size=1))
+    for call in (
+        page(node, tubes.next_page_token),
+        node.tubes.ListTubes(
+            tube_service_pb2.ListTubesRequest(names=["*"], page_token=tubes.next_page_token)
+        ),
+        node.tubes.GetStatistics(
+            tube_service_pb2.GetStatisticsRequest(page_token=tubes.next_page_token)
+        ),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert reason_of(caught.value) == "INVALID_FIELD"
+    request = tube_service_pb2.ListTubesRequest(page_size=1, page_token=tubes.next_page_token)
+    assert [tube.name for tube in (await node.tubes.ListTubes(request)).tubes] == ["b"]

@@ -1,0 +1,52 @@
+"""Before something is said not to exist, it is asked whether that is the last word."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.state.existence import KnownOnLeader
+from taskraft_service.queue.commands import CreateTube, TubeKind, TubeOptions
+from taskraft_service.queue.limits import Limits
+from taskraft_service.queue.queue import Queue
+from taskraft_service.storage.memory import MemoryStore
+
+
+class Reading:
+    """What is applied here, and what comes with a barrier."""
+
+    def __init__(self, *late):
+        self.queue = Queue(MemoryStore(), Limits())
+        self.late = late
+        self.applied = SimpleNamespace(tube=self.tube)
+        self.barriers = 0
+
+    def tube(self, name):
+        return next((view for view in self.queue.tubes() if view.name == name), None)
+
+    async def barrier(self):
+        self.barriers += 1
+        create = [CreateTube(name, TubeKind.FIFO, TubeOptions()) for name in self.late]
+        self.queue.apply(self.barriers, 0, create)
+
+
+def known(reading, *, lenient=False):
+    return KnownOnLeader(reading, lenient=lambda: lenient)
+
+
+async def test_a_tube_that_is_not_applied_yet_is_known_after_a_barrier():
+    reading = Reading("late")
+    await known(reading).tubes(["late"])
+    assert reading.barriers == 1
+    await known(reading).tubes(["late"])
+    assert reading.barriers == 1, "what is there needs none"
+
+
+async def test_a_tube_that_is_not_there_after_a_barrier_is_refused():
+    reading = Reading()
+    with pytest.raises(Refused):
+        await known(reading).tubes(["missing"])
+    assert reading.barriers == 1
+    await known(reading, lenient=True).tubes(["missing"])
+    await known(reading).tubes(["mis*"])
+    assert reading.barriers == 1

@@ -1,0 +1,103 @@
+"""Stale reads with a bound: what a node shows is never older than the caller allows."""
+
+import asyncio
+
+import pytest
+
+from taskraft_replication.errors import ReadUnconfirmed
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.state.freshness import Freshness
+
+
+class Surroundings:
+    """A clock that is moved by hand, and a majority that confirms reads or does not."""
+
+    def __init__(self):
+        self.now_ms = 1_000
+        self.silence_ms = 0
+        self.confirms = True
+        self.takes_ms = 0
+        self.asked = 0
+        self.freshness = Freshness(self.confirm, lambda: self.silence_ms, lambda: self.now_ms)
+
+    async def confirm(self):
+        self.asked += 1
+        self.now_ms += self.takes_ms
+        if not self.confirms:
+            raise ReadUnconfirmed("nobody answers")
+
+    async def reads_within(self, limit_ms):
+        try:
+            await self.freshness.within(limit_ms)
+        except Refused:
+            return False
+        return True
+
+
+async def test_a_bounded_read_is_confirmed_unless_an_earlier_one_is_young_enough():
+    here = Surroundings()
+    assert await here.reads_within(100)
+    assert here.asked == 1
+    here.now_ms += 100
+    assert await here.reads_within(100)
+    assert here.asked == 1
+    here.now_ms += 1
+    assert await here.reads_within(100)
+    assert here.asked == 2
+
+
+async def test_a_linearizable_read_serves_the_bounded_ones_after_it():
+    here = Surroundings()
+    await here.freshness.barrier()
+    here.now_ms += 50
+    assert await here.reads_within(50)
+    assert here.asked == 1
+
+
+async def test_age_is_counted_from_the_question_not_from_the_answer():
+    here = Surroundings()
+    here.takes_ms = 80
+    await here.freshness.barrier()
+    here.now_ms += 30
+    assert await here.reads_within(100)
+    assert here.asked == 2, "what was asked 110 ms ago proves nothing about the last 100"
+
+
+async def test_an_answer_that_comes_late_does_not_make_a_younger_one_forgotten():
+    here = Surroundings()
+    gates = [asyncio.Event(), asyncio.Event()]
+
+    async def confirm():
+        here.asked += 1
+        await gates[here.asked - 1].wait()
+
+    freshness = Freshness(confirm, lambda: 0, lambda: here.now_ms)
+    first = asyncio.ensure_future(freshness.barrier())
+    await asyncio.sleep(0)
+    here.now_ms += 100
+    second = asyncio.ensure_future(freshness.barrier())
+    await asyncio.sleep(0)
+    gates[1].set()
+    await second
+    gates[0].set()
+    await first
+    await freshness.within(10)
+    assert here.asked == 2
+
+
+async def test_what_no_majority_confirms_is_not_shown_as_fresh():
+    here = Surroundings()
+    await here.freshness.barrier()
+    here.confirms = False
+    here.now_ms += 100
+    assert await here.reads_within(100)
+    assert not await here.reads_within(99)
+    assert here.asked == 2
+
+
+async def test_without_a_leader_nobody_is_asked():
+    here = Surroundings()
+    here.silence_ms = 101
+    with pytest.raises(Refused, match="known no leader for 101 ms"):
+        await here.freshness.within(100)
+    assert here.asked == 0

@@ -1,0 +1,408 @@
+"""A stream between its two ends: silence, settlements in hand, heartbeats, a lost leader."""
+
+import asyncio
+
+import grpc
+import grpc.aio
+import pytest
+
+from taskraft.v1 import error_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import ANYBODY
+from taskraft_service.api.rpc.forwarding import ServeHere
+from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.state.mutations import Mutations
+from taskraft_service.api.streams import stream_link
+from taskraft_service.api.streams.service import Streams, SubscribeApi
+from taskraft_service.api.streams.stream_link import (
+    BEAT_PAUSE_MS,
+    SETTLES_IN_HAND_MAX,
+    SILENCE_MAX_MS,
+    StreamLink,
+)
+from taskraft_service.api.streams.subscription_state import Subscription
+from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.queue.commands import KeepResult, SettleResult
+from tests.service.leader.test_waiters import Board
+from tests.turns import turns_until
+
+OPENING = pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="a")]))
+
+
+class Context:
+    """A stream whose client says what it is told to, and then waits until it ends."""
+
+    metadata = ()
+
+    def __init__(self, *messages):
+        self.said = asyncio.Queue()
+        for message in messages:
+            self.say(message)
+        self.heard = []
+
+    def say(self, message):
+        self.said.put_nowait(message if message is None else message.SerializeToString())
+
+    async def read(self):
+        raw = await self.said.get()
+        return grpc.aio.EOF if raw is None else raw
+
+    async def write(self, raw):
+        self.heard.append(pb.SubscribeResponse.FromString(raw))
+
+    async def send_initial_metadata(self, _metadata):
+        pass
+
+    def invocation_metadata(self):
+        return self.metadata
+
+    def time_remaining(self):
+        return None
+
+    @property
+    def settled(self):
+        return [one for message in self.heard for one in message.settled]
+
+
+class Submitter:
+    """Proposes what it is given, and says what becomes of it when it is told to."""
+
+    def __init__(self):
+        self.refusal = None
+        self.proposed = []
+        self.woken = 0
+
+    def submit(self, recorded, deadline=None):
+        if self.refusal is not None:
+            raise self.refusal
+        future = asyncio.get_running_loop().create_future()
+        self.proposed.append((recorded.command, future))
+        return future
+
+    def wake(self):
+        self.woken += 1
+
+
+class Reading:
+    class contents:  # noqa: N801
+        @staticmethod
+        def held(_session_id):
+            return ()
+
+        @staticmethod
+        def cancelled(_session_id):
+            return ()
+
+    @staticmethod
+    def now_ms():
+        return 5
+
+
+class Linked:
+    def __init__(self, *messages):
+        self.context = Context(OPENING, *messages)
+        self.submitter = Submitter()
+        self.waiters = Waiters(Board(a=0))
+        self.subscription = Subscription(OPENING.open, "session", lambda _tokens: None)
+        self.waiters.add(self.subscription)
+        self.link = StreamLink(
+            self.subscription, self.context, self.submitter, self.waiters, Reading(), 100
+        )
+
+    def run(self):
+        first = self.context.said.get_nowait()
+        beat = pb.SubscribeResponse(heartbeat=pb.SubscribeResponse.Heartbeat(now_ms=5))
+        return asyncio.ensure_future(self.link.run(first, lambda: beat))
+
+
+def acked(number=0):
+    settlement = pb.Settlement(tokens=[1], ack=pb.Settlement.Ack())
+    return pb.SubscribeRequest(settlements=[settlement], request_id=f"r{number}")
+
+
+async def turn():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_settlements_in_hand_are_answered_after_the_client_has_closed_its_side():
+    one = Linked(acked(), None)
+    running = one.run()
+    await turns_until(lambda: one.submitter.proposed)
+    await turn()
+    assert not running.done()
+    one.submitter.proposed[0][1].set_result(Outcome(1, 1, SettleResult([], [])))
+    await running
+    assert [settled.request_id for settled in one.context.settled] == ["r0"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (NotProposed("x"), error_pb2.Error.NOT_LEADER),
+        (OutcomeUnknown("x"), error_pb2.Error.COMMIT_UNKNOWN),
+        (Overloaded("x"), error_pb2.Error.OVERLOADED),
+        (None, error_pb2.Error.COMMIT_UNKNOWN),
+    ],
+)
+async def test_what_became_of_settlements_that_failed_is_told(error, reason):
+    one = Linked(acked(), None)
+    running = one.run()
+    await turns_until(lambda: one.submitter.proposed)
+    (_, future) = one.submitter.proposed[0]
+    if error is None:
+        future.cancel()
+    else:
+        future.set_exception(error)
+    await running
+    assert [settled.error.reason for settled in one.context.settled] == [reason]
+
+
+async def test_settlements_that_cannot_be_proposed_are_answered_in_their_place():
+    one = Linked(acked(0), acked(1))
+    running = one.run()
+    await turns_until(lambda: len(one.submitter.proposed) == 2)
+    one.submitter.refusal = Overloaded("x")
+    one.context.say(acked(2))
+    await turn()
+    assert not one.context.settled
+    for _, future in one.submitter.proposed:
+        future.set_result(Outcome(1, 1, SettleResult([], [])))
+    one.context.say(None)
+    await running
+    reasons = [(settled.request_id, settled.error.reason) for settled in one.context.settled]
+    assert reasons == [("r0", 0), ("r1", 0), ("r2", error_pb2.Error.OVERLOADED)]
+
+
+async def test_settlements_of_a_stream_heed_the_configured_limit_of_payloads():
+    large = pb.Settlement(tokens=[1], ack={"keep": "DONE", "payload": b"x" * 101})
+    one = Linked(pb.SubscribeRequest(settlements=[large], request_id="r"), None)
+    await one.run()
+    (settled,) = one.context.settled
+    assert settled.error.reason == error_pb2.Error.PAYLOAD_TOO_LARGE
+    assert settled.error.metadata["limit"] == "100"
+    assert not one.submitter.proposed
+
+
+async def test_of_a_message_with_a_limit_broken_nothing_is_done():
+    bad = pb.SubscribeRequest(filter={"types": [""]}, credit={"tasks": -1, "bytes": -1})
+    one = Linked(bad)
+    with pytest.raises(Refused) as caught:
+        await one.run()
+    told = {field for field, _ in caught.value.violations}
+    assert told == {"filter.types[0]", "credit.tasks", "credit.bytes"}
+    assert not one.subscription.is_choosy
+
+
+async def test_a_stream_with_many_settlements_in_hand_is_not_read():
+    one = Linked(*(acked(number) for number in range(SETTLES_IN_HAND_MAX + 1)))
+    running = one.run()
+    await turns_until(lambda: len(one.submitter.proposed) == SETTLES_IN_HAND_MAX)
+    await turn()
+    assert len(one.submitter.proposed) == SETTLES_IN_HAND_MAX
+    one.submitter.proposed[0][1].set_result(Outcome(1, 1, SettleResult([], [])))
+    await turns_until(lambda: len(one.submitter.proposed) == SETTLES_IN_HAND_MAX + 1)
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+async def test_whoever_is_not_listened_to_is_not_silent():
+    one = Linked(*(acked(number) for number in range(SETTLES_IN_HAND_MAX)))
+    loop = asyncio.get_running_loop()
+    running = one.run()
+    await turns_until(lambda: len(one.submitter.proposed) == SETTLES_IN_HAND_MAX)
+    half = asyncio.ensure_future(asyncio.Event().wait())
+    one.link._heard_at = before = loop.time() - SILENCE_MAX_MS / 1000 + 0.001
+    waiting = asyncio.ensure_future(one.link._until_end(half))
+    await turns_until(lambda: one.link._heard_at > before)
+    assert not waiting.done()
+    for task in (half, waiting, running):
+        task.cancel()
+    await asyncio.wait((half, waiting, running))
+
+
+async def test_a_client_that_is_silent_for_too_long_is_let_go():
+    one = Linked()
+    one.link._heard_at -= SILENCE_MAX_MS / 1000
+    await one.run()
+    assert one.subscription.outbox.ended
+
+
+async def test_what_a_client_says_is_heard():
+    one = Linked(pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(tasks=3)))
+    one.link._heard_at -= 10
+    before = one.link._heard_at
+    running = one.run()
+    await turns_until(lambda: one.subscription.tasks_open == 3)
+    assert one.link._heard_at > before
+    assert one.submitter.woken == 1
+    assert one.waiters._hot == {"a": None}
+    one.context.say(None)
+    await running
+
+
+async def test_a_heartbeat_that_is_asked_for_takes_the_place_of_the_next_one():
+    one = Linked(pb.SubscribeRequest(heartbeat=True))
+    running = one.run()
+    await turns_until(lambda: one.context.heard)
+    assert one.context.heard[0].heartbeat.now_ms == 5
+    awaited = one.link._beat_timer
+    one.context.say(pb.SubscribeRequest(heartbeat=True))
+    await turns_until(awaited.cancelled)
+    one.context.say(None)
+    await running
+    assert one.link._beat_timer.cancelled()
+
+
+async def test_heartbeats_that_are_asked_for_come_no_faster_than_one_a_second():
+    one = Linked(pb.SubscribeRequest(heartbeat=True))
+    running = one.run()
+    await turns_until(lambda: one.context.heard)
+    beaten_at = one.link._beaten_at
+    one.context.say(pb.SubscribeRequest(heartbeat=True))
+    one.context.say(acked())
+    await turns_until(lambda: one.submitter.proposed)
+    await turn()
+    assert len(one.context.heard) == 1
+    assert one.link._beat_timer.when() == beaten_at + BEAT_PAUSE_MS / 1000
+    one.submitter.proposed[0][1].set_result(Outcome(1, 1, SettleResult([], [])))
+    one.context.say(None)
+    await running
+
+
+async def test_the_pause_between_heartbeats_ends(monkeypatch):
+    monkeypatch.setattr(stream_link, "BEAT_PAUSE_MS", 20)
+    one = Linked(pb.SubscribeRequest(heartbeat=True))
+    running = one.run()
+    await turns_until(lambda: one.context.heard)
+    one.context.say(pb.SubscribeRequest(heartbeat=True))
+    await turns_until(lambda: len(one.context.heard) == 2)
+    assert all(message.HasField("heartbeat") for message in one.context.heard)
+    one.context.say(None)
+    await running
+
+
+# ------------------------------------------------------------------------------ over a follower
+
+
+class Leadership:
+    serves = False
+    address = "n2:1"
+
+
+class Upstream:
+    """The leader's end of a stream: some messages, then an error if there is one."""
+
+    def __init__(self, *messages, error=None):
+        self.messages, self.error = messages, error
+        self.cancelled = False
+
+    async def __aiter__(self):
+        for message in self.messages:
+            yield message.SerializeToString()
+        if self.error is not None:
+            raise self.error
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class Forwarder:
+    def __init__(self, *streams):
+        self.leadership = Leadership()
+        self.waited = 0
+        self.streams = [*streams]
+        self.asked = []
+
+    async def serves_soon(self, deadline):
+        assert deadline is None
+        self.waited += 1
+        return False
+
+    async def stream(self, path, requests, deadline, principal, trace):
+        self.asked.append((path, deadline, principal, trace, [await anext(requests)]))
+        stream = self.streams.pop(0)
+        if isinstance(stream, Exception):
+            self.leadership.serves = True
+            raise stream
+        return stream
+
+
+def subscribe_api(forwarder):
+    submitter = Submitter()
+    api = SubscribeApi(
+        Mutations(submitter), Reading(), Known(), Waiters(Board(a=0)), Streams(), forwarder, 100
+    )
+    return api, submitter
+
+
+class Known:
+    async def tubes(self, sources):
+        pass
+
+    async def session(self, session_id, caller):
+        pass
+
+
+def lost(code):
+    metadata = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, metadata, metadata)
+
+
+async def test_what_the_leader_says_reaches_the_client():
+    said = pb.SubscribeResponse(opened=pb.SubscribeResponse.Opened(session_id="s"))
+    upstream = Upstream(said)
+    api, _ = subscribe_api(forwarder := Forwarder(upstream))
+    context = Context(OPENING)
+    await api.subscribe(context, ANYBODY)
+    assert context.heard == [said]
+    assert upstream.cancelled
+    ((path, _, _, _, requests),) = forwarder.asked
+    assert path == "/taskraft.v1.TaskService/Subscribe"
+    assert requests == [OPENING.SerializeToString()]
+
+
+async def test_a_client_whose_leader_is_lost_is_told_to_come_back():
+    api, _ = subscribe_api(Forwarder(Upstream(error=lost(grpc.StatusCode.UNAVAILABLE))))
+    context = Context(OPENING)
+    await api.subscribe(context, ANYBODY)
+    (message,) = context.heard
+    assert message.go_away.error.reason == error_pb2.Error.NO_LEADER
+    assert message.go_away.retry_ms > 0
+
+
+async def test_an_error_of_the_leader_is_the_clients():
+    upstream = Upstream(error=lost(grpc.StatusCode.NOT_FOUND))
+    api, _ = subscribe_api(Forwarder(upstream))
+    with pytest.raises(grpc.aio.AioRpcError):
+        await api.subscribe(Context(OPENING), ANYBODY)
+    assert upstream.cancelled
+
+
+async def test_a_node_that_becomes_the_leader_serves_the_stream_and_forgets_it_at_its_end():
+    api, submitter = subscribe_api(Forwarder(ServeHere()))
+    context = Context(OPENING)
+    serving = asyncio.ensure_future(api.subscribe(context, ANYBODY))
+    for number, result in enumerate((KeepResult([]), KeepResult([]))):
+        await turns_until(lambda number=number: len(submitter.proposed) > number)
+        submitter.proposed[number][1].set_result(Outcome(1, 1, result))
+    await turns_until(lambda: context.heard)
+    assert context.heard[0].opened.session_id
+    assert len(api._waiters) == len(api._streams) == 1
+    context.say(None)
+    await serving
+    assert len(api._waiters) == len(api._streams) == 0
+    attached = [command.attached for command, _ in submitter.proposed[1:]]
+    assert attached == [True, False]
+
+
+async def test_a_stream_that_was_passed_on_is_not_passed_on_again():
+    forwarder = Forwarder()
+    api, _ = subscribe_api(forwarder)
+    context = Context(OPENING)
+    context.metadata = ((HOPS_KEY, "1"),)
+    with pytest.raises(NotProposed):
+        await api.subscribe(context, ANYBODY)
+    assert (forwarder.waited, forwarder.asked) == (1, [])

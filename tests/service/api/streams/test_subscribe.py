@@ -1,0 +1,337 @@
+"""The Subscribe stream over real gRPC."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from taskraft.v1 import error_pb2, task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.streams import stream_link
+from taskraft_service.leader.roles import PhaseEvent
+from tests.service.conftest import create, put, reason_of, take
+from tests.turns import turns_until
+
+
+class Stream:
+    """A client's end of one stream."""
+
+    def __init__(self, node) -> None:
+        self.call = node.tasks.Subscribe(timeout=20)
+        self.tasks: list[task_pb2.Task] = []
+        self.settled: list[pb.SubscribeResponse.Settled] = []
+        self.session_id = ""
+
+    async def open(self, *, tasks=0, credit_bytes=0, **fields):
+        sources = [pb.TakeSource(tube="emails")]
+        opened = pb.SubscribeRequest.Open(sources=sources, **fields)
+        request = pb.SubscribeRequest(open=opened)
+        if tasks:
+            request.credit.tasks = tasks
+            request.credit.bytes = credit_bytes
+        await self.call.write(request)
+        first = await self.read()
+        self.session_id = first.opened.session_id
+        return first
+
+    async def read(self) -> pb.SubscribeResponse:
+        message = await self.call.read()
+        assert message is not grpc.aio.EOF, await self.call.code()
+        self.tasks += message.tasks
+        self.settled += message.settled
+        return message
+
+    async def read_tasks(self, count):
+        while len(self.tasks) < count:
+            await self.read()
+        return self.tasks
+
+    async def ack(self, tasks, request_id=""):
+        settlement = pb.Settlement(tokens=[task.token for task in tasks], ack=pb.Settlement.Ack())
+        message = pb.SubscribeRequest(settlements=[settlement], request_id=request_id)
+        await self.call.write(message)
+
+    async def drain(self):
+        while await self.call.read() is not grpc.aio.EOF:
+            pass
+
+    async def filter(self, **wish):
+        wanted = pb.SubscribeRequest.Filter(**wish)
+        await self.call.write(pb.SubscribeRequest(filter=wanted))
+
+    async def grant(self, tasks):
+        await self.call.write(pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(tasks=tasks)))
+
+
+@pytest.fixture
+async def stream(node):
+    await create(node)
+    one = Stream(node)
+    yield one
+    one.call.cancel()
+
+
+async def test_tasks_come_as_they_are_put(node, stream):
+    await stream.open(tasks=10)
+    before = node.queue.applied_index
+    await put(node, b"a", b"b")
+    tasks = await stream.read_tasks(2)
+    assert [task.spec.payload for task in tasks] == [b"a", b"b"]
+    assert {task.session_id for task in tasks} == {stream.session_id}
+    # One consensus round for the put and the take.
+    assert node.queue.applied_index == before + 1
+
+
+async def test_the_server_never_sends_above_the_credit(node, stream):
+    await stream.open(tasks=3)
+    await put(node, *[b"x"] * 10)
+    await stream.read_tasks(3)
+    assert node.queue.session(stream.session_id).taken == 3
+    await stream.grant(2)
+    await stream.read_tasks(5)
+    assert node.queue.session(stream.session_id).taken == 5
+    await stream.grant(100)
+    assert len(await stream.read_tasks(10)) == 10
+
+
+async def test_credit_in_bytes_holds_tasks_back(node, stream):
+    await put(node, *[b"x" * 100] * 10)
+    await stream.open(tasks=10, credit_bytes=250)
+    await stream.read_tasks(2)
+    await turns_until(lambda: not node.server.parts.proposer._in_flight)
+    assert node.queue.session(stream.session_id).taken in (2, 3)
+    message = pb.SubscribeRequest(credit=pb.SubscribeRequest.Credit(bytes=10_000))
+    await stream.call.write(message)
+    assert len(await stream.read_tasks(10)) == 10
+
+
+async def test_settlements_are_answered_in_order(node, stream):
+    await stream.open(tasks=10)
+    await put(node, b"a", b"b", b"c")
+    tasks = list(await stream.read_tasks(3))
+    await stream.ack(tasks[:1], "first")
+    await stream.ack([], "wrong")
+    await stream.ack(tasks[1:], "third")
+    while len(stream.settled) < 3:
+        await stream.read()
+    assert [settled.request_id for settled in stream.settled] == ["first", "wrong", "third"]
+    assert stream.settled[1].error.reason == error_pb2.Error.INVALID_FIELD
+    assert not stream.settled[0].HasField("error")
+    assert not stream.settled[2].errors
+
+
+async def test_a_stale_lease_is_refused_by_item(node, stream):
+    await stream.open(tasks=10)
+    await put(node, b"a")
+    (task,) = await stream.read_tasks(1)
+    await stream.ack([task, task], "twice")
+    while not stream.settled:
+        await stream.read()
+    (error,) = stream.settled[0].errors
+    assert (error.item, error.error.reason) == (1, error_pb2.Error.LEASE_STALE)
+
+
+async def test_a_session_of_the_stream_ends_with_it(node, stream):
+    await stream.open(tasks=10)
+    await put(node, b"a")
+    await stream.read_tasks(1)
+    await stream.call.done_writing()
+    while await stream.call.read() is not grpc.aio.EOF:
+        pass
+    assert await stream.call.code() is grpc.StatusCode.OK
+    assert len((await take(node, wait_ms=5_000)).tasks) == 1
+    assert not node.queue.sessions()
+
+
+async def test_a_broken_stream_can_be_resumed_with_its_leases(node, stream):
+    await stream.open(tasks=10, session_ttr_ms=60_000, session_name="worker")
+    await put(node, b"a")
+    (task,) = await stream.read_tasks(1)
+    stream.call.cancel()
+    await turns_until(lambda: node.queue.session(stream.session_id).expires_ms > 0)
+    again = Stream(node)
+    opened = await again.open(session_id=stream.session_id)
+    assert [held.token for held in opened.opened.held] == [task.token]
+    assert not opened.opened.held[0].spec.payload
+    assert node.queue.session(stream.session_id).expires_ms == 0
+    await again.ack([task])
+    while not again.settled:
+        await again.read()
+    assert not again.settled[0].errors
+    again.call.cancel()
+
+
+async def test_a_heartbeat_is_answered(node, stream):
+    await stream.open()
+    await stream.call.write(pb.SubscribeRequest(heartbeat=True))
+    message = await stream.read()
+    assert message.heartbeat.now_ms > 0
+    assert message.heartbeat.leader == node.server.parts.leadership.address
+
+
+async def test_a_heartbeat_names_the_leases_whose_holder_is_asked_to_stop(
+    node, stream, monkeypatch
+):
+    monkeypatch.setattr(stream_link, "BEAT_PAUSE_MS", 0)
+    await stream.open(tasks=3)
+    await put(node, b"1", b"2", b"3")
+    first, second, third = await stream.read_tasks(3)
+    selector = task_pb2.TaskSelector(ids=[first.id, third.id])
+    await node.tasks.CancelTasks(pb.CancelTasksRequest(tube="emails", selector=selector))
+    await stream.call.write(pb.SubscribeRequest(heartbeat=True))
+    message = await stream.read()
+    assert list(message.heartbeat.cancel_tokens) == [first.token, third.token]
+    await stream.ack([first, second])
+    while not stream.settled:
+        await stream.read()
+    await stream.call.write(pb.SubscribeRequest(heartbeat=True))
+    assert list((await stream.read()).heartbeat.cancel_tokens) == [third.token]
+
+
+async def test_heartbeats_come_by_themselves(node, stream, monkeypatch):
+    monkeypatch.setattr(stream_link, "HEARTBEAT_MS", 20)
+    await stream.open()
+    for _ in range(3):
+        assert (await stream.read()).HasField("heartbeat")
+
+
+async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
+    monkeypatch.setattr(stream_link, "SILENCE_MAX_MS", 30)
+    streams = node.server.parts.streams
+    await stream.open(tasks=1)
+    assert len(streams) == 1
+    while await stream.call.read() is not grpc.aio.EOF:
+        pass
+    await turns_until(lambda: len(streams) == 0)
+
+
+async def test_a_leader_that_ends_sends_its_streams_away(node, stream):
+    await stream.open(tasks=1)
+    node.server.parts.roles.happen(PhaseEvent.HAND_OVER)
+    message = await stream.read()
+    assert message.go_away.error.reason in (
+        error_pb2.Error.NO_LEADER,
+        error_pb2.Error.NOT_LEADER,
+    )
+    assert await stream.call.read() is grpc.aio.EOF
+    node.server.parts.roles.happen(PhaseEvent.KEPT)
+
+
+async def test_a_stopping_node_says_so_on_its_streams(node, stream):
+    await stream.open(tasks=1)
+    stopping = asyncio.ensure_future(node.server.stop())
+    message = await stream.read()
+    assert message.go_away.error.reason == error_pb2.Error.DRAINING
+    await stopping
+    # The fixture stops it again.
+    node.server.stop = _nothing
+
+
+async def _nothing():
+    """Stop what is stopped."""
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (pb.SubscribeRequest(heartbeat=True), "INVALID_FIELD"),
+        (pb.SubscribeRequest(open=pb.SubscribeRequest.Open()), "INVALID_FIELD"),
+        (
+            pb.SubscribeRequest(
+                open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="unknown")])
+            ),
+            "TUBE_NOT_FOUND",
+        ),
+        (
+            pb.SubscribeRequest(
+                open=pb.SubscribeRequest.Open(
+                    sources=[pb.TakeSource(tube="emails")],
+                    session_id="00000000-0000-4000-8000-000000000000",
+                )
+            ),
+            "SESSION_NOT_FOUND",
+        ),
+        (
+            pb.SubscribeRequest(
+                open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails")]),
+                credit=pb.SubscribeRequest.Credit(tasks=-1),
+            ),
+            "INVALID_FIELD",
+        ),
+        (
+            pb.SubscribeRequest(
+                open=pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails", weight=-2)])
+            ),
+            "INVALID_FIELD",
+        ),
+    ],
+)
+async def test_a_malformed_opening_is_refused(node, stream, first, reason):
+    before = node.queue.digest() if reason != "INVALID_FIELD" else None
+    await stream.call.write(first)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.drain()
+    assert reason_of(caught.value) == reason
+    if before is not None:
+        assert node.queue.digest() == before
+    await turns_until(lambda: len(node.server.parts.streams) == 0)
+
+
+async def test_two_openings_end_the_stream(node, stream):
+    await stream.open()
+    sources = [pb.TakeSource(tube="emails")]
+    await stream.call.write(pb.SubscribeRequest(open=pb.SubscribeRequest.Open(sources=sources)))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.call.read()
+    assert reason_of(caught.value) == "INVALID_FIELD"
+
+
+async def test_the_types_of_a_stream_change_while_it_waits(node, stream):
+    """Row 54 of the first table; nothing is lost of what was ready before."""
+    await put(node, b"letter", type="letter")
+    await put(node, b"parcel", type="parcel")
+    await stream.open(tasks=10, types=["letter"])
+    await stream.read_tasks(1)
+    await node.waiting(1)
+    await stream.filter(types=["parcel", "card"])
+    await stream.read_tasks(2)
+    await stream.filter(none=True)
+    await put(node, b"card", type="card")
+    assert (await take(node)).tasks[0].spec.payload == b"card"
+    await put(node, b"note", type="note")
+    await stream.filter()
+    await stream.read_tasks(3)
+    assert [task.spec.payload for task in stream.tasks] == [b"letter", b"parcel", b"note"]
+
+
+async def test_the_priority_bound_of_a_stream_is_raised_while_it_waits(node, stream):
+    """Row 55: a worker that has more room again takes less urgent tasks too."""
+    await put(node, b"5", priority=5)
+    await put(node, b"1", priority=1)
+    await stream.open(tasks=10, priority_bound=1)
+    await stream.read_tasks(1)
+    await node.waiting(1)
+    await stream.filter(priority_bound=5)
+    await stream.read_tasks(2)
+    assert [task.spec.payload for task in stream.tasks] == [b"1", b"5"]
+
+
+async def test_a_filter_of_a_stream_that_breaks_limits_is_told_all_of_them(node, stream):
+    await stream.open()
+    await stream.filter(types=["x" * 200], priority_bound=1, none=True)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.drain()
+    assert reason_of(caught.value) == "INVALID_FIELD"
+    assert "filter.types[0]" in caught.value.details()
+    assert "filter.none: excludes types and priority_bound" in caught.value.details()
+
+
+async def test_subscriptions_take_turns(node, stream):
+    other = Stream(node)
+    await stream.open(tasks=100)
+    await other.open(tasks=100)
+    for number in range(10):
+        await put(node, b"%d" % number)
+    mine, theirs = await stream.read_tasks(5), await other.read_tasks(5)
+    assert sorted(task.id for task in (*mine, *theirs)) == list(range(1, 11))
+    other.call.cancel()

@@ -1,0 +1,212 @@
+"""What a subscription asks for: takes within its credit, from the tubes that have something."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskraft.v1 import task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import AnonymousCaller
+from taskraft_service.access.rights import Verb
+from taskraft_service.api.streams.response_buffer import MESSAGE_BYTES, Outbox
+from taskraft_service.api.streams.subscription_state import Subscription
+from taskraft_service.leader.proposal import NotProposed, Outcome
+from taskraft_service.leader.waiters import Claim
+from taskraft_service.queue.commands import Reason, Refusal, State, Take, TakeResult, TaskView
+
+
+@pytest.fixture
+def subscription() -> Subscription:
+    sources = [pb.TakeSource(tube="emails"), pb.TakeSource(tube="letters")]
+    opened = pb.SubscribeRequest.Open(sources=sources, types=["urgent"])
+    return Subscription(opened, "session", lambda _tokens: None)
+
+
+def wish(subscription: Subscription, *tubes: str, tasks_max: int = 1) -> Take:
+    command = subscription.take(tubes, tasks_max).command
+    assert isinstance(command, Take)
+    return command
+
+
+def test_takes_that_are_alike_are_written_once(subscription):
+    assert subscription.take(["emails"], 1) is subscription.take(["emails"], 1)
+
+
+def test_a_take_from_other_tubes_or_of_more_tasks_is_written_anew(subscription):
+    assert wish(subscription, "emails").tubes == ["emails"]
+    assert wish(subscription, "emails", "letters").tubes == ["emails", "letters"]
+    assert wish(subscription, "emails", "letters", tasks_max=3).tasks_max == 3
+
+
+def test_a_take_asks_for_no_more_bytes_than_the_credit_has_left(subscription):
+    subscription.grant(pb.SubscribeRequest.Credit(tasks=10, bytes=100))
+    assert wish(subscription, "emails").bytes_max == 100
+    subscription.grant(pb.SubscribeRequest.Credit(bytes=50))
+    assert wish(subscription, "emails").bytes_max == 150
+
+
+def test_every_take_carries_what_was_asked_for_at_the_beginning(subscription):
+    for tasks_max in (1, 2):
+        take = wish(subscription, "emails", tasks_max=tasks_max)
+        assert (take.session_id, take.types) == ("session", ("urgent",))
+
+
+class Limited(AnonymousCaller):
+    """A caller who may do everything but what was withdrawn."""
+
+    is_limited = True
+
+    def __init__(self) -> None:
+        self.withdrawn: set[str] = set()
+
+    def may(self, verb: Verb, name: str) -> bool:
+        del verb
+        return name not in self.withdrawn
+
+
+def test_a_right_that_was_withdrawn_ends_takes_that_were_like_the_last_one():
+    caller = Limited()
+    opened = pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails")])
+    subscription = Subscription(opened, "session", lambda _tokens: None, caller)
+    assert wish(subscription, "emails").tubes == ["emails"]
+    caller.withdrawn.add("emails")
+    assert wish(subscription, "emails").tubes == []
+
+
+class Streamed:
+    """A subscription, and what it gave back."""
+
+    def __init__(self, *tubes: str, **opened: bool) -> None:
+        sources = [pb.TakeSource(tube=tube) for tube in tubes]
+        self.given_back: list[int] = []
+        wish = pb.SubscribeRequest.Open(sources=sources, **opened)
+        self.subscription = Subscription(wish, "session", self.given_back.extend)
+
+    def claim(self, tasks_max: int) -> Claim:
+        recorded = self.subscription.take(self.subscription.sources, tasks_max)
+        return Claim(self.subscription, recorded, tasks_max, {}, {})
+
+    def answer(self, claim: Claim, result: TakeResult | Refusal) -> None:
+        self.subscription.answered(claim, Outcome(1, 1, result))
+
+    async def message(self) -> pb.SubscribeResponse | None:
+        raw = await self.subscription.outbox.next()
+        return None if raw is None else pb.SubscribeResponse.FromString(raw)
+
+
+def task(token: int, payload: bytes = b"x" * 10) -> TaskView:
+    body = task_pb2.TaskSpec(payload=payload).SerializeToString()
+    return TaskView("emails", token, body, State.TAKEN, token, *[0] * 6, "s", *[0] * 3)
+
+
+def refused(reason: Reason) -> Refusal:
+    return Refusal(reason, "why")
+
+
+async def test_credit_of_tasks_is_used_by_claims_and_then_by_tasks():
+    one = Streamed("emails")
+    subscription = one.subscription
+    subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=0))
+    claim = one.claim(3)
+    assert (subscription.wants(), subscription.tasks_open) == (2, 5)
+    assert not subscription.idle.is_set()
+    one.answer(claim, TakeResult((task(1),)))
+    assert (subscription.wants(), subscription.tasks_open) == (4, 4)
+    assert subscription.idle.is_set()
+    # Whether bytes are limited is decided by the first grant.
+    subscription.grant(pb.SubscribeRequest.Credit(tasks=1, bytes=1))
+    assert subscription.wants() == 5
+
+
+async def test_credit_of_bytes_is_used_by_payloads_and_allows_one_claim_at_a_time():
+    one = Streamed("emails")
+    subscription = one.subscription
+    subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=15))
+    claim = one.claim(2)
+    assert subscription.wants() == 0
+    one.answer(claim, TakeResult((task(1),)))
+    assert subscription.wants() == 4
+    one.answer(one.claim(2), TakeResult((task(2),)))
+    assert subscription.wants() == 0
+    subscription.grant(pb.SubscribeRequest.Credit(bytes=5))
+    assert subscription.wants() == 0
+    subscription.grant(pb.SubscribeRequest.Credit(bytes=1))
+    assert subscription.wants() == 3
+
+
+async def test_payloads_that_are_not_sent_use_no_credit():
+    one = Streamed("emails", payload_omit=True)
+    one.subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=10))
+    one.answer(one.claim(1), TakeResult((task(1),)))
+    assert one.subscription.wants() == 4
+    message = await one.message()
+    assert [shown.spec.payload for shown in message.tasks] == [b""]
+
+
+async def test_a_lost_claim_says_nothing():
+    one = Streamed("emails")
+    one.subscription.answered(one.claim(1), NotProposed("lost"))
+    assert not one.subscription.outbox.ended
+    assert one.subscription.idle.is_set()
+
+
+@pytest.mark.parametrize(
+    ("tube", "reason", "ends"),
+    [
+        ("emails", Reason.TUBE_NOT_FOUND, True),
+        ("em*", Reason.TUBE_NOT_FOUND, False),
+        ("em*", Reason.SESSION_NOT_FOUND, True),
+    ],
+)
+async def test_a_refused_claim_ends_the_stream_unless_only_one_of_many_tubes_is_gone(
+    tube, reason, ends
+):
+    one = Streamed(tube)
+    one.answer(one.claim(1), refused(reason))
+    assert one.subscription.outbox.ended is ends
+    if ends:
+        message = await one.message()
+        assert message.go_away.error.reason == reason.value
+        assert await one.message() is None
+
+
+async def test_tasks_that_come_when_nothing_is_sent_any_more_are_given_back():
+    one = Streamed("emails")
+    one.subscription.grant(pb.SubscribeRequest.Credit(tasks=5))
+    claim = one.claim(2)
+    one.subscription.outbox.end()
+    assert one.subscription.wants() == 0
+    one.answer(claim, TakeResult((task(7), task(8))))
+    assert one.given_back == [7, 8]
+    assert one.subscription.tasks_open == 5
+
+
+async def test_one_message_is_not_larger_than_it_should_be_unless_a_part_is():
+    outbox = Outbox()
+    half = b"x" * (MESSAGE_BYTES // 2)
+    for part in (half, half, b"y", half + half + b"z", b"w"):
+        outbox.add(part)
+    outbox.end()
+    sizes = []
+    while (message := await outbox.next()) is not None:
+        sizes.append(len(message))
+    assert sizes == [MESSAGE_BYTES, 1, MESSAGE_BYTES + 1, 1]
+
+
+async def test_leases_that_were_not_sent_are_known_once():
+    outbox = Outbox()
+    outbox.add(b"opened")
+    outbox.add_tasks([b"a", b"b"], [4, 5])
+    assert outbox.unsent() == [4, 5]
+    assert outbox.unsent() == []
+
+
+async def test_a_stirred_outbox_gives_an_empty_message_once():
+    outbox = Outbox()
+    outbox.stir()
+    assert await outbox.next() == b""
+    outbox.add(b"a")
+    assert await outbox.next() == b"a"
+    outbox.end()
+    outbox.end(pb.SubscribeResponse(settled=[]))
+    assert await outbox.next() is None

@@ -1,0 +1,26 @@
+"""How tasks are shown to clients."""
+
+import pytest
+
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.tasks.answers import encode_tasks, finite
+from taskraft_service.queue.commands import FOREVER_MS, Extras, State, TaskView
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "shown_ms"),
+    [(0, 0), (1, 1), (FOREVER_MS - 1, FOREVER_MS - 1), (FOREVER_MS, 0), (FOREVER_MS + 1, 0)],
+)
+def test_a_duration_without_limit_is_shown_as_none(duration_ms, shown_ms):
+    assert finite(duration_ms) == shown_ms
+
+
+def test_a_task_shows_how_long_it_is_kept_and_its_times_without_limit_as_none():
+    extras = Extras(retain_until_ms=77)
+    times = (0, 0, 1, 5, 6, 0, 0)
+    view = TaskView("t", 3, b"", State.ZOMBIE, *times, "", 0, FOREVER_MS, 9, extras)
+    field = pb.TakeTasksResponse.TASKS_FIELD_NUMBER
+    (task,) = pb.TakeTasksResponse.FromString(b"".join(encode_tasks([view], field))).tasks
+    assert (task.id, task.attempt, task.since_ms) == (3, 1, 6)
+    assert task.retain_until_ms == 77
+    assert (task.ttr_ms, task.ttl_ms) == (0, 9)

@@ -1,0 +1,159 @@
+"""A put that waits and whose node leads no more: what it asks of the next leader, and for whom."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from taskraft.v1 import error_pb2, task_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.access.caller import AnonymousCaller
+from taskraft_service.api.rpc.forwarding import ServeHere
+from taskraft_service.api.rpc.methods import Call
+from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.tasks.outcomes import OutcomeApi, as_seen
+from taskraft_service.leader.proposal import NotProposed
+from taskraft_service.queue.commands import Bury, ByIds, Extras, Outcome, State, TaskView
+from tests.service.leader.test_outcomes import Stage
+from tests.turns import turns_until
+
+Task = task_pb2.Task
+
+
+class Mailer(AnonymousCaller):
+    name = "mailer"
+
+
+class Reading:
+    def __init__(self, stage):
+        self.applied = stage.queue
+        self.contents = stage.outcomes._contents
+
+    async def barrier(self):
+        pass
+
+
+class Forwarder:
+    """Answers a call that is passed on with what it is told to, in turn."""
+
+    def __init__(self, *answers):
+        self.answers = [*answers]
+        self.calls = []
+
+    async def unary(self, method, raw, deadline, **fields):
+        self.calls.append((method, pb.WaitTasksRequest.FromString(raw), deadline, fields))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer.SerializeToString()
+
+
+class Bench:
+    def __init__(self, *answers):
+        self.stage = Stage()
+        self.forwarder = Forwarder(*answers)
+        self.api = OutcomeApi(Reading(self.stage), self.stage.outcomes, None, self.forwarder)
+
+    async def put(self, *payloads, **fields):
+        """Put tasks and wait for their ends; leadership is lost as soon as that waits."""
+        request = pb.PutTasksRequest(tube="t", outcome_wait_ms=60_000, **fields)
+        loop = asyncio.get_running_loop()
+
+        async def do(_call):
+            bodies = [task_pb2.TaskSpec(payload=one).SerializeToString() for one in payloads]
+            return pb.PutTasksResponse(task_ids=self.stage.put(*bodies))
+
+        call = Call(request, b"", None, Mailer(), loop.time())
+        putting = asyncio.ensure_future(self.api.put_and_wait(call, do))
+        await turns_until(lambda: len(self.stage.outcomes))
+        self.stage.outcomes.end()
+        return pb.PutTasksResponse.FromString(await putting)
+
+
+def known(*ids, **errors):
+    answer = pb.WaitTasksResponse()
+    for task_id in ids:
+        answer.tasks.add(tube="t", id=task_id, outcome=Task.PROCESSED)
+    for item in errors.get("items", ()):
+        answer.errors.add(item=item)
+    return answer
+
+
+async def test_the_next_leader_is_asked_for_the_caller_of_the_put():
+    bench = Bench(known(1, 2))
+    answer = await bench.put(b"x", b"y")
+    ((method, request, deadline, fields),) = bench.forwarder.calls
+    assert method == "/taskraft.v1.TaskService/WaitTasks"
+    assert fields == {"repeatable": True, "principal": "mailer"}
+    assert deadline is None
+    assert (request.tube, list(request.selector.ids)) == ("t", [1, 2])
+    assert 0 < request.wait_ms <= 60_000
+    assert [(one.id, one.outcome) for one in answer.outcomes] == [
+        (1, Task.PROCESSED),
+        (2, Task.PROCESSED),
+    ]
+
+
+async def test_what_the_next_leader_does_not_know_stays_open_in_its_place():
+    answer = await Bench(known(1, 3, items=[1])).put(b"x", b"y", b"z")
+    assert [(one.tube, one.id, one.outcome) for one in answer.outcomes] == [
+        ("t", 1, Task.PROCESSED),
+        ("t", 2, Task.OUTCOME_UNSPECIFIED),
+        ("t", 3, Task.PROCESSED),
+    ]
+
+
+async def test_the_put_is_done_although_no_leader_is_found():
+    answer = await Bench(Refused(error_pb2.Error.NO_LEADER, "none")).put(b"x", b"y")
+    assert list(answer.task_ids) == [1, 2]
+    assert [(one.id, one.outcome) for one in answer.outcomes] == [
+        (1, Task.OUTCOME_UNSPECIFIED),
+        (2, Task.OUTCOME_UNSPECIFIED),
+    ]
+
+
+async def test_a_request_with_an_id_is_repeated_as_a_whole():
+    bench = Bench()
+    with pytest.raises(NotProposed):
+        await bench.put(b"x", request_id="r")
+    assert not bench.forwarder.calls
+
+
+async def test_a_node_that_leads_again_waits_itself_and_follows_the_leader_once_more():
+    bench = Bench(ServeHere(), known(1))
+    stage = bench.stage
+    putting = asyncio.ensure_future(bench.put(b"x"))
+    await turns_until(lambda: bench.forwarder.calls and len(stage.outcomes))
+    stage.outcomes.end()
+    assert [one.outcome for one in (await putting).outcomes] == [Task.PROCESSED]
+    assert len(bench.forwarder.calls) == 2
+
+
+async def test_a_node_that_leads_again_tells_what_became_of_the_task():
+    bench = Bench(ServeHere())
+    stage = bench.stage
+    putting = asyncio.ensure_future(bench.put(b"x"))
+    await turns_until(lambda: bench.forwarder.calls and len(stage.outcomes))
+    stage.do(Bury("t", ByIds([1])))
+    assert [one.outcome for one in (await putting).outcomes] == [Task.BURIED_OUT]
+
+
+class Blind(AnonymousCaller):
+    def may(self, verb, name):
+        return name == "mine"
+
+
+def test_of_a_task_that_went_where_the_caller_may_not_read_only_its_end_is_seen():
+    counts = [5] * 6
+    extras = Extras(outcome=Outcome.DELETED, group="g")
+    view = TaskView("theirs", 7, b"body", State.DONE, 5, *counts, "s", 5, 5, 5, extras)
+    seen = as_seen(view, "before", Blind())
+    assert seen == TaskView(
+        "theirs", 7, b"", State.DONE, *[0] * 7, "", 0, 0, 0, Extras(outcome=Outcome.DELETED)
+    )
+    for shown, caller in (
+        (view, AnonymousCaller()),
+        (replace(view, tube="before"), Blind()),
+        (replace(view, tube="mine"), Blind()),
+    ):
+        assert as_seen(shown, "before", caller) is shown

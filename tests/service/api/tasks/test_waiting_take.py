@@ -1,0 +1,227 @@
+"""A call of TakeTasks that waits: no task may get lost between a claim and a caller."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from taskraft.v1 import task_pb2, tube_service_pb2
+from taskraft.v1 import task_service_pb2 as pb
+from taskraft_service.api.tasks.takes import TakeApi
+from taskraft_service.api.tasks.waiting_take import WaitingTake
+from taskraft_service.leader.call_notes import CallNotes
+from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
+from taskraft_service.leader.waiters import Waiters
+from taskraft_service.queue import commands as core
+from taskraft_service.queue.limits import Limits
+from tests.service.conftest import create, put, reason_of, take
+from tests.service.leader.test_waiters import Board
+from tests.turns import turns_until
+
+Options = tube_service_pb2.TubeOptions
+
+
+class Proposer:
+    def wake(self):
+        pass
+
+
+class Mutations:
+    submitter = Proposer()
+
+
+class Reading:
+    class applied:  # noqa: N801
+        applied_index = 5
+
+    @staticmethod
+    def now_ms():
+        return 7
+
+
+class Bench:
+    def __init__(self, **fields):
+        self.given_back = []
+        self.waiters = Waiters(Board(a=3))
+        self.api = TakeApi(Mutations(), Reading(), None, self.waiters, CallNotes(lambda: False))
+        request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
+        self.taker = WaitingTake(request, 0, self.given_back.extend)
+
+    def wait(self, seconds):
+        return asyncio.ensure_future(self.api._wait(self.taker, seconds))
+
+    async def claim(self):
+        await turns_until(lambda: len(self.waiters) == 1)
+        (claim,) = self.waiters.claims()
+        return claim
+
+    def answer(self, claim, *tasks):
+        claim.consumer.answered(claim, Outcome(9, 9, core.TakeResult(tasks)))
+        self.waiters.answered(claim, len(tasks))
+
+
+async def test_a_claim_without_answer_is_not_joined_by_another():
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    bench.waiters.feed("a", 5)
+    assert bench.waiters.claims() == []
+    bench.answer(claim, "task")
+    assert (await waiting).result.tasks == ("task",)
+    assert len(bench.waiters) == 0
+
+
+async def test_a_claim_that_found_nothing_leaves_the_call_waiting():
+    bench = Bench()
+    waiting = bench.wait(10)
+    bench.answer(await bench.claim())
+    bench.waiters.feed("a", 1)
+    (again,) = bench.waiters.claims()
+    bench.answer(again, "task")
+    assert (await waiting).result.tasks == ("task",)
+
+
+async def test_a_claim_under_way_decides_when_the_time_is_over():
+    bench = Bench()
+    waiting = bench.wait(0.01)
+    claim = await bench.claim()
+    await turns_until(lambda: len(bench.waiters) == 0)
+    bench.answer(claim, "task")
+    assert (await waiting).result.tasks == ("task",)
+
+
+async def test_when_the_time_is_over_nothing_is_claimed_any_more():
+    bench = Bench()
+    waiting = bench.wait(0.01)
+    claim = await bench.claim()
+    await turns_until(lambda: len(bench.waiters) == 0)
+    bench.answer(claim)
+    bench.waiters.feed("a", 1)
+    assert bench.waiters.claims() == []
+    outcome = await waiting
+    assert (outcome.index, outcome.result) == (5, core.TakeResult(()))
+
+
+async def test_a_call_that_waited_in_vain_says_whether_its_last_look_went_to_the_end():
+    for looks in ([False], [True], [False, True], [True, False]):
+        bench = Bench(priority_bound=1)
+        waiting = bench.wait(0.01)
+        claim = await bench.claim()
+        await turns_until(lambda bench=bench: len(bench.waiters) == 0)
+        for cut_short in looks:
+            outcome = Outcome(9, 9, core.TakeResult((), cut_short))
+            claim.consumer.answered(claim, outcome)
+        assert (await waiting).result == core.TakeResult((), looks[-1])
+
+
+@pytest.mark.parametrize("request_id", ["", "r"])
+async def test_tasks_for_a_caller_that_has_gone_are_given_back(request_id):
+    bench = Bench(request_id=request_id)
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    bench.answer(claim, "task")
+    # With a request_id the same caller may ask again, and gets the same leases.
+    assert bench.given_back == ([] if request_id else ["task"])
+    assert len(bench.waiters) == 0
+
+
+async def test_tasks_that_arrive_in_the_moment_of_the_cancellation_are_given_back():
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    bench.answer(claim, "task")
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    assert bench.given_back == ["task"]
+
+
+@pytest.mark.parametrize("error", [NotProposed("lost"), OutcomeUnknown("lost")])
+async def test_a_claim_that_failed_ends_the_wait(error):
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    claim.consumer.answered(claim, error)
+    bench.waiters.answered(claim, 0)
+    with pytest.raises(type(error)):
+        await waiting
+
+
+async def test_a_refused_take_ends_the_wait():
+    bench = Bench()
+    waiting = bench.wait(10)
+    claim = await bench.claim()
+    refusal = core.Refusal(core.Reason.SESSION_NOT_FOUND, "gone")
+    claim.consumer.answered(claim, Outcome(9, 9, refusal))
+    bench.waiters.answered(claim, 0)
+    with pytest.raises(Exception, match="gone"):
+        await waiting
+
+
+async def test_a_take_ends_when_the_last_of_its_tubes_is_dropped(node):
+    await create(node, "a")
+    await create(node, "b")
+    sources = [pb.TakeSource(tube="a"), pb.TakeSource(tube="b")]
+    request = pb.TakeTasksRequest(sources=sources, wait_ms=60_000)
+    taking = asyncio.ensure_future(node.tasks.TakeTasks(request, timeout=30))
+    await node.waiting_anywhere(1)
+    await drop(node, "a")
+    assert not taking.done()
+    await drop(node, "b")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await taking
+    assert reason_of(caught.value) == "TUBE_NOT_FOUND"
+    assert len(node.server.parts.waiters) == 0
+
+
+@pytest.mark.parametrize("durability", [Options.REPLICATED, Options.TEMPORARY])
+async def test_a_change_of_a_waiting_task_serves_who_waits_for_such_a_task(node, durability):
+    options = Options(durability=durability)
+    tube = tube_service_pb2.Tube(name="emails", kind=tube_service_pb2.Tube.FIFOTTL, options=options)
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    (hidden, later) = (await put(node, b"hidden", b"later", delay_ms=600_000)).task_ids
+    taking = asyncio.ensure_future(take(node, wait_ms=8_000))
+    await node.waiting(1)
+    await update(node, hidden, delay_ms=0)
+    assert [task.id for task in (await taking).tasks] == [hidden]
+    await update(node, later, delay_ms=0, priority=5)
+    taking = asyncio.ensure_future(take(node, wait_ms=8_000, priority_bound=3))
+    await node.waiting(1)
+    await update(node, later, priority=3)
+    assert [task.id for task in (await taking).tasks] == [later]
+
+
+@pytest.mark.parametrize("first", ["kept", "fleeting"])
+async def test_a_take_that_looked_no_further_says_so(node, first):
+    """Also where tubes are in the log and in memory: one side is cut short, the other is empty."""
+    await create(node, "kept")
+    options = Options(durability=Options.TEMPORARY)
+    tube = tube_service_pb2.Tube(
+        name="fleeting", kind=tube_service_pb2.Tube.FIFOTTL, options=options
+    )
+    await node.tubes.CreateTube(tube_service_pb2.CreateTubeRequest(tube=tube))
+    await put(
+        node,
+        *[b""] * (Limits().passed_max + 1),
+        tube=first,
+        priority=9,
+        position=task_pb2.TaskSpec.FRONT,
+    )
+    sources = [pb.TakeSource(tube=name) for name in ("kept", "fleeting")]
+    for of in (sources[:1], sources[1:], sources, sources):
+        request = pb.TakeTasksRequest(sources=of, wait_ms=0, priority_bound=3)
+        answer = await node.tasks.TakeTasks(request, timeout=10)
+        assert not answer.tasks
+        assert answer.cut_short == (pb.TakeSource(tube=first) in of)
+
+
+async def update(node, task_id, **changes):
+    selector = task_pb2.TaskSelector(ids=[task_id])
+    wish = task_pb2.TaskUpdate(**changes)
+    request = pb.UpdateTasksRequest(tube="emails", selector=selector, update=wish)
+    assert (await node.tasks.UpdateTasks(request)).count == 1
+
+
+async def drop(node, name):
+    await node.tubes.DropTube(tube_service_pb2.DropTubeRequest(name=name, force=True))
