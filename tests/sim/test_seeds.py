@@ -40,6 +40,11 @@ def test_who_learns_late_that_it_was_elected_need_not_have_what_is_committed_sin
     assert not run_seed(770_001, 2000).failure
 
 
+def test_a_slow_follower_may_catch_up_after_the_clients_have_stopped():
+    """A new member receives a few entries a message, fewer than the clients put meanwhile."""
+    assert not run_seed(7_730_424, 5000).failure
+
+
 def trace_of(seed: int) -> bytes:
     digest = blake2b()
     run_seed(seed, 500, trace=lambda line: digest.update(line.encode()))
