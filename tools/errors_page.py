@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from taskraft.catalogue import CATALOGUE, Refusal
+from taskraft.catalogue import CATALOGUE, ErrorReason
 from taskraft.cli.failures import EXIT_CODES, FAILED
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "errors.md"
@@ -32,7 +32,7 @@ def page() -> str:
     return "\n".join((HEAD, *sections))
 
 
-def section(row: Refusal) -> str:
+def section(row: ErrorReason) -> str:
     """Return what the page says about one reason."""
     client = "retried" if row.is_retried else "raised"
     facts = (

@@ -30,7 +30,7 @@ from tests.clients.fake_state import Refused, State, Tasks, item_error
 from tests.clients.fake_stream import Stream
 
 
-class Node(
+class FakeNode(
     task_service_pb2_grpc.TaskServiceServicer,
     tube_service_pb2_grpc.TubeServiceServicer,
     session_service_pb2_grpc.SessionServiceServicer,
@@ -304,7 +304,7 @@ class FakeCluster:
         self.gate = None
         self.calls = []
         self.faults = defaultdict(deque)
-        self.nodes = [Node(self) for _ in range(nodes)]
+        self.nodes = [FakeNode(self) for _ in range(nodes)]
         self.servers = {}
         self.leader = self.nodes[0]
         self.loop = asyncio.new_event_loop()

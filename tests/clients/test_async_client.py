@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from taskraft import AsyncClient, Retry, errors
-from taskraft._tubes import update_request
+from taskraft._tube_settings import update_request
 from taskraft.v1 import task_pb2
 from tests.turns import turns_until
 
@@ -358,9 +358,9 @@ async def test_a_name_alone_is_a_name_and_not_its_letters(cluster, client):
     await client.take_many("ab", types="mail", wait=0)
     await client.tube("ab").put("y", key="k", key_states="READY")
     tasks = client.subscribe("ab", types="mail")
-    assert list(tasks._arrivals.stream._opening.types) == ["mail"]
+    assert list(tasks._buffer.stream._opening.types) == ["mail"]
     await tasks.narrow(types="post")
-    assert list(tasks._arrivals.stream._filter.types) == ["post"]
+    assert list(tasks._buffer.stream._filter.types) == ["post"]
     assert [list(one.names) for one in cluster.requests("ListTubes")] == [["ab"]]
     request = update_request("ab", reset="ttr", settings={})
     assert list(request.update_mask.paths) == ["ttr_ms"]

@@ -165,7 +165,7 @@ def test_a_thread_that_has_lost_its_lease_can_see_that(cluster, blocking_client)
 async def test_a_settlement_that_failed_may_be_tried_again_and_the_lease_is_kept(cluster, client):
     emails = client.tube("emails")
     await emails.put("a", ttr="1h")
-    kept = client._connection.kept_leases
+    kept = client._connection.lease_renewer
     async with await emails.take(wait=0) as task:
         cluster.refuse("SettleTasks", "INTERNAL_ERROR")
         with pytest.raises(errors.InternalError):

@@ -85,15 +85,15 @@ def test_what_a_waiting_handler_lends_is_granted_at_once_and_counts_again_afterw
     credit.grant(is_convenient=True)
     for token in (1, 2, 3):
         credit.hold(task(token, size=10))
-    credit.lend(1)
-    credit.lend(1)
+    credit.handler_waits(1)
+    credit.handler_waits(1)
     assert credit.grant(is_convenient=False) == (1, 10)
     credit.hold(task(4, size=10))
-    credit.take_back(1)
+    credit.handler_resumes(1)
     credit.drop(4)
     assert credit.grant(is_convenient=True) == (1, 10), "another part of the handler still waits"
     credit.hold(task(5, size=10))
-    credit.take_back(1)
+    credit.handler_resumes(1)
     credit.drop(5)
     assert credit.grant(is_convenient=True) is None
 
@@ -102,20 +102,20 @@ def test_a_lent_task_that_is_settled_is_lent_no_more():
     credit = Credit(1)
     credit.grant(is_convenient=True)
     credit.hold(task(1))
-    credit.lend(1)
+    credit.handler_waits(1)
     credit.drop(1)
-    credit.take_back(1)
+    credit.handler_resumes(1)
     assert credit.grant(is_convenient=True) == (1, 0)
     assert credit.grant(is_convenient=True) is None
 
 
 def test_no_more_tasks_are_lent_than_the_limit(monkeypatch):
-    monkeypatch.setattr(_credit, "LENT_TASKS_MAX", 1)
+    monkeypatch.setattr(_credit, "WAITING_HANDLERS_MAX", 1)
     credit = Credit(2)
     credit.grant(is_convenient=True)
     for token in (1, 2):
         credit.hold(task(token))
-        credit.lend(token)
+        credit.handler_waits(token)
     assert credit.grant(is_convenient=True) == (1, 0)
 
 

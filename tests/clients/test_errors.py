@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from taskraft import errors
-from taskraft._status import from_item, from_rpc_error
+from taskraft._error_translation import from_item, from_rpc_error
 from taskraft.catalogue import CATALOGUE, from_reason, is_retried
 from taskraft.cli import failures
 from taskraft.v1 import error_pb2

@@ -1,4 +1,4 @@
-"""Heartbeats leave from a thread of their own."""
+"""HeartbeatThread leave from a thread of their own."""
 
 import threading
 import time
@@ -6,14 +6,14 @@ import time
 import pytest
 
 from taskraft import AsyncClient, Client
-from taskraft._sessions import KeepAlive
+from taskraft._sessions import SessionKeepAlive
 from taskraft.v1 import session_service_pb2
 from tests.turns import blocked_until
 
 
 @pytest.fixture
 def keep_alive(three):
-    one = KeepAlive(three.target.split(","), None)
+    one = SessionKeepAlive(three.target.split(","), None)
     yield one
     one.close()
 

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from taskraft import AsyncClient, _stream, errors
+from taskraft import AsyncClient, _task_stream, errors
 from taskraft.v1 import task_pb2
 from tests.turns import turns_until
 
@@ -126,7 +126,7 @@ async def test_tasks_that_were_on_their_way_to_a_stopped_subscription_go_back(cl
 async def test_who_is_asked_to_stop_hears_of_it_with_the_next_heartbeat(
     cluster, client, monkeypatch
 ):
-    monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.02)
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails") as tasks:
         first, second = await anext(tasks), await anext(tasks)
@@ -156,7 +156,7 @@ async def test_options_are_told_when_the_stream_is_opened(cluster, client):
     )
     waiting = asyncio.create_task(anext(tasks))
     await turns_until(lambda: cluster.requests("StreamMessage"))
-    opening = tasks._arrivals.stream._opening
+    opening = tasks._buffer.stream._opening
     assert [source.tube for source in opening.sources] == ["a", "b*"]
     assert (opening.session_ttr_ms, opening.ttr_ms, opening.priority_bound) == (7_000, 9_000, 3)
     assert cluster.requests("StreamMessage")[0].credit.bytes == 100
@@ -175,7 +175,7 @@ async def test_what_is_asked_for_now_is_told_at_once_and_to_the_next_stream(clus
     )
     told = next(one for one in cluster.requests("StreamMessage") if one.HasField("filter"))
     assert (list(told.filter.types), told.filter.priority_bound) == (["y"], 2)
-    assert tasks._arrivals.stream._filter == told.filter
+    assert tasks._buffer.stream._filter == told.filter
     await tasks.narrow(none=True)
     await tasks.close()
     assert await waiting == []
@@ -282,7 +282,7 @@ async def end_session(cluster, session_id):
 
 
 async def test_leases_that_end_by_themselves_give_their_credit_back(cluster, client, monkeypatch):
-    monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.01)
     await client.tube("emails").put_many(["a", "b"])
     async with client.subscribe("emails", credit=1) as tasks:
         task = await anext(tasks)
@@ -292,7 +292,7 @@ async def test_leases_that_end_by_themselves_give_their_credit_back(cluster, cli
 
 
 async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_three, monkeypatch):
-    monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.01)
     three.is_silent = True
     async with client_of_three.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
@@ -303,7 +303,7 @@ async def test_a_silent_server_is_left_after_three_heartbeats(three, client_of_t
 
 
 async def test_heartbeats_are_sent_while_there_is_nothing_to_say(cluster, client, monkeypatch):
-    monkeypatch.setattr(_stream, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(_task_stream, "BEAT_SECONDS", 0.01)
     async with client.subscribe("emails") as tasks:
         waiting = asyncio.create_task(tasks.next_batch())
         await turns_until(

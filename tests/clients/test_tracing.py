@@ -1,4 +1,4 @@
-"""Spans as the messaging conventions of OpenTelemetry want them."""
+"""ClientSpans as the messaging conventions of OpenTelemetry want them."""
 
 import gzip
 import subprocess

@@ -11,28 +11,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from taskraft._async_chosen import Cancelled
     from taskraft._async_client import AsyncClient
+    from taskraft._async_selected_tasks import Cancelled
+    from taskraft._async_subscription import AsyncSubscription, SubscribeOptions
+    from taskraft._async_taken_task import AsyncTakenTask
     from taskraft._async_tube import AsyncTube
     from taskraft._batch import Batch
-    from taskraft._choosing import Keys, TaskChanges, Where
-    from taskraft._client import Client
+    from taskraft._cluster_settings import ClusterSettings
     from taskraft._durations import Duration
     from taskraft._groups import AsyncGroups, Groups
     from taskraft._payload import Json, Payload
-    from taskraft._planned import PlannedTask
+    from taskraft._planned_task import PlannedTask
     from taskraft._schedules import AsyncSchedules, ScheduleOptions, Schedules
-    from taskraft._settings import ClusterSettings
     from taskraft._settlement import ReleaseOptions
-    from taskraft._spec import PutOptions, Retry
-    from taskraft._subscription import AsyncSubscription, SubscribeOptions
+    from taskraft._sync_client import Client
     from taskraft._sync_subscription import Subscription
-    from taskraft._sync_taken import TakenTask
+    from taskraft._sync_taken_task import TakenTask
     from taskraft._sync_tube import Tube
-    from taskraft._taken import AsyncTakenTask
-    from taskraft._taking import TakeOptions
+    from taskraft._take import TakeOptions
     from taskraft._task import Task
-    from taskraft._tubes import TubeSettings
+    from taskraft._task_selection import Keys, TaskChanges, Where
+    from taskraft._task_spec import PutOptions, Retry
+    from taskraft._tube_settings import TubeSettings
     from taskraft.credentials import AccessOptions
     from taskraft.errors import TaskraftError
 
@@ -80,34 +80,34 @@ _MODULES: Final = {
     "AsyncClient": "_async_client",
     "AsyncGroups": "_groups",
     "AsyncSchedules": "_schedules",
-    "AsyncSubscription": "_subscription",
-    "AsyncTakenTask": "_taken",
+    "AsyncSubscription": "_async_subscription",
+    "AsyncTakenTask": "_async_taken_task",
     "AsyncTube": "_async_tube",
     "Batch": "_batch",
-    "Cancelled": "_async_chosen",
-    "Client": "_client",
-    "ClusterSettings": "_settings",
+    "Cancelled": "_async_selected_tasks",
+    "Client": "_sync_client",
+    "ClusterSettings": "_cluster_settings",
     "Duration": "_durations",
     "Groups": "_groups",
     "Json": "_payload",
-    "Keys": "_choosing",
+    "Keys": "_task_selection",
     "Payload": "_payload",
-    "PlannedTask": "_planned",
-    "PutOptions": "_spec",
+    "PlannedTask": "_planned_task",
+    "PutOptions": "_task_spec",
     "ReleaseOptions": "_settlement",
-    "Retry": "_spec",
+    "Retry": "_task_spec",
     "ScheduleOptions": "_schedules",
     "Schedules": "_schedules",
-    "SubscribeOptions": "_subscription",
+    "SubscribeOptions": "_async_subscription",
     "Subscription": "_sync_subscription",
-    "TakeOptions": "_taking",
-    "TakenTask": "_sync_taken",
+    "TakeOptions": "_take",
+    "TakenTask": "_sync_taken_task",
     "Task": "_task",
-    "TaskChanges": "_choosing",
+    "TaskChanges": "_task_selection",
     "TaskraftError": "errors",
     "Tube": "_sync_tube",
-    "TubeSettings": "_tubes",
-    "Where": "_choosing",
+    "TubeSettings": "_tube_settings",
+    "Where": "_task_selection",
 }
 
 

@@ -98,7 +98,7 @@ def choice(name: str, value: object, choices: Mapping[str, int]) -> int:
     return number
 
 
-def hundredfold(name: str, value: object) -> int:
+def hundredths(name: str, value: object) -> int:
     """Return a number in hundredths.
 
     Raises:

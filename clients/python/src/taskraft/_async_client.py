@@ -7,18 +7,18 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self, Unpack
 
-from taskraft import _feed, _settlement, errors
+from taskraft import _change_feed, _settlement, errors
 from taskraft._arguments import Texts, texts, wrong_type
-from taskraft._async_cluster import AsyncCluster
+from taskraft._async_cluster_admin import AsyncClusterAdmin
+from taskraft._async_subscription import AsyncSubscription, SubscribeOptions
 from taskraft._async_tube import AsyncTube
-from taskraft._async_tubes import AsyncTubes
+from taskraft._async_tube_admin import AsyncTubeAdmin
 from taskraft._connection import SESSION_TTR_DEFAULT, TIMEOUT_DEFAULT, Connection
 from taskraft._durations import Duration
 from taskraft._groups import AsyncGroups
-from taskraft._joiner import raise_refused
+from taskraft._request_batcher import raise_refused
 from taskraft._schedules import AsyncSchedules
-from taskraft._subscription import AsyncSubscription, SubscribeOptions
-from taskraft._taking import TakeOptions, take_tasks
+from taskraft._take import TakeOptions, take_tasks
 from taskraft.credentials import AccessOptions, channel_credentials
 from taskraft.v1 import feed_service_pb2
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
     import grpc
 
+    from taskraft._async_taken_task import AsyncTakenTask
     from taskraft._batch import Batch
     from taskraft._settlement import Settlement
-    from taskraft._sources import Sources
-    from taskraft._taken import AsyncTakenTask
+    from taskraft._take import TubeSources
     from taskraft.v1 import task_service_pb2
 
 
-class AsyncClient(AsyncTubes, AsyncCluster):
+class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
     """Put, take and settle tasks with asyncio.
 
     It connects with the first call, follows the leader, repeats what was not answered with the same
@@ -98,7 +98,9 @@ class AsyncClient(AsyncTubes, AsyncCluster):
         """Return a handle of a tube; the server is not asked."""
         return AsyncTube(name, self._connection)
 
-    def subscribe(self, tubes: Sources, **options: Unpack[SubscribeOptions]) -> AsyncSubscription:
+    def subscribe(
+        self, tubes: TubeSources, **options: Unpack[SubscribeOptions]
+    ) -> AsyncSubscription:
         """Return the tasks of one or several tubes as they become ready.
 
         Args:
@@ -109,7 +111,7 @@ class AsyncClient(AsyncTubes, AsyncCluster):
 
     async def take_many(
         self,
-        tubes: Sources,
+        tubes: TubeSources,
         tasks_max: int = 1,
         *,
         wait: Duration | None = None,
@@ -134,12 +136,12 @@ class AsyncClient(AsyncTubes, AsyncCluster):
             LeaseStale: The lease is over.
             ItemsRefused: Some of several leases are over; the others are settled.
         """
-        self._connection.use()
+        self._connection.check_usable()
         chosen = [tokens] if isinstance(tokens, int) else list(tokens)
         if not all(isinstance(token, int) for token in chosen):
             raise wrong_type("tokens", "a number, or several", tokens)
         items = [(token, action or _settlement.PLAIN_ACK) for token in chosen]
-        outcomes = await self._connection.leases.settle_items(items, timeout)
+        outcomes = await self._connection.settler.settle_items(items, timeout)
         for (token, _), outcome in zip(items, outcomes, strict=True):
             if isinstance(outcome, errors.TaskraftError):
                 outcome.args = (f"token {token}: {outcome.message}",)
@@ -197,7 +199,7 @@ class AsyncClient(AsyncTubes, AsyncCluster):
         Raises:
             CursorTrimmed: Retention has removed what the cursor points to.
         """
-        return _feed.tail(
+        return _change_feed.tail(
             self._connection,
             tubes=texts("tubes", tubes),
             kinds=texts("kinds", kinds),

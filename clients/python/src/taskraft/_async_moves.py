@@ -6,22 +6,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft._async_chosen import AsyncChosenTasks
-from taskraft._choosing import Chosen, TaskChanges, Where, selector_of, update_of
+from taskraft._async_selected_tasks import AsyncSelectedTasks
 from taskraft._durations import Duration, milliseconds
-from taskraft._spec import Position, position_of
+from taskraft._task_selection import TaskChanges, TaskSelection, Where, selector_of, update_of
+from taskraft._task_spec import Position, position_of
 from taskraft.v1 import task_service_pb2
 
 DEAD_LETTERS: Final = Where("origin:*")
 """All tasks of a tube that another one gave up."""
 
 
-class AsyncMoves(AsyncChosenTasks):
+class AsyncMoves(AsyncSelectedTasks):
     """The part of a tube's handle that moves tasks which nobody holds."""
 
     async def move(
         self,
-        tasks: Chosen,
+        tasks: TaskSelection,
         to: str,
         *,
         delay: Duration | None = None,
@@ -56,7 +56,7 @@ class AsyncMoves(AsyncChosenTasks):
 
     async def redrive(
         self,
-        tasks: Chosen = DEAD_LETTERS,
+        tasks: TaskSelection = DEAD_LETTERS,
         *,
         delay: Duration | None = None,
         position: Position | None = None,

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from taskraft import errors
 from taskraft._async_waits import WAIT_SECONDS_MAX, AsyncWaits
-from taskraft._calls import new_request_id
 from taskraft._connection import put_outcomes
 from taskraft._durations import Duration, milliseconds, seconds
-from taskraft._joiner import only, raise_refused
-from taskraft._packing import SPEC_BYTES, messages_of
+from taskraft._handler_slots import waiting_for_tasks
+from taskraft._leader_caller import new_request_id
 from taskraft._payload import Payload
-from taskraft._planned import PlannedTask, planned
-from taskraft._slots import lending
-from taskraft._spec import PutOptions, prototype, spec_of
+from taskraft._planned_task import PlannedTask, plan_task
+from taskraft._put_messages import SPEC_BYTES, put_messages
+from taskraft._request_batcher import only, raise_refused
 from taskraft._task import Task
+from taskraft._task_spec import PutOptions, spec_of, spec_template
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
-    from taskraft._joiner import Outcome
+    from taskraft._request_batcher import ItemOutcome
 
 PUTS_IN_HAND: Final = 4
 """Messages of one put_many that are built ahead of the one on its way."""
@@ -52,7 +52,7 @@ class AsyncPuts(AsyncWaits):
             KeyTaken: An unfinished task has the unique key.
             TaskraftError: Any other refusal.
         """
-        spec = spec_of(payload, prototype(options, self.name) if options else None)
+        spec = spec_of(payload, spec_template(options, self.name) if options else None)
         with self._traced_send([spec]) as task_ids:
             outcomes = await self._submit([spec], timeout)
             task_id = only(outcomes)
@@ -77,11 +77,11 @@ class AsyncPuts(AsyncWaits):
             ItemsRefused: Some were refused; all others were put.
             TaskraftError: A message failed as a whole; what was read before it may have been put.
         """
-        shared = prototype(options, self.name) if options else None
-        outcomes: list[Outcome[int]] = []
-        in_hand: deque[asyncio.Task[list[Outcome[int]]]] = deque()
+        shared = spec_template(options, self.name) if options else None
+        outcomes: list[ItemOutcome[int]] = []
+        in_hand: deque[asyncio.Task[list[ItemOutcome[int]]]] = deque()
         try:
-            async for specs in messages_of(payloads, shared):
+            async for specs in put_messages(payloads, shared):
                 in_hand.append(self._start_put(specs, timeout))
                 if len(in_hand) >= PUTS_IN_HAND:
                     outcomes += await in_hand.popleft()
@@ -108,7 +108,7 @@ class AsyncPuts(AsyncWaits):
             timeout: How long to try.
             **options: The same for all tasks.
         """
-        shared = prototype(options, self.name) if options else None
+        shared = spec_template(options, self.name) if options else None
         specs = [spec_of(payload, shared) for payload in payloads]
         request = task_service_pb2.PutTasksRequest(
             request_id=new_request_id(),
@@ -152,13 +152,13 @@ class AsyncPuts(AsyncWaits):
         wait_seconds = (
             WAIT_SECONDS_MAX if wait is None else min(seconds(wait, "wait"), WAIT_SECONDS_MAX)
         )
-        spec = spec_of(payload, prototype(options, self.name) if options else None)
+        spec = spec_of(payload, spec_template(options, self.name) if options else None)
         request = task_service_pb2.PutTasksRequest(
             request_id=new_request_id(),
             tube=self.name,
             outcome_wait_ms=max(round(wait_seconds * 1_000), 1),
         )
-        async with lending():
+        async with waiting_for_tasks():
             return await self._put_and_wait_until(wait_end, request, spec, wait_seconds, timeout)
 
     async def _put_and_wait_until(
@@ -187,12 +187,12 @@ class AsyncPuts(AsyncWaits):
 
     def task(self, payload: Payload, **options: Unpack[PutOptions]) -> PlannedTask:
         """Return a task for this tube that is not put yet: for schedules, groups and batches."""
-        return planned(self.name, payload, options)
+        return plan_task(self.name, payload, options)
 
     def _start_put(
         self, specs: list[task_pb2.TaskSpec], timeout: Duration | None
-    ) -> asyncio.Task[list[Outcome[int]]]:
-        async def put() -> list[Outcome[int]]:
+    ) -> asyncio.Task[list[ItemOutcome[int]]]:
+        async def put() -> list[ItemOutcome[int]]:
             with self._traced_send(specs):
                 return await self._submit(specs, timeout)
 
@@ -200,9 +200,9 @@ class AsyncPuts(AsyncWaits):
 
     async def _submit(
         self, specs: Sequence[task_pb2.TaskSpec], timeout: Duration | None
-    ) -> list[Outcome[int]]:
+    ) -> list[ItemOutcome[int]]:
         connection = self._connection
-        connection.use()
+        connection.check_usable()
         size_bytes = sum(len(spec.payload) for spec in specs) + SPEC_BYTES * len(specs)
         deadline = connection.deadline(timeout)
         return await connection.puts(self.name).submit(specs, size_bytes, deadline)
@@ -213,7 +213,7 @@ class AsyncPuts(AsyncWaits):
         return nullcontext([]) if spans is None else spans.send(self.name, specs)
 
 
-def _ids_or_refusal(outcomes: Sequence[Outcome[int]]) -> list[int]:
+def _ids_or_refusal(outcomes: Sequence[ItemOutcome[int]]) -> list[int]:
     task_ids = [0 if isinstance(each, errors.TaskraftError) else each for each in outcomes]
     raise_refused(outcomes, task_ids=task_ids)
     return task_ids

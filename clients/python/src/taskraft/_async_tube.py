@@ -9,10 +9,10 @@ from typing import Unpack, overload
 from taskraft import errors
 from taskraft._async_moves import AsyncMoves
 from taskraft._async_puts import AsyncPuts
-from taskraft._calls import new_request_id
+from taskraft._async_taken_task import AsyncTakenTask
 from taskraft._durations import Duration
-from taskraft._taken import AsyncTakenTask
-from taskraft._taking import TakeOptions, take_tasks
+from taskraft._leader_caller import new_request_id
+from taskraft._take import TakeOptions, take_tasks
 from taskraft.v1 import tube_service_pb2
 
 

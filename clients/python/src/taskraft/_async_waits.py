@@ -8,11 +8,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from taskraft._arguments import text
-from taskraft._choosing import Named, count_of, name_chosen, selector_of
 from taskraft._durations import Duration, seconds
-from taskraft._slots import lending
-from taskraft._status import raise_refused_items, refused_items
+from taskraft._error_translation import raise_refused_items, refused_items
+from taskraft._handler_slots import waiting_for_tasks
 from taskraft._task import Task
+from taskraft._task_selection import NamedTasks, count_of, name_selected_task, selector_of
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class AsyncWaits:
 
     async def wait(
         self,
-        tasks: Named,
+        tasks: NamedTasks,
         *,
         wait: Duration | None = None,
         any: bool = False,
@@ -74,7 +74,7 @@ class AsyncWaits:
         )
         if wait_end is not None and _is_over(wait_end):
             return await self._wait_until(wait_end, request, timeout)
-        async with lending():
+        async with waiting_for_tasks():
             return await self._wait_until(wait_end, request, timeout)
 
     async def _wait_until(
@@ -109,7 +109,7 @@ class AsyncWaits:
         )
         refused = refused_items(response.errors)
         for item, error in refused.items():
-            name_chosen(error, self.name, request.selector, item)
+            name_selected_task(error, self.name, request.selector, item)
         raise_refused_items(refused, count_of(request.selector))
         return list(response.tasks)
 

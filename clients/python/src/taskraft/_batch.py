@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from taskraft import _settlement
 from taskraft._arguments import text
-from taskraft._calls import new_request_id
-from taskraft._choosing import Named, TaskChanges, selector_of, update_of
 from taskraft._durations import Duration, milliseconds
+from taskraft._leader_caller import new_request_id
 from taskraft._task import Task
+from taskraft._task_selection import NamedTasks, TaskChanges, selector_of, update_of
 from taskraft.v1 import task_service_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from taskraft._payload import Payload
-    from taskraft._planned import PlannedTask
+    from taskraft._planned_task import PlannedTask
     from taskraft._settlement import Keep, Reason, ReleaseOptions, Settlement
 
 
@@ -113,7 +113,7 @@ class Batch:
             self.settled.append((str(action.WhichOneof("action")), task))
         return self
 
-    def kick(self, tube: str, tasks: Named, *, delay: Duration = 0) -> Self:
+    def kick(self, tube: str, tasks: NamedTasks, *, delay: Duration = 0) -> Self:
         """Make buried tasks ready again."""
         request = pb.KickTasksRequest(
             tube=text("tube", tube),
@@ -122,7 +122,7 @@ class Batch:
         )
         return self._add(kick=request)
 
-    def bury(self, tube: str, tasks: Named, *, reason: Reason = "") -> Self:
+    def bury(self, tube: str, tasks: NamedTasks, *, reason: Reason = "") -> Self:
         """Take tasks that nobody holds out of circulation."""
         request = pb.BuryTasksRequest(
             tube=text("tube", tube),
@@ -131,20 +131,20 @@ class Batch:
         )
         return self._add(bury=request)
 
-    def delete(self, tube: str, tasks: Named) -> Self:
+    def delete(self, tube: str, tasks: NamedTasks) -> Self:
         """Remove tasks in any state."""
         return self._add(
             delete=pb.DeleteTasksRequest(tube=text("tube", tube), selector=selector_of(tasks))
         )
 
-    def update(self, tube: str, tasks: Named, **changes: Unpack[TaskChanges]) -> Self:
+    def update(self, tube: str, tasks: NamedTasks, **changes: Unpack[TaskChanges]) -> Self:
         """Change waiting tasks."""
         request = pb.UpdateTasksRequest(
             tube=text("tube", tube), selector=selector_of(tasks), update=update_of(changes)
         )
         return self._add(update=request)
 
-    def move(self, tube: str, tasks: Named, to: str, *, delay: Duration | None = None) -> Self:
+    def move(self, tube: str, tasks: NamedTasks, to: str, *, delay: Duration | None = None) -> Self:
         """Move ready, delayed and buried tasks to another tube; see `Tube.move`."""
         request = pb.MoveTasksRequest(
             tube=text("tube", tube), selector=selector_of(tasks), move_to=to

@@ -1,4 +1,4 @@
-"""Hold what the parts of one client share: the way to the cluster, the session, the messages."""
+"""State that all parts of one client share: node pool, session, batchers and lease renewal."""
 
 # ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
 
@@ -12,16 +12,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from taskraft import _fork, errors, tracing
-from taskraft._calls import Caller, new_request_id
 from taskraft._durations import Duration, milliseconds, seconds
-from taskraft._joiner import CLOSE_SECONDS_MAX, Joiner, Outcome
-from taskraft._leases import KeptLeases
-from taskraft._nodes import Nodes
-from taskraft._route import Route, addresses_from
-from taskraft._sessions import KeepAlive, TakeSession
+from taskraft._error_translation import refused_items
+from taskraft._leader_caller import LeaderCaller, new_request_id
+from taskraft._lease_renewer import LeaseRenewer
+from taskraft._lease_settler import LeaseSettler
+from taskraft._node_pool import NodePool
+from taskraft._node_selector import NodeSelector, addresses_from
+from taskraft._request_batcher import CLOSE_SECONDS_MAX, ItemOutcome, RequestBatcher
+from taskraft._sessions import SessionKeepAlive, TakeSession
 from taskraft._settlement import SettleItem, TouchedLease, outcomes_of, settlements_of
-from taskraft._status import refused_items
-from taskraft._taken import Leases
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from taskraft._calls import Method, Request, Response
-    from taskraft._nodes import Node
-    from taskraft._slots import Share
-    from taskraft._taken import Submit
+    from taskraft._handler_slots import WaitHook
+    from taskraft._leader_caller import AsyncUnaryMethod, Request, Response
+    from taskraft._lease_settler import SettlementSender
+    from taskraft._node_pool import NodeStubs
 
 TIMEOUT_DEFAULT: Final = "30s"
 SESSION_TTR_DEFAULT: Final = "15s"
@@ -40,7 +40,7 @@ TUBES_MAX: Final = 10_000
 """Tubes whose puts are joined at the same time; idle ones make room for others."""
 
 
-class Closing(Protocol):
+class Closeable(Protocol):
     """A part of the client that has to be closed with it."""
 
     async def close(self) -> None:
@@ -83,23 +83,25 @@ class Connection:
         self.name: Final = name or f"{socket.gethostname()}-{os.getpid()}"
         self.timeout_seconds: Final = seconds(timeout, "timeout")
         self.session_ttr_ms: Final = milliseconds(session_ttr, "session_ttr")
-        self.nodes: Final = Nodes(Route(addresses), credentials)
-        self.caller: Final = Caller(self.nodes)
-        self.keep_alive: Final = KeepAlive(addresses, credentials)
-        self.kept_leases: Final = KeptLeases(addresses, credentials, self._soon)
+        self.nodes: Final = NodePool(NodeSelector(addresses), credentials)
+        self.caller: Final = LeaderCaller(self.nodes)
+        self.keep_alive: Final = SessionKeepAlive(addresses, credentials)
+        self.lease_renewer: Final = LeaseRenewer(addresses, credentials, self._call_soon)
         self.take_session: Final = TakeSession(
             self.caller,
             self.keep_alive,
             name=self.name,
             ttr_ms=self.session_ttr_ms,
-            soon=self._soon,
-            lost=self.kept_leases.session_lost,
+            call_soon=self._call_soon,
+            lost=self.lease_renewer.session_lost,
         )
         self.spans: Final = tracing.current_spans(self.name)
-        self._settles: Joiner[SettleItem, TouchedLease | None] = Joiner(self._settle)
-        self.leases: Final = self.leases_settled_by(self._settles.submit)
-        self._puts: dict[str, Joiner[task_pb2.TaskSpec, int]] = {}
-        self._parts: set[Closing] = set()
+        self._settles: RequestBatcher[SettleItem, TouchedLease | None] = RequestBatcher(
+            self._settle
+        )
+        self.settler: Final = self.settler_for(self._settles.submit)
+        self._puts: dict[str, RequestBatcher[task_pb2.TaskSpec, int]] = {}
+        self._parts: set[Closeable] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -108,7 +110,7 @@ class Connection:
         allowed = self.timeout_seconds if timeout is None else seconds(timeout, "timeout")
         return time.monotonic() + allowed + wait_seconds
 
-    def use(self) -> None:
+    def check_usable(self) -> None:
         """Check that the client may be used here and now.
 
         Raises:
@@ -120,20 +122,20 @@ class Connection:
             raise errors.ClientClosed("the client was closed")
         loop = asyncio.get_running_loop()
         if self._loop is None:
-            _fork.connected()
+            _fork.client_connected()
             self._loop = loop
         elif self._loop is not loop:
             raise RuntimeError("an AsyncClient belongs to the event loop that used it first")
         else:
             _fork.check()
 
-    def leases_settled_by(
-        self, submit: Submit, share: Callable[[int], Share] | None = None
-    ) -> Leases:
+    def settler_for(
+        self, submit: SettlementSender, wait_hook: Callable[[int], WaitHook] | None = None
+    ) -> LeaseSettler:
         """Return what settles tasks that came from one place."""
-        return Leases(submit, self.timeout_seconds, self.spans, self.kept_leases, share)
+        return LeaseSettler(submit, self.timeout_seconds, self.spans, self.lease_renewer, wait_hook)
 
-    def _soon(self, callback: Callable[[], None]) -> None:
+    def _call_soon(self, callback: Callable[[], None]) -> None:
         """Run a function on the event loop, from any thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # it was closed meanwhile, and nobody asks any more
@@ -141,20 +143,20 @@ class Connection:
 
     async def call(
         self,
-        method: Callable[[Node], Method[Request, Response]],
+        method: Callable[[NodeStubs], AsyncUnaryMethod[Request, Response]],
         request: Request,
         *,
         timeout: Duration | None = None,
         wait_seconds: float = 0.0,
     ) -> Response:
-        """Carry one call to the leader; see `Caller.call`."""
-        self.use()
+        """Carry one call to the leader; see `LeaderCaller.call`."""
+        self.check_usable()
         deadline = self.deadline(timeout, wait_seconds)
         return await self.caller.call(method, request, deadline=deadline, wait_seconds=wait_seconds)
 
     async def pages(
         self,
-        method: Callable[[Node], Method[Listing, Page]],
+        method: Callable[[NodeStubs], AsyncUnaryMethod[Listing, Page]],
         request: Listing,
         *,
         timeout: Duration | None = None,
@@ -169,22 +171,24 @@ class Connection:
 
     # ---------------------------------------------------------------------------------- puts
 
-    def puts(self, tube: str) -> Joiner[task_pb2.TaskSpec, int]:
+    def puts(self, tube: str) -> RequestBatcher[task_pb2.TaskSpec, int]:
         """Return what joins the puts into one tube."""
-        joiner = self._puts.get(tube)
-        if joiner is None:
+        batcher = self._puts.get(tube)
+        if batcher is None:
             if len(self._puts) >= TUBES_MAX:
                 self._puts = {name: each for name, each in self._puts.items() if not each.is_idle}
 
-            async def send(specs: list[task_pb2.TaskSpec], deadline: float) -> list[Outcome[int]]:
+            async def send(
+                specs: list[task_pb2.TaskSpec], deadline: float
+            ) -> list[ItemOutcome[int]]:
                 return await self._put(tube, specs, deadline)
 
-            joiner = self._puts[tube] = Joiner(send)
-        return joiner
+            batcher = self._puts[tube] = RequestBatcher(send)
+        return batcher
 
     async def _put(
         self, tube: str, specs: list[task_pb2.TaskSpec], deadline: float
-    ) -> list[Outcome[int]]:
+    ) -> list[ItemOutcome[int]]:
         request = task_service_pb2.PutTasksRequest(
             request_id=new_request_id(), tube=tube, tasks=specs
         )
@@ -197,7 +201,7 @@ class Connection:
 
     async def _settle(
         self, items: list[SettleItem], deadline: float
-    ) -> list[Outcome[TouchedLease | None]]:
+    ) -> list[ItemOutcome[TouchedLease | None]]:
         request = task_service_pb2.SettleTasksRequest(
             request_id=new_request_id(), settlements=settlements_of(items)
         )
@@ -208,12 +212,12 @@ class Connection:
 
     # --------------------------------------------------------------------------------- close
 
-    def remember(self, part: Closing) -> None:
+    def register(self, part: Closeable) -> None:
         """Note a part that has to be closed with the client."""
-        self.use()
+        self.check_usable()
         self._parts.add(part)
 
-    def forget(self, part: Closing) -> None:
+    def unregister(self, part: Closeable) -> None:
         """Note that a part was closed."""
         self._parts.discard(part)
 
@@ -228,20 +232,20 @@ class Connection:
             await asyncio.gather(*(part.close() for part in list(self._parts)))
             await asyncio.gather(
                 self._settles.close(CLOSE_SECONDS_MAX),
-                *(joiner.close(CLOSE_SECONDS_MAX) for joiner in self._puts.values()),
+                *(batcher.close(CLOSE_SECONDS_MAX) for batcher in self._puts.values()),
             )
             with suppress(errors.TaskraftError):  # the session ends by itself
                 await self.take_session.close(self.deadline(CLOSE_SECONDS_MAX))
         finally:
             self.keep_alive.close()
-            self.kept_leases.close()
+            self.lease_renewer.close()
             await self.nodes.close()
-            _fork.disconnected()
+            _fork.client_disconnected()
 
 
-def put_outcomes(response: task_service_pb2.PutTasksResponse) -> list[Outcome[int]]:
+def put_outcomes(response: task_service_pb2.PutTasksResponse) -> list[ItemOutcome[int]]:
     """Return one task id or error for each item of a put."""
-    outcomes: list[Outcome[int]] = list(response.task_ids)
+    outcomes: list[ItemOutcome[int]] = list(response.task_ids)
     for position, error in refused_items(response.errors).items():
         outcomes[position] = error
     return outcomes

@@ -20,7 +20,7 @@ CREDIT_TASKS_MAX: Final = 100_000
 
 CREDIT_BYTES_MAX: Final = (1 << 63) - 1
 
-LENT_TASKS_MAX: Final = 1_000
+WAITING_HANDLERS_MAX: Final = 1_000
 """So many tasks may be lent at once: a worker whose tasks wait for ever grows no further."""
 
 Held = TypeVar("Held", bound=Task)
@@ -45,9 +45,9 @@ class Credit(Generic[Held]):
         self._is_granted = False
         self.held: Final[dict[int, Held]] = {}
         """The tasks by their lease tokens, in order of their arrival."""
-        self._lent: dict[int, int] = {}
+        self._waiting_handlers: dict[int, int] = {}
         """How many parts of a task's handler wait, by its token."""
-        self._lent_bytes = 0
+        self._waiting_bytes = 0
         self._settling: set[int] = set()
 
     def hold(self, task: Held, *, is_granted: bool = True) -> None:
@@ -64,28 +64,28 @@ class Credit(Generic[Held]):
         task = self.held.pop(token, None)
         if task is not None:
             self._held_bytes -= len(task.payload)
-            if self._lent.pop(token, 0):
-                self._lent_bytes -= len(task.payload)
+            if self._waiting_handlers.pop(token, 0):
+                self._waiting_bytes -= len(task.payload)
         return task
 
-    def lend(self, token: int) -> None:
+    def handler_waits(self, token: int) -> None:
         """Let the server send another task in place of one whose handler waits."""
         task = self.held.get(token)
-        if task is None or len(self._lent) >= LENT_TASKS_MAX:
+        if task is None or len(self._waiting_handlers) >= WAITING_HANDLERS_MAX:
             return
-        waiting = self._lent.get(token, 0)
-        self._lent[token] = waiting + 1
+        waiting = self._waiting_handlers.get(token, 0)
+        self._waiting_handlers[token] = waiting + 1
         if not waiting:
-            self._lent_bytes += len(task.payload)
+            self._waiting_bytes += len(task.payload)
 
-    def take_back(self, token: int) -> None:
+    def handler_resumes(self, token: int) -> None:
         """Count a task again, when the last part of its handler has ended to wait."""
-        waiting = self._lent.get(token, 0)
+        waiting = self._waiting_handlers.get(token, 0)
         if waiting > 1:
-            self._lent[token] = waiting - 1
+            self._waiting_handlers[token] = waiting - 1
         elif waiting:
-            del self._lent[token]
-            self._lent_bytes -= len(self.held[token].payload)
+            del self._waiting_handlers[token]
+            self._waiting_bytes -= len(self.held[token].payload)
 
     def settling(self, tokens: Sequence[int]) -> None:
         """Note that tasks are being settled: their credit travels with their settlement."""
@@ -129,10 +129,10 @@ class Credit(Generic[Held]):
             is_convenient: A message leaves anyhow. Otherwise a grant is worth a message of its own
                 when half of the limit is open, or when somebody waits for what it would bring.
         """
-        tasks = self.tasks_max - len(self.held) + len(self._lent) - self._granted_tasks
-        held_bytes = self._held_bytes - self._lent_bytes
+        tasks = self.tasks_max - len(self.held) + len(self._waiting_handlers) - self._granted_tasks
+        held_bytes = self._held_bytes - self._waiting_bytes
         size_bytes = max(self._bytes_max - held_bytes - self._granted_bytes, 0)
-        least_tasks = 1 if is_convenient or self._lent else (self.tasks_max + 1) // 2
+        least_tasks = 1 if is_convenient or self._waiting_handlers else (self.tasks_max + 1) // 2
         least_bytes = (self._bytes_max + 1) // 2
         if tasks < least_tasks and not (self._bytes_max and size_bytes >= least_bytes):
             return None

@@ -11,7 +11,7 @@ from taskraft.v1 import task_pb2
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from taskraft._planned import PlannedTask
+    from taskraft._planned_task import PlannedTask
 
 DependsOn: TypeAlias = Union[Task, "PlannedTask", str, int]
 """A task, one that the same batch puts before, "tube/id", or an id in the tube of the put."""

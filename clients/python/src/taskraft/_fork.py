@@ -16,7 +16,7 @@ _connected = 0
 _is_forked = False
 
 
-def connected() -> None:
+def client_connected() -> None:
     """Note that a client is about to open its first channel.
 
     Raises:
@@ -27,7 +27,7 @@ def connected() -> None:
     _connected += 1
 
 
-def disconnected() -> None:
+def client_disconnected() -> None:
     """Note that a client has closed its channels."""
     global _connected  # noqa: PLW0603 - of the process, as forks are
     if not _is_forked:

@@ -7,15 +7,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskraft._arguments import flag, text
-from taskraft._calls import new_request_id
-from taskraft._facade import blocking
-from taskraft._planned import PlannedTask, checked_plan
+from taskraft._blocking_facade import blocking
+from taskraft._leader_caller import new_request_id
+from taskraft._planned_task import PlannedTask, check_planned_task
 from taskraft.v1 import group_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from taskraft._blocking_portal import BlockingPortal
     from taskraft._connection import Connection
     from taskraft._durations import Duration
-    from taskraft._portal import Portal
 
 
 class AsyncGroups:
@@ -112,7 +112,7 @@ class AsyncGroups:
 class Groups:
     """The groups of a cluster, from threads."""
 
-    def __init__(self, groups: AsyncGroups, portal: Portal) -> None:
+    def __init__(self, groups: AsyncGroups, portal: BlockingPortal) -> None:
         self._inner = groups
         self._portal = portal
 
@@ -125,4 +125,4 @@ class Groups:
 def _group_task(name: str, task: PlannedTask | None) -> pb.GroupTask | None:
     if task is None:
         return None
-    return pb.GroupTask(tube=checked_plan(name, task).tube, spec=task.alone())
+    return pb.GroupTask(tube=check_planned_task(name, task).tube, spec=task.alone())

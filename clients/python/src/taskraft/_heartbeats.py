@@ -1,7 +1,7 @@
 """Send one kind of call again and again from a thread of its own, whatever the user's code does.
 
 A blocked event loop or a long computation must not lose sessions and leases, so heartbeats leave
-from a native thread over gRPC's synchronous API. What is sent, and when, says a `Duty`.
+from a native thread over gRPC's synchronous API. What is sent, and when, says a `HeartbeatSource`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import grpc
 
-from taskraft._nodes import CHANNEL_OPTIONS
-from taskraft._route import LEADER_KEY, Route
+from taskraft._node_pool import CHANNEL_OPTIONS
+from taskraft._node_selector import LEADER_KEY, NodeSelector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 log = logging.getLogger("taskraft")
 
-BEATS_PER_TTR: Final = 3
+HEARTBEATS_PER_TTR: Final = 3
 """So many heartbeats may be sent in a time to run; all but one may be lost."""
 RETRY_SECONDS: Final = 0.5
 """Pause after all nodes have failed to answer, at most."""
@@ -34,7 +34,7 @@ Request_contra = TypeVar("Request_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 
-class Beat(Protocol[Answer_co]):
+class HeartbeatCall(Protocol[Answer_co]):
     """A heartbeat on its way: a call of gRPC's synchronous API that can be cancelled."""
 
     def result(self) -> Answer_co: ...
@@ -43,15 +43,17 @@ class Beat(Protocol[Answer_co]):
     def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
 
-class Method(Protocol[Request_contra, Answer_co]):
+class BlockingUnaryMethod(Protocol[Request_contra, Answer_co]):
     """A unary method of a stub of gRPC's synchronous API."""
 
-    def future(self, request: Request_contra, /, timeout: float | None = None) -> Beat[Answer_co]:
+    def future(
+        self, request: Request_contra, /, timeout: float | None = None
+    ) -> HeartbeatCall[Answer_co]:
         """Start the call."""
         ...
 
 
-class Duty(Protocol[Request, Response_contra]):
+class HeartbeatSource(Protocol[Request, Response_contra]):
     """What heartbeats are for; the thread of the heartbeats calls its methods."""
 
     def due(self) -> float:
@@ -75,14 +77,14 @@ class Duty(Protocol[Request, Response_contra]):
         ...
 
 
-class Heartbeats(Generic[Request, Response]):
+class HeartbeatThread(Generic[Request, Response]):
     """The thread that does a duty; it starts with the first `wake`."""
 
     def __init__(
         self,
         name: str,
-        duty: Duty[Request, Response],
-        method: Callable[[grpc.Channel], Method[Request, Response]],
+        duty: HeartbeatSource[Request, Response],
+        method: Callable[[grpc.Channel], BlockingUnaryMethod[Request, Response]],
         addresses: Sequence[str],
         credentials: grpc.ChannelCredentials | None,
     ) -> None:
@@ -98,10 +100,10 @@ class Heartbeats(Generic[Request, Response]):
         self._name = name
         self._duty = duty
         self._method = method
-        self._route = Route(addresses)
+        self._selector = NodeSelector(addresses)
         self._credentials = credentials
         self._changed = threading.Condition()
-        self._call: Beat[Response] | None = None
+        self._call: HeartbeatCall[Response] | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -130,7 +132,7 @@ class Heartbeats(Generic[Request, Response]):
                 request = self._duty.request()
                 if request is None:
                     continue
-                response = self._beat(channels, request)
+                response = self._send_heartbeat(channels, request)
                 if response is None:
                     self._duty.unanswered(request)
                 else:
@@ -149,11 +151,13 @@ class Heartbeats(Generic[Request, Response]):
                 self._changed.wait(min(pause, threading.TIMEOUT_MAX))
             return False
 
-    def _beat(self, channels: dict[str, grpc.Channel], request: Request) -> Response | None:
+    def _send_heartbeat(
+        self, channels: dict[str, grpc.Channel], request: Request
+    ) -> Response | None:
         """Send one heartbeat to the leader, or to any node; return what one answered."""
         allowed_seconds = self._duty.allowed_seconds()
-        for _ in range(len(self._route.addresses) + 1):
-            address = self._route.next_address()
+        for _ in range(len(self._selector.addresses) + 1):
+            address = self._selector.next_address()
             call = self._start_call(self._channel(channels, address), request, allowed_seconds)
             if call is None:
                 return None
@@ -161,16 +165,16 @@ class Heartbeats(Generic[Request, Response]):
                 response = call.result()
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
                 log.debug("heartbeat at %s failed: %s", address, error)
-                self._route.failed(address, is_unreachable=True)
+                self._selector.report_failure(address, is_unreachable=True)
                 continue
             leader = dict(call.initial_metadata() or ()) | dict(call.trailing_metadata() or ())
-            self._route.heard_of_leader(str(leader.get(LEADER_KEY) or ""))
+            self._selector.set_leader_hint(str(leader.get(LEADER_KEY) or ""))
             return response
         return None
 
     def _start_call(
         self, channel: grpc.Channel, request: Request, allowed_seconds: float
-    ) -> Beat[Response] | None:
+    ) -> HeartbeatCall[Response] | None:
         """Start a heartbeat that `close` can cancel; None when it is closed already."""
         with self._changed:
             if self._is_closed:

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from taskraft import errors
-from taskraft._heartbeats import BEATS_PER_TTR, NEVER
-from taskraft._status import name_task
+from taskraft._error_translation import name_task
+from taskraft._heartbeats import HEARTBEATS_PER_TTR, NEVER
 
 if TYPE_CHECKING:
     from taskraft.v1 import task_pb2, task_service_pb2
@@ -24,10 +24,10 @@ class Lease:
         "_cancelling",
         "_handler",
         "_is_interrupted",
-        "begun",
         "is_in_block",
         "is_lost",
         "message",
+        "started",
         "touch_until",
     )
 
@@ -39,11 +39,11 @@ class Lease:
         Args:
             message: The task.
             touch_seconds_max: So long the lease is prolonged at most.
-            is_fresh: It has only just begun.
+            is_fresh: It has only just started.
         """
         now = time.monotonic()
         self.message: Final = message
-        self.begun: Final = now if is_fresh else 0.0
+        self.started: Final = now if is_fresh else 0.0
         """About when it began, by `time.monotonic`; 0 when that is not known."""
         self.touch_until: Final = now + touch_seconds_max
         """It is prolonged until then."""
@@ -62,11 +62,11 @@ class Lease:
     def pause_seconds(self) -> float:
         """A third of its time to run; NEVER when it is not to be prolonged."""
         until_ms = self.message.lease_until_ms
-        if not until_ms or self.touch_until <= self.begun:
+        if not until_ms or self.touch_until <= self.started:
             return NEVER
         run_ms = until_ms - self.message.since_ms
         run_ms = min(run_ms, self.message.ttr_ms or run_ms)
-        return max(run_ms / 1_000 / BEATS_PER_TTR, PAUSE_SECONDS_MIN)
+        return max(run_ms / 1_000 / HEARTBEATS_PER_TTR, PAUSE_SECONDS_MIN)
 
     def touched(self, lease: task_service_pb2.TouchedLease) -> None:
         """Take note of how long it lasts now."""
@@ -80,13 +80,13 @@ class Lease:
             self._is_interrupted = True
             self._handler.cancel(f"{self} is over")
 
-    def interrupts(self, handler: asyncio.Task[object] | None) -> None:
+    def cancel_on_loss(self, handler: asyncio.Task[object] | None) -> None:
         """Cancel the handler of a block, from now to its end, when the lease is lost."""
         self._handler = handler
         self._cancelling = 0 if handler is None else handler.cancelling()
         self._is_interrupted = False
 
-    def end_interruption(self, error: BaseException | None) -> None:
+    def end_cancel_on_loss(self, error: BaseException | None) -> None:
         """Interrupt no more, and raise `LeaseStale` where `error` is our own interruption.
 
         A cancellation by somebody else goes on, as with `asyncio.timeout`.

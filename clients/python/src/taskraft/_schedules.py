@@ -7,16 +7,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from taskraft._arguments import check_known, choice, flag, text
-from taskraft._calls import new_request_id
+from taskraft._blocking_facade import blocking
 from taskraft._durations import Duration, milliseconds
-from taskraft._facade import blocking
-from taskraft._fields import choices_of
-from taskraft._planned import PlannedTask, checked_plan
+from taskraft._leader_caller import new_request_id
+from taskraft._message_fields import choices_of
+from taskraft._planned_task import PlannedTask, check_planned_task
 from taskraft.v1 import schedule_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from taskraft._blocking_portal import BlockingPortal
     from taskraft._connection import Connection
-    from taskraft._portal import Portal
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -114,7 +114,7 @@ class AsyncSchedules:
 class Schedules:
     """The schedules of a cluster, from threads."""
 
-    def __init__(self, schedules: AsyncSchedules, portal: Portal) -> None:
+    def __init__(self, schedules: AsyncSchedules, portal: BlockingPortal) -> None:
         self._inner = schedules
         self._portal = portal
 
@@ -137,7 +137,7 @@ def _schedule(name: str, cron: str, task: PlannedTask, options: ScheduleOptions)
         overlap=pb.Schedule.Overlap.ValueType(
             choice("overlap", options.get("overlap", "allow"), _OVERLAPS)
         ),
-        tube=checked_plan("task", task).tube,
+        tube=check_planned_task("task", task).tube,
         spec=task.alone(),
         paused=flag("paused", options.get("paused", False)),
     )

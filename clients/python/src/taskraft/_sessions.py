@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from taskraft._calls import ATTEMPT_SECONDS_MAX, new_request_id
-from taskraft._heartbeats import BEATS_PER_TTR, NEVER, RETRY_SECONDS, Heartbeats
+from taskraft._heartbeats import HEARTBEATS_PER_TTR, NEVER, RETRY_SECONDS, HeartbeatThread
+from taskraft._leader_caller import ATTEMPT_SECONDS_MAX, new_request_id
 from taskraft.v1 import session_service_pb2, session_service_pb2_grpc
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from taskraft._calls import Caller
+    from taskraft._leader_caller import LeaderCaller
 
 log = logging.getLogger("taskraft")
 
@@ -27,20 +27,20 @@ SESSIONS_MAX: Final = 1_000
 
 
 @dataclass(slots=True, frozen=True)
-class _Kept:
+class _KeptSession:
     ttr_seconds: float
     lost: Callable[[], None]
 
 
-class KeepAlive:
+class SessionKeepAlive:
     """Keep the sessions of one client, every third of the shortest time that one may be silent."""
 
     def __init__(
         self, addresses: Sequence[str], credentials: grpc.ChannelCredentials | None
     ) -> None:
-        self._heartbeats: Heartbeats[
+        self._heartbeats: HeartbeatThread[
             session_service_pb2.KeepSessionsRequest, session_service_pb2.KeepSessionsResponse
-        ] = Heartbeats(
+        ] = HeartbeatThread(
             "taskraft-heartbeats",
             self,
             lambda channel: session_service_pb2_grpc.SessionServiceStub(channel).KeepSessions,
@@ -48,7 +48,7 @@ class KeepAlive:
             credentials,
         )
         self._changing = threading.Lock()
-        self._sessions: dict[str, _Kept] = {}
+        self._sessions: dict[str, _KeptSession] = {}
         self._due = NEVER
 
     def add(self, session_id: str, ttr_ms: int, lost: Callable[[], None]) -> None:
@@ -61,8 +61,8 @@ class KeepAlive:
         """
         assert len(self._sessions) < SESSIONS_MAX
         with self._changing:
-            self._sessions[session_id] = _Kept(ttr_ms / 1_000, lost)
-            self._due = min(self._due, time.monotonic() + self._ttr_seconds() / BEATS_PER_TTR)
+            self._sessions[session_id] = _KeptSession(ttr_ms / 1_000, lost)
+            self._due = min(self._due, time.monotonic() + self._ttr_seconds() / HEARTBEATS_PER_TTR)
         self._heartbeats.wake()
 
     def remove(self, session_id: str) -> None:
@@ -96,7 +96,7 @@ class KeepAlive:
     def allowed_seconds(self) -> float:
         """Return half of the pause between two heartbeats, or less."""
         with self._changing:
-            return min(self._ttr_seconds() / (2 * BEATS_PER_TTR), ATTEMPT_SECONDS_MAX)
+            return min(self._ttr_seconds() / (2 * HEARTBEATS_PER_TTR), ATTEMPT_SECONDS_MAX)
 
     def answered(
         self,
@@ -114,12 +114,12 @@ class KeepAlive:
                 kept.lost()
 
     def unanswered(self, request: session_service_pb2.KeepSessionsRequest) -> None:
-        """Try again soon."""
+        """Try again call_soon."""
         self._wait(RETRY_SECONDS)
 
     def _wait(self, seconds_max: float) -> None:
         with self._changing:
-            pause = min(self._ttr_seconds() / BEATS_PER_TTR, seconds_max)
+            pause = min(self._ttr_seconds() / HEARTBEATS_PER_TTR, seconds_max)
             self._due = time.monotonic() + pause
 
 
@@ -128,12 +128,12 @@ class TakeSession:
 
     def __init__(
         self,
-        caller: Caller,
-        keep_alive: KeepAlive,
+        caller: LeaderCaller,
+        keep_alive: SessionKeepAlive,
         *,
         name: str,
         ttr_ms: int,
-        soon: Callable[[Callable[[], None]], None],
+        call_soon: Callable[[Callable[[], None]], None],
         lost: Callable[[str], None],
     ) -> None:
         """Take how it is opened.
@@ -143,12 +143,12 @@ class TakeSession:
             keep_alive: Keeps it.
             name: Shown to people.
             ttr_ms: How long it lives without a heartbeat.
-            soon: Runs a function on the event loop of the client.
+            call_soon: Runs a function on the event loop of the client.
             lost: Called there with the id of a session that is over.
         """
         self._caller = caller
         self._keep_alive = keep_alive
-        self._soon = soon
+        self._call_soon = call_soon
         self._lost = lost
         self._name = name
         self._ttr_ms = ttr_ms
@@ -175,7 +175,7 @@ class TakeSession:
         self._keep_alive.add(
             session_id,
             response.session.ttr_ms or self._ttr_ms,
-            lambda: self._soon(lambda: self.lost(session_id)),
+            lambda: self._call_soon(lambda: self.lost(session_id)),
         )
 
     def lost(self, session_id: str) -> None:
@@ -194,7 +194,7 @@ class TakeSession:
         await close_session(self._caller, session_id, deadline)
 
 
-async def close_session(caller: Caller, session_id: str, deadline: float) -> None:
+async def close_session(caller: LeaderCaller, session_id: str, deadline: float) -> None:
     """Close a session; the attempts of the leases that it still holds do not count."""
     request = session_service_pb2.CloseSessionRequest(
         request_id=new_request_id(), session_id=session_id, uncounted=True

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, Unpack
 
 from taskraft._arguments import check_known, choice, flag, text, wrong_type, wrong_value
-from taskraft._choosing import TaskChanges, update_of
 from taskraft._durations import Duration, milliseconds
-from taskraft._fields import choices_of
+from taskraft._error_translation import refused_items
+from taskraft._message_fields import choices_of
 from taskraft._payload import Payload, encode
-from taskraft._spec import Position, position_of
-from taskraft._status import refused_items
+from taskraft._task_selection import TaskChanges, update_of
+from taskraft._task_spec import Position, position_of
 from taskraft.v1 import task_pb2, task_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from taskraft._joiner import Outcome
+    from taskraft._request_batcher import ItemOutcome
     from taskraft.v1 import error_pb2
 
 Settlement: TypeAlias = task_service_pb2.Settlement
@@ -188,9 +188,9 @@ def outcomes_of(
     items: Sequence[SettleItem],
     refused: Iterable[error_pb2.ItemError],
     touched: Iterable[TouchedLease],
-) -> list[Outcome[TouchedLease | None]]:
+) -> list[ItemOutcome[TouchedLease | None]]:
     """Return one outcome for each item; a TouchedLease where it was touched."""
-    outcomes: list[Outcome[TouchedLease | None]] = [None] * len(items)
+    outcomes: list[ItemOutcome[TouchedLease | None]] = [None] * len(items)
     by_token = {lease.token: lease for lease in touched}
     if by_token:
         for position, (token, _) in enumerate(items):

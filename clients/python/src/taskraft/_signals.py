@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from types import FrameType
 
-DEFAULT: Final = (signal.SIGTERM,)
+DEFAULT_SIGNALS: Final = (signal.SIGTERM,)
 
 
-class ThreadSignals:
+class ThreadSignalHandler:
     """Signals that stop what threads use; the handlers are of the main thread."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
         self._before: dict[int, signal._HANDLER] = {}
 
-    def heed(self, signals: Iterable[signal.Signals]) -> None:
+    def install(self, signals: Iterable[signal.Signals]) -> None:
         """Stop at the first of these.
 
         Raises:
@@ -30,25 +30,25 @@ class ThreadSignals:
             self._before.setdefault(number, signal.signal(number, self._handle))
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        self.forget()
+        self.restore()
         self._stop()
 
-    def forget(self) -> None:
+    def restore(self) -> None:
         """Let signals do again what they did before."""
         before, self._before = self._before, {}
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-class LoopSignals:
+class LoopSignalHandler:
     """Signals that stop what an event loop uses."""
 
     def __init__(self, stop: Callable[[], Coroutine[object, object, None]]) -> None:
         self._stop = stop
-        self._heeded: set[int] = set()
+        self._installed: set[int] = set()
         self._stopping: asyncio.Task[None] | None = None
 
-    def heed(self, signals: Iterable[signal.Signals]) -> None:
+    def install(self, signals: Iterable[signal.Signals]) -> None:
         """Stop at the first of these.
 
         Raises:
@@ -58,14 +58,14 @@ class LoopSignals:
         loop = asyncio.get_running_loop()
         for number in signals:
             loop.add_signal_handler(number, self._handle)
-            self._heeded.add(number)
+            self._installed.add(number)
 
     def _handle(self) -> None:
-        self.forget()
+        self.restore()
         self._stopping = asyncio.create_task(self._stop())
 
-    def forget(self) -> None:
+    def restore(self) -> None:
         """Let signals do again what they do by default."""
-        heeded, self._heeded = self._heeded, set()
-        for number in heeded:
+        installed, self._installed = self._installed, set()
+        for number in installed:
             asyncio.get_running_loop().remove_signal_handler(number)

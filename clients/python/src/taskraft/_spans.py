@@ -46,7 +46,7 @@ WAIT_MS: Final = "messaging.taskraft.wait_ms"
 LEASE: Final = "messaging.taskraft.lease_token"
 
 
-class Spans:
+class ClientSpans:
     """The spans of one client."""
 
     def __init__(

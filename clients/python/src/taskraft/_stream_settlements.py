@@ -11,15 +11,15 @@ import time
 from typing import TYPE_CHECKING, TypeAlias
 
 from taskraft import errors
-from taskraft._calls import new_request_id, pause_seconds
+from taskraft._error_translation import from_item
+from taskraft._leader_caller import new_request_id, pause_seconds
 from taskraft._settlement import outcomes_of, settlements_of
-from taskraft._status import from_item
 from taskraft.v1 import task_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from taskraft._joiner import Outcome
+    from taskraft._request_batcher import ItemOutcome
     from taskraft._settlement import SettleItem, TouchedLease
 
 SubscribeRequest: TypeAlias = task_service_pb2.SubscribeRequest
@@ -38,7 +38,7 @@ class StreamSettlements:
 
     async def settle(
         self, items: Sequence[SettleItem], deadline: float
-    ) -> list[Outcome[TouchedLease | None]]:
+    ) -> list[ItemOutcome[TouchedLease | None]]:
         """Settle leases, over as many connections as it takes.
 
         Raises:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from taskraft._facade import blocking
-from taskraft._signals import DEFAULT, ThreadSignals
-from taskraft._subscription import AsyncSubscription
-from taskraft._sync_taken import TakenTask
+from taskraft._async_subscription import AsyncSubscription
+from taskraft._blocking_facade import blocking
+from taskraft._signals import DEFAULT_SIGNALS, ThreadSignalHandler
+from taskraft._sync_taken_task import TakenTask
 from taskraft._sync_work import Handler, work_in_threads
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from signal import Signals
     from types import TracebackType
 
+    from taskraft._blocking_portal import BlockingPortal
     from taskraft._durations import Duration
     from taskraft._payload import Payload
-    from taskraft._portal import Portal
 
 
 class Subscription:
@@ -33,11 +33,11 @@ class Subscription:
     the context unsettled tasks are handed back at once, and their attempts do not count.
     """
 
-    def __init__(self, subscription: AsyncSubscription, portal: Portal) -> None:
+    def __init__(self, subscription: AsyncSubscription, portal: BlockingPortal) -> None:
         self._inner = subscription
         self._portal = portal
         self._ready: deque[TakenTask] = deque()
-        self._signals = ThreadSignals(self.stop)
+        self._signals = ThreadSignalHandler(self.stop)
 
     narrow = blocking(AsyncSubscription.narrow)
 
@@ -126,11 +126,11 @@ class Subscription:
         A second one does what it did before, and ends the process as a rule. So do all of them
         after the end of the subscription.
         """
-        self._signals.heed(signals or DEFAULT)
+        self._signals.install(signals or DEFAULT_SIGNALS)
 
     def close(self) -> None:
         """Hand back what is not settled, and end the stream."""
         try:
             self._portal.run(self._inner.close())
         finally:
-            self._signals.forget()
+            self._signals.restore()

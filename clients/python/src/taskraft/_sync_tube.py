@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from taskraft._async_tube import AsyncTube
-from taskraft._facade import blocking, iterating
-from taskraft._sync_taken import TakenTask
-from taskraft._taking import TakeOptions
+from taskraft._blocking_facade import blocking, iterating
+from taskraft._sync_taken_task import TakenTask
+from taskraft._take import TakeOptions
 
 if TYPE_CHECKING:
+    from taskraft._blocking_portal import BlockingPortal
     from taskraft._durations import Duration
     from taskraft._payload import Payload
-    from taskraft._planned import PlannedTask
-    from taskraft._portal import Portal
-    from taskraft._spec import PutOptions
+    from taskraft._planned_task import PlannedTask
+    from taskraft._task_spec import PutOptions
 
 
 class Tube:
@@ -24,7 +24,7 @@ class Tube:
     the client's own thread.
     """
 
-    def __init__(self, tube: AsyncTube, portal: Portal) -> None:
+    def __init__(self, tube: AsyncTube, portal: BlockingPortal) -> None:
         self.name: Final = tube.name
         self._inner = tube
         self._portal = portal

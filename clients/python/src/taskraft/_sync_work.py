@@ -9,17 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeAlias
 
-from taskraft._credit import LENT_TASKS_MAX
-from taskraft._sync_taken import TakenTask
+from taskraft._credit import WAITING_HANDLERS_MAX
+from taskraft._sync_taken_task import TakenTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from taskraft._async_subscription import AsyncSubscription
+    from taskraft._async_taken_task import AsyncTakenTask
+    from taskraft._async_work import AsyncHandler
+    from taskraft._blocking_portal import BlockingPortal
     from taskraft._payload import Payload
-    from taskraft._portal import Portal
-    from taskraft._subscription import AsyncSubscription
-    from taskraft._taken import AsyncTakenTask
-    from taskraft._work import AsyncHandler
 
 log = logging.getLogger("taskraft")
 
@@ -28,7 +28,7 @@ Handler: TypeAlias = "Callable[[TakenTask], Payload]"
 
 
 def work_in_threads(
-    tasks: AsyncSubscription, handler: Handler, portal: Portal, stop: Callable[[], None]
+    tasks: AsyncSubscription, handler: Handler, portal: BlockingPortal, stop: Callable[[], None]
 ) -> None:
     """Work as the subscription does, each handler in a thread of its own.
 
@@ -38,7 +38,7 @@ def work_in_threads(
     """
     if inspect.iscoroutinefunction(handler):
         raise TypeError("this handler is `async def`: it works with an AsyncClient")
-    threads = ThreadPoolExecutor(tasks.credit + LENT_TASKS_MAX, "taskraft-work")
+    threads = ThreadPoolExecutor(tasks.credit + WAITING_HANDLERS_MAX, "taskraft-work")
 
     async def in_thread(task: AsyncTakenTask) -> Payload:
         taken = TakenTask(task, portal)

@@ -4,7 +4,7 @@ Tracing is on for clients made after the process has set up a tracer provider, b
 `configure_from_environment`; the library never sets one on its own. While it is off, OpenTelemetry
 is not imported and costs one comparison per call.
 
-Spans follow the messaging conventions: ``send TUBE`` (producer), ``receive TUBE`` (client),
+ClientSpans follow the messaging conventions: ``send TUBE`` (producer), ``receive TUBE`` (client),
 ``process TUBE`` (consumer) and ``ack TUBE`` and the like (client). The context of the put travels
 in the task's headers as W3C ``traceparent`` and ``tracestate``; the consumer's spans are linked to
 it.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from taskraft._spans import Spans
+    from taskraft._spans import ClientSpans
 
 PARENT_VARIABLE: Final = "TASKRAFT_TRACE_PARENT"
 """Set to 1, the span of the processing is a child of the put instead of linked to it only."""
@@ -58,15 +58,15 @@ def configure_from_environment(service_name: str = "taskraft") -> bool:
     if not is_asked_for():
         return False
     try:
-        from taskraft import _exporter  # noqa: PLC0415 - OpenTelemetry is imported only when asked for
+        from taskraft import _trace_exporter  # noqa: PLC0415 - OpenTelemetry is imported only when asked for
     except ImportError as error:
         raise RuntimeError(
             f"traces are asked for, but {error.name} is missing: pip install 'taskraft[otel]'"
         ) from error
-    return _exporter.install(service_name, os.environ.get("OTEL_TRACES_EXPORTER") or "otlp")
+    return _trace_exporter.install(service_name, os.environ.get("OTEL_TRACES_EXPORTER") or "otlp")
 
 
-def current_spans(client_id: str) -> Spans | None:
+def current_spans(client_id: str) -> ClientSpans | None:
     """Return what makes the spans of a client, or None when tracing is off."""
     if "opentelemetry.trace" not in sys.modules:
         return None
@@ -74,7 +74,7 @@ def current_spans(client_id: str) -> Spans | None:
 
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
-    from taskraft._spans import Spans  # noqa: PLC0415 - needs OpenTelemetry, which is optional
+    from taskraft._spans import ClientSpans  # noqa: PLC0415 - needs OpenTelemetry, which is optional
 
     is_parent = os.environ.get(PARENT_VARIABLE) == "1"
-    return Spans(trace.get_tracer_provider(), client_id, is_parent=is_parent)
+    return ClientSpans(trace.get_tracer_provider(), client_id, is_parent=is_parent)

@@ -1,7 +1,7 @@
 """The command ``taskraft``: a group whose commands are imported when they are used.
 
 ``taskraft --help`` shows names and one line each from the tables below, so that it imports click
-and nothing else. Commands of other distributions come by the entry-point group
+and nothing else. RootGroup of other distributions come by the entry-point group
 ``taskraft.commands``.
 """
 
@@ -39,11 +39,11 @@ class PluginCommand(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, LazyCommand]] = {
-    "put": LazyCommand("putting", "put", "Put a task, or one task for each line of the input."),
-    "take": LazyCommand("taking", "take", "Take tasks and settle them."),
-    "ack": LazyCommand("settling", "ack", "Finish taken tasks."),
-    "release": LazyCommand("settling", "release", "Give taken tasks back."),
-    "bury": LazyCommand("settling", "bury", "Take taken tasks out of circulation."),
+    "put": LazyCommand("put", "put", "Put a task, or one task for each line of the input."),
+    "take": LazyCommand("take", "take", "Take tasks and settle them."),
+    "ack": LazyCommand("settle", "ack", "Finish taken tasks."),
+    "release": LazyCommand("settle", "release", "Give taken tasks back."),
+    "bury": LazyCommand("settle", "bury", "Take taken tasks out of circulation."),
     "kick": LazyCommand("tasks", "kick", "Make buried tasks ready again."),
     "delete": LazyCommand("tasks", "delete", "Remove tasks."),
     "peek": LazyCommand("tasks", "peek", "Show tasks without changing them."),
@@ -59,19 +59,19 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "token": LazyCommand("token", "token", "Draw a token for a principal."),
     "explain": LazyCommand("explain", "explain", "Explain an error."),
 }
-FOREIGN: Final[Mapping[str, PluginCommand]] = {
+PLUGIN_COMMANDS: Final[Mapping[str, PluginCommand]] = {
     "serve": PluginCommand("taskraft-server", "Run a node."),
     "dev": PluginCommand("taskraft-server", "Run a cluster for development."),
     "pipeline": PluginCommand("taskraft-pipeline", "Export and report with Spark."),
 }
 
 
-class Commands(SuggestingGroup):
+class RootGroup(SuggestingGroup):
     """The group: finds commands, and turns failures into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, installed or not."""
-        return [*COMMANDS, *FOREIGN]
+        return [*COMMANDS, *PLUGIN_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command of ours, or load one of another distribution."""
@@ -84,17 +84,17 @@ class Commands(SuggestingGroup):
             loaded = entry.load()
             assert isinstance(loaded, click.Command), f"{entry.value} is no click command"
             return loaded
-        if cmd_name in FOREIGN:
-            distribution = FOREIGN[cmd_name].distribution
+        if cmd_name in PLUGIN_COMMANDS:
+            distribution = PLUGIN_COMMANDS[cmd_name].distribution
             ctx.fail(f"'{cmd_name}' comes with another distribution: pip install '{distribution}'")
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
-        with formatter.section("Commands"):
+        with formatter.section("RootGroup"):
             formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
-        with formatter.section("Commands of the server and of the pipeline"):
-            formatter.write_dl([(name, foreign.help) for name, foreign in FOREIGN.items()])
+        with formatter.section("RootGroup of the server and of the pipeline"):
+            formatter.write_dl([(name, foreign.help) for name, foreign in PLUGIN_COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; tell what went wrong in one line, and what to do in another."""
@@ -112,7 +112,7 @@ class Commands(SuggestingGroup):
         except Exception as error:
             from taskraft.cli import failures
 
-            code = failures.tell(error)
+            code = failures.report(error)
             if code is None:
                 raise
             ctx.exit(code)
@@ -127,7 +127,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> 
 
 
 @click.group(
-    cls=Commands,
+    cls=RootGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples('taskraft put emails \'{"to": "a@b.c"}\''),
 )

@@ -48,7 +48,7 @@ def _list(output: str) -> None:
         write_table(("REASON", "CODE", "MEANING"), ((r.reason, r.code, r.meaning) for r in rows))
 
 
-def _value(row: catalogue.Refusal) -> dict[str, str | bool]:
+def _value(row: catalogue.ErrorReason) -> dict[str, str | bool]:
     return {
         "reason": row.reason,
         "code": row.code,

@@ -36,7 +36,7 @@ EXIT_CODES: Final[Mapping[str, int]] = {
 """By gRPC status code; all others mean that the call failed."""
 
 
-def tell(error: Exception) -> int | None:
+def report(error: Exception) -> int | None:
     """Write what went wrong to standard error; return the exit code, None for a defect of ours."""
     if isinstance(error, errors.ItemsRefused):
         for position, refused in error.refused.items():
@@ -58,12 +58,12 @@ def tell(error: Exception) -> int | None:
         return USAGE
     if isinstance(error, OSError) and error.errno != errno.EPIPE:  # click knows closed pipes
         click.echo(f"error: {error.strerror or error}", err=True)
-        _let_go_of_output()
+        _discard_output()
         return FAILED
     return None
 
 
-def _let_go_of_output() -> None:
+def _discard_output() -> None:
     """Drop what cannot be written: Python tries again as it ends, fails, and exits with 120."""
     try:
         sys.stdout.flush()

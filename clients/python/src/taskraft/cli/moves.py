@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from taskraft.cli.options import DURATION, cluster_options, connect, examples, output_option
-from taskraft.cli.tasks import chosen_by, count_changed, task
+from taskraft.cli.tasks import print_count, selection_from, task
 
 if TYPE_CHECKING:
-    from taskraft._spec import Position
+    from taskraft._task_spec import Position
 
 __all__ = ["task"]
 
@@ -46,9 +46,9 @@ def move(  # noqa: PLR0913 - one argument for each option
 
     with connect(target, timeout) as client:
         count = client.tube(tube).move(
-            chosen_by(ids, where), to, delay=delay, position=position, renew_times=renew_times
+            selection_from(ids, where), to, delay=delay, position=position, renew_times=renew_times
         )
-    count_changed(task_service_pb2.MoveTasksResponse(count=count), "moved", output)
+    print_count(task_service_pb2.MoveTasksResponse(count=count), "moved", output)
 
 
 @task.command(epilog=examples("taskraft task redrive dead", "taskraft task redrive dead 17 18"))
@@ -76,5 +76,5 @@ def redrive(
 
     everything = "origin:*" if not ids and not where else where
     with connect(target, timeout) as client:
-        count = client.tube(tube).redrive(chosen_by(ids, everything), delay=delay)
-    count_changed(task_service_pb2.MoveTasksResponse(count=count), "moved back", output)
+        count = client.tube(tube).redrive(selection_from(ids, everything), delay=delay)
+    print_count(task_service_pb2.MoveTasksResponse(count=count), "moved back", output)

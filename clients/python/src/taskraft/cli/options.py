@@ -93,7 +93,7 @@ def _access_option(
     A token itself is none: others on the machine could read it from the command line.
     """
 
-    def remember(ctx: click.Context, _option: click.Parameter, path: str | None) -> None:
+    def register(ctx: click.Context, _option: click.Parameter, path: str | None) -> None:
         if path is not None:
             ctx.meta[_ACCESS + name] = path
 
@@ -102,7 +102,7 @@ def _access_option(
         type=click.Path(dir_okay=False),
         envvar=f"TASKRAFT_{name.upper()}",
         expose_value=False,
-        callback=remember,
+        callback=register,
         help=text,
     )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from taskraft import Task
-    from taskraft._choosing import Chosen
+    from taskraft._task_selection import TaskSelection
 
 PAYLOAD_CHARACTERS_MAX = 60
 
@@ -28,7 +28,9 @@ PAYLOAD_CHARACTERS_MAX = 60
 @click.command(epilog=examples("taskraft kick emails 100", "taskraft kick emails --id 17 --id 18"))
 @click.argument("tube")
 @click.argument("count", type=click.IntRange(1), default=1)
-@click.option("--id", "ids", type=int, multiple=True, help="Chosen tasks instead of the first.")
+@click.option(
+    "--id", "ids", type=int, multiple=True, help="TaskSelection tasks instead of the first."
+)
 @click.option("--delay", type=DURATION, default="0s", help="Hide them for so long first.")
 @output_option
 @cluster_options
@@ -47,7 +49,7 @@ def kick(
 
     with connect(target, timeout) as client:
         kicked = client.tube(tube).kick(count, ids=ids or None, delay=delay)
-    count_changed(task_service_pb2.KickTasksResponse(count=kicked), "kicked", output)
+    print_count(task_service_pb2.KickTasksResponse(count=kicked), "kicked", output)
 
 
 @click.command(epilog=examples("taskraft delete emails 17 18"))
@@ -63,7 +65,7 @@ def delete(
 
     with connect(target, timeout) as client:
         deleted = client.tube(tube).delete(ids)
-    count_changed(task_service_pb2.DeleteTasksResponse(count=deleted), "deleted", output)
+    print_count(task_service_pb2.DeleteTasksResponse(count=deleted), "deleted", output)
 
 
 @click.command(epilog=examples("taskraft peek emails 17 -o json"))
@@ -180,8 +182,8 @@ def restart(
     from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
-        count = client.tube(tube).restart(chosen_by(ids, where), delay=delay)
-    count_changed(task_service_pb2.RestartTasksResponse(count=count), "restarted", output)
+        count = client.tube(tube).restart(selection_from(ids, where), delay=delay)
+    print_count(task_service_pb2.RestartTasksResponse(count=count), "restarted", output)
 
 
 @task.command(epilog=examples("taskraft task cancel emails 17 18"))
@@ -207,12 +209,12 @@ def cancel(
     from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
-        asked, removed = client.tube(tube).cancel(chosen_by(ids, where))
+        asked, removed = client.tube(tube).cancel(selection_from(ids, where))
     if not write([task_service_pb2.CancelTasksResponse(asked=asked, removed=removed)], output):
         click.echo(f"{asked} holders asked, {removed} removed")
 
 
-def chosen_by(ids: tuple[int, ...], where: str) -> Chosen:
+def selection_from(ids: tuple[int, ...], where: str) -> TaskSelection:
     """Return what the arguments choose: ids or a filter, and not both."""
     from taskraft import Where
 
@@ -242,7 +244,7 @@ def _show(tasks: Sequence[Task], output: str) -> None:
     )
 
 
-def count_changed(response: CountedResponse, done: str, output: str) -> None:
+def print_count(response: CountedResponse, done: str, output: str) -> None:
     """Tell how many tasks a call changed."""
     from taskraft.cli.output import write
 

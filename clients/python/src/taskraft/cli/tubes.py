@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from taskraft import Client
-    from taskraft._tubes import Kind
+    from taskraft._tube_settings import Kind
     from taskraft.v1 import tube_service_pb2
 
 KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")

@@ -40,7 +40,7 @@ from taskraft.errors._conflicts import (
     TubeExists,
     WrongState,
 )
-from taskraft.errors._missing import (
+from taskraft.errors._not_found import (
     DependencyNotFound,
     GroupNotFound,
     MemberNotFound,
@@ -50,7 +50,7 @@ from taskraft.errors._missing import (
     TaskNotFound,
     TubeNotFound,
 )
-from taskraft.errors._refused import (
+from taskraft.errors._permanent import (
     AccessError,
     CursorTrimmed,
     DiskLow,
@@ -79,7 +79,7 @@ from taskraft.errors._retryable import (
     TubePaused,
     Unavailable,
 )
-from taskraft.errors._root import (
+from taskraft.errors._taskraft_error import (
     TaskraftError,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft.errors._root import TaskraftError
+from taskraft.errors._taskraft_error import TaskraftError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

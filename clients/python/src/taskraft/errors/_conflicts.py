@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskraft.errors._root import TaskraftError
+from taskraft.errors._taskraft_error import TaskraftError
 
 
 class ConflictError(TaskraftError):

@@ -1,0 +1,142 @@
+"""Run coroutines on a client's event loop from threads that have no event loop.
+
+A client and all handles that it creates share one `BlockingPortal`. If nobody closes the portal, a
+finalizer closes the client when the last reference is garbage-collected or the process exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from taskraft import _fork
+from taskraft.errors import ClientClosed, TaskraftError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+Result = TypeVar("Result")
+
+
+CLOSE_SECONDS_MAX: Final = 2.0
+"""How long a client that nobody closed may hold up the end of the process."""
+
+
+class BlockingPortal:
+    """The way into the event loop of one client."""
+
+    def __init__(self, close_client: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Take what has to run at the end; it must not refer to the portal."""
+        self._close_client = close_client
+        self._loop = _LoopThread()
+        self._forgotten = weakref.finalize(self, _close_forgotten, close_client, self._loop)
+
+    def run(self, coroutine: Coroutine[object, object, Result]) -> Result:
+        """Run a coroutine and return its result; its context variables are the caller's.
+
+        An exception in the calling thread, such as KeyboardInterrupt, cancels the coroutine.
+
+        Raises:
+            ClientClosed: The portal was closed.
+            ClientForked: The loop belongs to the process that this one was forked from.
+            RuntimeError: The caller runs in the loop's own thread.
+        """
+        return self._loop.run(coroutine)
+
+    def close(self) -> None:
+        """Close the client, and stop its loop."""
+        self._forgotten.detach()
+        try:
+            if self._loop.is_used:
+                self._loop.run(self._close_client())
+        finally:
+            self._loop.close()
+
+
+def _close_forgotten(
+    close_client: Callable[[], Coroutine[object, object, None]], loop: _LoopThread
+) -> None:
+    """Close a client that nobody closed; what cannot be closed in time ends by itself."""
+    with contextlib.suppress(TaskraftError, TimeoutError, CancelledError):
+        if loop.is_used and not loop.is_current:
+            loop.run(close_client(), CLOSE_SECONDS_MAX)
+    loop.close(CLOSE_SECONDS_MAX)
+
+
+class _LoopThread:
+    """An event loop in a background thread, started with the first call."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @property
+    def is_used(self) -> bool:
+        """The loop runs."""
+        return self._loop is not None and not self._is_closed
+
+    @property
+    def is_current(self) -> bool:
+        """The caller runs in the loop's own thread."""
+        return threading.current_thread() is self._thread
+
+    def run(
+        self, coroutine: Coroutine[object, object, Result], timeout_seconds: float | None = None
+    ) -> Result:
+        """Run a coroutine and return its result, or raise TimeoutError."""
+        try:
+            loop = self._running_loop()
+        except BaseException:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result(timeout_seconds)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        _fork.check()
+        if self._is_closed:
+            raise ClientClosed("the client was closed")
+        if self.is_current:
+            raise RuntimeError(
+                "this call would wait for itself: what put_many reads is read in the client's own "
+                "thread, which makes no calls; collect it first, or use another client for it"
+            )
+        if self._loop is None:
+            with self._starting:
+                if self._loop is None:
+                    loop = asyncio.new_event_loop()
+                    self._thread = threading.Thread(
+                        target=self._serve, args=(loop,), name="taskraft-client", daemon=True
+                    )
+                    self._thread.start()
+                    self._loop = loop
+        return self._loop
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """Stop the loop and wait until its thread has ended."""
+        was_closed, self._is_closed = self._is_closed, True
+        if was_closed or self._loop is None or self._thread is None or _fork.is_forked():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if not self.is_current:
+            self._thread.join(timeout_seconds)

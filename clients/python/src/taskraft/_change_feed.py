@@ -1,0 +1,140 @@
+"""Read the change feed: one event for each transition of each task."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from taskraft import errors
+from taskraft._error_translation import from_rpc_error
+from taskraft._leader_caller import pause_seconds
+from taskraft.v1 import feed_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from taskraft._connection import Connection
+    from taskraft._durations import Duration
+
+CHUNKS_WAITING_MAX: Final = 16
+"""Chunks that wait for a slow reader; the streams behind them stand still meanwhile."""
+
+
+async def describe_feed(
+    connection: Connection, timeout: Duration | None = None
+) -> feed_service_pb2.DescribeFeedResponse:
+    """Return the feed's identity, its partitions and what they hold."""
+    return await connection.call(
+        lambda node: node.feed.DescribeFeed,
+        feed_service_pb2.DescribeFeedRequest(),
+        timeout=timeout,
+    )
+
+
+async def read_partition(
+    connection: Connection, request: feed_service_pb2.ReadChangesRequest
+) -> AsyncIterator[feed_service_pb2.ReadChangesResponse]:
+    """Yield the pieces of one partition in order, over as many connections as it takes.
+
+    Raises:
+        CursorTrimmed: Retention has removed what was asked for.
+        FeedMismatch: It is another feed.
+    """
+    position = feed_service_pb2.ReadChangesRequest()
+    position.CopyFrom(request)
+    failures = 0
+    while not position.to_seq or position.from_seq < position.to_seq:
+        connection.check_usable()
+        node = connection.nodes.next_node()
+        try:
+            async for piece in node.feed.ReadChanges(position):
+                failures = 0
+                position.from_seq = piece.next_seq
+                yield piece
+            error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
+        except grpc.aio.AioRpcError as raised:
+            error = from_rpc_error(raised, node.address)
+        failures += 1
+        pause = pause_seconds(error, failures, len(connection.nodes.selector.addresses))
+        if pause is None:
+            raise error
+        connection.nodes.selector.report_failure(node.address, is_unreachable=True)
+        await asyncio.sleep(pause)
+
+
+class _PartitionReaders:
+    """The tasks that read the partitions; they end with the client, if not before."""
+
+    def __init__(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        self._tasks = tasks
+
+    async def close(self) -> None:
+        """End them."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def tail(
+    connection: Connection,
+    *,
+    tubes: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+    is_from_start: bool = False,
+    cursor: Mapping[int, int] | None = None,
+    follow: bool = True,
+) -> AsyncIterator[feed_service_pb2.ChangeEvent]:
+    """Yield the events of all partitions as they come; in order within each partition.
+
+    Args:
+        connection: Where from.
+        tubes: Only events of these.
+        kinds: Only events of these.
+        is_from_start: From the oldest that is left instead of from now.
+        cursor: By partition: where to begin instead.
+        follow: Wait for more instead of ending with what there is.
+    """
+    feed = await describe_feed(connection)
+    waiting: asyncio.Queue[feed_service_pb2.ReadChangesResponse | BaseException | None]
+    waiting = asyncio.Queue(CHUNKS_WAITING_MAX)
+
+    async def read(partition: feed_service_pb2.FeedPartition) -> None:
+        start = partition.low_seq if is_from_start else partition.high_seq
+        request = feed_service_pb2.ReadChangesRequest(
+            feed_id=feed.feed_id,
+            partition=partition.partition,
+            from_seq=(cursor or {}).get(partition.partition, start),
+            to_seq=0 if follow else partition.high_seq,
+            tubes=tubes,
+            kinds=[feed_service_pb2.ChangeEvent.Kind.Value(kind) for kind in kinds],
+        )
+        try:
+            if follow or request.from_seq < request.to_seq:
+                async for piece in read_partition(connection, request):
+                    await waiting.put(piece)
+            await waiting.put(None)
+        except Exception as error:  # noqa: BLE001 - raised again where the events are read
+            await waiting.put(error)
+
+    readers = _PartitionReaders(
+        [asyncio.create_task(read(partition)) for partition in feed.partitions]
+    )
+    connection.register(readers)
+    try:
+        open_readers = len(feed.partitions)
+        while open_readers:
+            piece = await waiting.get()
+            if isinstance(piece, BaseException):
+                raise piece
+            if piece is None:
+                open_readers -= 1
+                continue
+            for event in piece.events:
+                yield event
+    finally:
+        connection.unregister(readers)
+        await readers.close()

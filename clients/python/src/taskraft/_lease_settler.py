@@ -1,0 +1,131 @@
+"""Settle leases: batched into messages, traced, and with lease renewal switched on and off."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Final, Protocol
+
+from taskraft import errors
+from taskraft._durations import Duration, seconds
+from taskraft._error_translation import name_task
+from taskraft._handler_slots import WaitHook, wait_hook_set
+from taskraft._request_batcher import MESSAGE_ITEMS_MAX, raise_refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from taskraft._async_taken_task import AsyncTakenTask
+    from taskraft._lease_renewer import LeaseRenewer
+    from taskraft._request_batcher import ItemOutcome
+    from taskraft._settlement import SettleItem, Settlement, TouchedLease
+    from taskraft._spans import ClientSpans
+    from taskraft._task import Task
+
+SETTLEMENT_BYTES: Final = 16
+"""What a lease token without a result takes in a message, about."""
+
+
+class SettlementSender(Protocol):
+    """Settles leases: on their own, or on the stream that they came by."""
+
+    async def __call__(
+        self, items: Sequence[SettleItem], size_bytes: int, deadline: float
+    ) -> list[ItemOutcome[TouchedLease | None]]:
+        """Return one outcome for each item, in order."""
+        ...
+
+
+class LeaseSettler:
+    """Settle tasks that came from one place: joined into messages, and traced."""
+
+    def __init__(
+        self,
+        submit: SettlementSender,
+        timeout_seconds: float,
+        spans: ClientSpans | None,
+        renewer: LeaseRenewer,
+        wait_hook: Callable[[int], WaitHook] | None = None,
+    ) -> None:
+        """Take where they came from.
+
+        Args:
+            submit: Settles them.
+            timeout_seconds: How long that is tried.
+            spans: Traces them; None when tracing is off.
+            renewer: Prolongs their leases.
+            wait_hook: Returns what the handler of a task, by its token, lends while it waits.
+        """
+        self._submit = submit
+        self._timeout_seconds = timeout_seconds
+        self._spans = spans
+        self._renewer = renewer
+        self._wait_hook = wait_hook
+
+    def start_renewal(self, tasks: Iterable[AsyncTakenTask]) -> None:
+        """Prolong the leases of tasks from now on; those without a session end by themselves."""
+        self._renewer.add(task.lease for task in tasks if task.message.session_id)
+
+    def stop_renewal(self, tasks: Iterable[Task]) -> None:
+        """Prolong leases no longer."""
+        self._renewer.discard(task.token for task in tasks)
+
+    @contextmanager
+    def process(self, task: AsyncTakenTask) -> Iterator[None]:
+        """Trace the processing of a task, renew its lease, and set the wait hook."""
+        task.lease.is_in_block = True
+        self.start_renewal([task])
+        try:
+            with (
+                nullcontext() if self._spans is None else self._spans.process(task),
+                nullcontext()
+                if self._wait_hook is None
+                else wait_hook_set(self._wait_hook(task.token)),
+            ):
+                yield
+        finally:
+            task.lease.is_in_block = False
+            self.stop_renewal([task])
+
+    async def settle(
+        self, tasks: Sequence[AsyncTakenTask], action: Settlement, timeout: Duration | None
+    ) -> None:
+        """Do the same with all tasks.
+
+        Raises:
+            ItemsRefused: Some of several were refused.
+            TaskraftError: A single one was refused, or the call failed as a whole.
+        """
+        if self._spans is None:
+            await self._settle(tasks, action, timeout)
+            return
+        with self._spans.settle(str(action.WhichOneof("action")), tasks):
+            await self._settle(tasks, action, timeout)
+
+    async def _settle(
+        self, tasks: Sequence[AsyncTakenTask], action: Settlement, timeout: Duration | None
+    ) -> None:
+        items = [(task.message.token, action) for task in tasks]
+        outcomes = await self.settle_items(items, timeout)
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            if isinstance(outcome, errors.TaskraftError):
+                name_task(outcome, task.message)
+            elif outcome is not None:
+                task.lease.touched(outcome)
+        raise_refused(outcomes)
+
+    async def settle_items(
+        self, items: Sequence[SettleItem], timeout: Duration | None
+    ) -> list[ItemOutcome[TouchedLease | None]]:
+        """Send the items in as few messages as the limits allow."""
+        self._renewer.discard(token for token, action in items if not action.HasField("touch"))
+        allowed = self._timeout_seconds if timeout is None else seconds(timeout, "timeout")
+        deadline = time.monotonic() + allowed
+        outcomes: list[ItemOutcome[TouchedLease | None]] = []
+        for start in range(0, len(items), MESSAGE_ITEMS_MAX):
+            part = items[start : start + MESSAGE_ITEMS_MAX]
+            shared = part[0][1].ByteSize()
+            outcomes += await self._submit(part, shared + SETTLEMENT_BYTES * len(part), deadline)
+        return outcomes

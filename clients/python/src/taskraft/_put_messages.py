@@ -1,0 +1,63 @@
+"""Pack many payloads into messages, each as large as one may be."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from taskraft._arguments import wrong_type
+from taskraft._payload import Payload
+from taskraft._request_batcher import MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX
+from taskraft._task_spec import spec_of
+
+if TYPE_CHECKING:
+    from taskraft.v1 import task_pb2
+
+SPEC_BYTES: Final = 16
+"""What a task takes in a message beside its payload and headers, about."""
+
+
+class _SpecPacker:
+    """Collect tasks until a message is as large as it may be."""
+
+    def __init__(self, shared: task_pb2.TaskSpec | None) -> None:
+        self._shared = shared
+        self._specs: list[task_pb2.TaskSpec] = []
+        self._size_bytes = 0
+
+    def add(self, payload: Payload) -> bool:
+        """Add a task; return whether the message is full."""
+        spec = spec_of(payload, self._shared)
+        self._specs.append(spec)
+        self._size_bytes += len(spec.payload) + SPEC_BYTES
+        return len(self._specs) >= MESSAGE_ITEMS_MAX or self._size_bytes >= MESSAGE_BYTES_MAX
+
+    def take(self) -> list[task_pb2.TaskSpec]:
+        """Return what was collected, and begin anew."""
+        specs, self._specs, self._size_bytes = self._specs, [], 0
+        return specs
+
+
+async def put_messages(
+    payloads: Iterable[Payload] | AsyncIterable[Payload], shared: task_pb2.TaskSpec | None
+) -> AsyncIterator[list[task_pb2.TaskSpec]]:
+    """Yield lists of specs, each as large as one message may be.
+
+    Raises:
+        TypeError: What is given is one payload, whose letters or keys nobody wants as tasks.
+    """
+    if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
+        raise wrong_type("payloads", "several payloads (`put` takes a single one)", payloads)
+    if not isinstance(payloads, Iterable | AsyncIterable):
+        raise wrong_type("payloads", "an iterable of payloads", payloads)
+    packer = _SpecPacker(shared)
+    if isinstance(payloads, AsyncIterable):
+        async for payload in payloads:
+            if packer.add(payload):
+                yield packer.take()
+    else:
+        for payload in payloads:
+            if packer.add(payload):
+                yield packer.take()
+    if rest := packer.take():
+        yield rest

@@ -1,0 +1,196 @@
+"""Join the items of concurrent calls into one message after another.
+
+While a message is on its way, items that arrive wait and become the next message together. A single
+caller is never delayed: the first message leaves in the same turn of the event loop, after
+everybody who called in that turn has been heard. Order is kept, because only one message is on its
+way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+
+from taskraft import errors
+from taskraft._error_translation import raise_refused_items
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+MESSAGE_ITEMS_MAX: Final = 1_000
+"""Items of one message; measured: more do not lower the cost of one (bench/client_batches.py)."""
+MESSAGE_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of one message, well below gRPC's limit of 4 MiB; a larger item goes alone."""
+WAITING_ITEMS_MAX: Final = 20_000
+"""Items that wait at most; callers beyond it wait for room before theirs are accepted."""
+
+FAILURE_REPORT_SECONDS: Final = 0.1
+"""So much longer a caller waits than its message is tried, which then says why it failed."""
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a client that is being closed tries to send what was handed to it."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+ItemOutcome: TypeAlias = "Result | errors.TaskraftError"
+
+
+@dataclass(slots=True, eq=False)
+class _Submission(Generic[Item, Result]):
+    """The items of one caller, which always go in one message."""
+
+    items: Sequence[Item]
+    size_bytes: int
+    deadline: float
+    answer: asyncio.Future[list[ItemOutcome[Result]]]
+
+
+class RequestBatcher(Generic[Item, Result]):
+    """Send items in messages, one message at a time.
+
+    Invariant: `_waiting_items` is the number of items in `_waiting`; `_sender` is not None exactly
+    while a message is on its way or about to be built.
+    """
+
+    def __init__(
+        self, send: Callable[[list[Item], float], Awaitable[list[ItemOutcome[Result]]]]
+    ) -> None:
+        """Take the function that sends one message.
+
+        Args:
+            send: Gets the items and a deadline by `time.monotonic`; returns one outcome for each
+                item in order, or raises when all of them failed.
+        """
+        self._send = send
+        self._waiting: deque[_Submission[Item, Result]] = deque()
+        self._waiting_items = 0
+        self._room = asyncio.Event()
+        self._sender: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing is on its way."""
+        return self._sender is None
+
+    async def submit(
+        self, items: Sequence[Item], size_bytes: int, deadline: float
+    ) -> list[ItemOutcome[Result]]:
+        """Send items and return their outcomes, in order.
+
+        Raises:
+            DeadlinePassed: The time was over; the items may still have their effect.
+            TaskraftError: The whole message failed.
+        """
+        assert 0 < len(items) <= MESSAGE_ITEMS_MAX
+        try:
+            async with asyncio.timeout(deadline - time.monotonic() + FAILURE_REPORT_SECONDS):
+                while self._waiting_items + len(items) > WAITING_ITEMS_MAX:
+                    self._room.clear()
+                    await self._room.wait()
+                return await self._enqueue(items, size_bytes, deadline)
+        except TimeoutError:
+            raise errors.DeadlinePassed(
+                "the time for the call is over; it may still take effect"
+            ) from None
+
+    def _enqueue(
+        self, items: Sequence[Item], size_bytes: int, deadline: float
+    ) -> asyncio.Future[list[ItemOutcome[Result]]]:
+        answer: asyncio.Future[list[ItemOutcome[Result]]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._waiting.append(_Submission(items, size_bytes, deadline, answer))
+        self._waiting_items += len(items)
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send_all())
+        return answer
+
+    async def _send_all(self) -> None:
+        """Send messages until nothing waits."""
+        try:
+            while self._waiting:
+                entries = self._next_message()
+                if entries:
+                    await self._send_one(entries)
+        finally:
+            self._sender = None
+            for entry in self._waiting:
+                entry.answer.cancel()
+            self._waiting.clear()
+            self._waiting_items = 0
+            self._room.set()
+
+    def _next_message(self) -> list[_Submission[Item, Result]]:
+        """Remove what fits into one message; callers that have given up are passed over."""
+        entries: list[_Submission[Item, Result]] = []
+        items = size_bytes = 0
+        while self._waiting:
+            entry = self._waiting[0]
+            items += len(entry.items)
+            size_bytes += entry.size_bytes
+            if entries and (items > MESSAGE_ITEMS_MAX or size_bytes > MESSAGE_BYTES_MAX):
+                break
+            self._waiting.popleft()
+            self._waiting_items -= len(entry.items)
+            if entry.answer.done():
+                items -= len(entry.items)
+                size_bytes -= entry.size_bytes
+            else:
+                entries.append(entry)
+        self._room.set()
+        return entries
+
+    async def _send_one(self, entries: list[_Submission[Item, Result]]) -> None:
+        """Send one message and tell each caller its part of the answer."""
+        items = [item for entry in entries for item in entry.items]
+        try:
+            outcomes = await self._send(items, max(entry.deadline for entry in entries))
+        except Exception as error:  # noqa: BLE001 - every caller is told, none is left waiting
+            for entry in entries:
+                if not entry.answer.done():
+                    entry.answer.set_exception(error)
+            return
+        except asyncio.CancelledError:
+            for entry in entries:
+                entry.answer.cancel()
+            raise
+        assert len(outcomes) == len(items)
+        start = 0
+        for entry in entries:
+            end = start + len(entry.items)
+            if not entry.answer.done():
+                entry.answer.set_result(outcomes[start:end])
+            start = end
+
+    async def close(self, grace_seconds: float = 0.0) -> None:
+        """Send what waits, for so long at most; then callers that still wait are cancelled."""
+        sender = self._sender
+        if sender is not None:
+            await asyncio.wait({sender}, timeout=grace_seconds)
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+
+def only(outcomes: Sequence[ItemOutcome[Result]]) -> Result:
+    """Return the single outcome, or raise the refusal that it is."""
+    (outcome,) = outcomes
+    if isinstance(outcome, errors.TaskraftError):
+        raise outcome
+    return outcome
+
+
+def raise_refused(outcomes: Sequence[ItemOutcome[Result]], *, task_ids: Sequence[int] = ()) -> None:
+    """Raise the refusals among the outcomes, if there are any.
+
+    Raises:
+        ItemsRefused: Some of several items were refused.
+        TaskraftError: The single item was refused.
+    """
+    refused = {
+        position: outcome
+        for position, outcome in enumerate(outcomes)
+        if isinstance(outcome, errors.TaskraftError)
+    }
+    raise_refused_items(refused, len(outcomes), task_ids=task_ids)

@@ -1,0 +1,232 @@
+"""Receive the tasks of one subscription, and keep account of what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from taskraft import _settlement, errors
+from taskraft._async_taken_task import AsyncTakenTask
+from taskraft._credit import Credit
+from taskraft._lease import Lease
+from taskraft._request_batcher import CLOSE_SECONDS_MAX, RequestBatcher
+from taskraft._task_stream import TaskStream
+from taskraft.v1 import task_pb2, task_service_pb2
+
+if TYPE_CHECKING:
+    from taskraft._connection import Connection
+    from taskraft._request_batcher import ItemOutcome
+    from taskraft._settlement import SettleItem, Settlement, TouchedLease
+
+log = logging.getLogger("taskraft")
+
+RECOVER_SECONDS_MAX: Final = 5.0
+TASKS_PER_GET: Final = 1_000
+
+
+class _CreditWaitHook:
+    """Excludes one task from the credit limit while its handler waits for other tasks."""
+
+    __slots__ = ("_credit", "_stream", "_token")
+
+    def __init__(self, credit: Credit[AsyncTakenTask], stream: TaskStream, token: int) -> None:
+        self._credit = credit
+        self._stream = stream
+        self._token = token
+
+    def wait_started(self) -> None:
+        self._credit.handler_waits(self._token)
+        self._stream.wake()
+
+    async def wait_ended(self) -> None:
+        self._credit.handler_resumes(self._token)
+
+
+class SubscriptionBuffer:
+    """What has come by one subscription: ready to be handed out, in hand, or lost again."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        opening: task_service_pb2.SubscribeRequest.Open,
+        credit: Credit[AsyncTakenTask],
+        touch_seconds_max: float,
+    ) -> None:
+        """Take what to subscribe to.
+
+        Args:
+            connection: Where from.
+            opening: The first message of each stream.
+            credit: Says how many tasks may be held.
+            touch_seconds_max: So long leases are prolonged at most.
+        """
+        self._connection = connection
+        self._ttr_ms = opening.session_ttr_ms
+        self._touch_seconds_max = touch_seconds_max
+        self.credit: Final = credit
+        self.stream: Final = TaskStream(connection.nodes, opening, self)
+        """Brings the tasks."""
+        self._batcher: RequestBatcher[SettleItem, TouchedLease | None] = RequestBatcher(
+            self.stream.settle
+        )
+        self.settler: Final = connection.settler_for(
+            self._settle, lambda token: _CreditWaitHook(credit, self.stream, token)
+        )
+        """Settle the tasks."""
+        self._ready: deque[AsyncTakenTask] = deque()
+        self._handed_out: list[AsyncTakenTask] = []
+        self._handing_back: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self.error: errors.TaskraftError | None = None
+        """Why nothing comes any more; None while something may."""
+        self.is_stopped = False
+        """Nothing more is wanted."""
+        self._is_closed = False
+
+    async def next_batch(self, tasks_max: int) -> list[AsyncTakenTask]:
+        """Wait for tasks and hand them out; an empty list means that there will be none.
+
+        What was handed out before is kept from now on only while its block is being run.
+        """
+        handed_out, self._handed_out = self._handed_out, []
+        self.settler.stop_renewal(task for task in handed_out if not task.lease.is_in_block)
+        while not (self._ready or self.is_stopped or self._is_closed):
+            if self.error is not None:
+                raise self.error
+            self._changed.clear()
+            await self._changed.wait()
+        batch = [self._ready.popleft() for _ in range(min(tasks_max, len(self._ready)))]
+        self._handed_out += batch
+        return batch
+
+    async def stop(self, unbegun: Sequence[AsyncTakenTask]) -> None:
+        """Want nothing more, and hand back what nobody has begun."""
+        self.stream.narrow(task_service_pb2.SubscribeRequest.Filter(none=True))
+        self.is_stopped = True
+        self._changed.set()
+        self._ready.extend(unbegun)
+        self._hand_back()
+        await asyncio.gather(*self._handing_back)
+
+    async def close(self) -> None:
+        """Hand out nothing more, and send the settlements that wait."""
+        self._is_closed = True
+        self._changed.set()
+        self._ready.clear()
+        self.settler.stop_renewal(self.credit.held.values())
+        await self._batcher.close(0.0 if self.error is not None else CLOSE_SECONDS_MAX)
+
+    async def _settle(
+        self, items: Sequence[SettleItem], size_bytes: int, deadline: float
+    ) -> list[ItemOutcome[TouchedLease | None]]:
+        ending = [token for token, action in items if not action.HasField("touch")]
+        self.credit.settling(ending)
+        try:
+            return await self._batcher.submit(items, size_bytes, deadline)
+        finally:
+            self.credit.settled(ending)
+
+    # ----------------------------------------------------------------------- for the stream
+
+    def grant(self, *, is_convenient: bool) -> tuple[int, int] | None:
+        """Return tasks and bytes to grant now, or None."""
+        return self.credit.grant(is_convenient=is_convenient)
+
+    def received(self, tasks: Sequence[task_pb2.Task], *, is_granted: bool = True) -> None:
+        """Take tasks that used up credit."""
+        if self._connection.spans is not None:
+            self._connection.spans.received(tasks, time.time_ns())
+        timed: list[AsyncTakenTask] = []
+        for message in tasks:
+            lease = Lease(message, touch_seconds_max=self._touch_seconds_max, is_fresh=is_granted)
+            task = AsyncTakenTask(message, self.settler, lease)
+            self.credit.hold(task, is_granted=is_granted)
+            self._ready.append(task)
+            if message.lease_until_ms:
+                timed.append(task)
+        if timed:
+            self.settler.start_renewal(timed)
+        self._changed.set()
+        if self.is_stopped:  # they were on their way
+            self._hand_back()
+
+    def cancelled(self, tokens: Sequence[int]) -> None:
+        """Note that somebody asked the holders of tasks to stop."""
+        for token in tokens:
+            task = self.credit.held.get(token)
+            if task is not None:
+                task.message.cancel_requested = True
+
+    async def opened(self, session_id: str, held: Sequence[task_pb2.Task]) -> None:
+        """Compare the session's leases with ours, and fetch what was lost on the way."""
+        self._connection.keep_alive.add(session_id, max(self._ttr_ms, 1_000), lambda: None)
+        self.credit.restart()
+        self._lost(self.credit.missing_from(message.token for message in held))
+        unknown = [message for message in held if not self.credit.is_known(message.token)]
+        if unknown:
+            await self._recover(unknown)
+
+    def clock(self, now_ms: int) -> None:
+        """Give credit for tasks whose leases ended by themselves."""
+        self._lost(self.credit.expired(now_ms))
+
+    def failed(self, error: errors.TaskraftError) -> None:
+        """Note that the subscription is over."""
+        self.error = error
+        self._changed.set()
+
+    def _hand_back(self) -> None:
+        """Begin to give back what nobody has begun."""
+        tokens = [task.token for task in self._ready if not task.is_settled]
+        self._ready.clear()
+        if tokens:
+            handing_back = asyncio.create_task(self._release_uncounted(tokens))
+            self._handing_back.add(handing_back)
+            handing_back.add_done_callback(self._handing_back.discard)
+
+    async def _release_uncounted(self, tokens: Sequence[int]) -> None:
+        action = _settlement.release(0, uncounted=True)
+        try:
+            await self.settler.settle_items(
+                [(token, action) for token in tokens], CLOSE_SECONDS_MAX
+            )
+        except errors.TaskraftError as error:
+            log.warning("tasks were not handed back, they stay until the end: %s", error)
+
+    def _lost(self, tasks: Sequence[AsyncTakenTask]) -> None:
+        self.settler.stop_renewal(tasks)
+        for task in tasks:
+            task.lease.lost()
+        if tasks:
+            log.warning("%d leases are over; their tasks are handed out again", len(tasks))
+            self._ready = deque(task for task in self._ready if not task.is_lost)
+            self.stream.wake()
+
+    async def _recover(self, messages: Sequence[task_pb2.Task]) -> None:
+        """Fetch tasks that the session holds and we never received; else give them back."""
+        deadline = time.monotonic() + RECOVER_SECONDS_MAX
+        by_tube: dict[str, dict[int, task_pb2.Task]] = {}
+        for message in messages[:TASKS_PER_GET]:
+            by_tube.setdefault(message.tube, {})[message.id] = message
+        for tube, held in by_tube.items():
+            request = task_service_pb2.GetTasksRequest(
+                tube=tube, selector=task_pb2.TaskSelector(ids=list(held))
+            )
+            try:
+                response = await self._connection.caller.call(
+                    lambda node: node.tasks.GetTasks, request, deadline=deadline
+                )
+            except errors.TaskraftError as error:
+                log.warning("tasks held by the session could not be read again: %s", error)
+                action: Settlement = _settlement.release(0, uncounted=True)
+                await self._connection.settler.settle_items(
+                    [(message.token, action) for message in held.values()], RECOVER_SECONDS_MAX
+                )
+                continue
+            for message in response.tasks:
+                held[message.id].spec.CopyFrom(message.spec)
+            self.received(list(held.values()), is_granted=False)

@@ -1,0 +1,150 @@
+"""Take tasks from one or several tubes, in as many calls as the wait needs."""
+
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
+
+from taskraft import errors
+from taskraft._arguments import Texts, check_known, flag, text, texts
+from taskraft._async_taken_task import AsyncTakenTask
+from taskraft._durations import Duration, milliseconds, seconds
+from taskraft._leader_caller import new_request_id
+from taskraft._lease import Lease
+from taskraft._message_fields import set_field, set_fields
+from taskraft.v1 import task_pb2, task_service_pb2
+
+if TYPE_CHECKING:
+    from taskraft._connection import Connection
+
+TAKE_WAIT_SECONDS_MAX: Final = 20.0
+"""A longer wait for a task is made of several calls, so that a lost node is noticed."""
+
+
+TubeSources: TypeAlias = "str | Iterable[str] | Mapping[str, int]"
+"""One tube, several tubes in order of priority over all, or tubes with their shares. A name may be
+a pattern in which ``*`` stands for any characters."""
+
+
+class TouchOptions(TypedDict, total=False):
+    """How long leases with a time to run are prolonged by themselves."""
+
+    touch_max: Duration
+    """While a task is in hand its lease is prolonged, so long at most; 0: not at all. Without limit
+    by default."""
+
+
+def touch_seconds_max(options: TouchOptions) -> float:
+    """Return how long leases are prolonged at most."""
+    return seconds(options["touch_max"], "touch_max") if "touch_max" in options else float("inf")
+
+
+class TakeOptions(TouchOptions, total=False):
+    """Which tasks are taken, and how they are held."""
+
+    types: Texts
+    """Only tasks of these types."""
+    priority_bound: int
+    """Only tasks at least as urgent as this."""
+    ttr: Duration
+    """Time to run of the leases instead of the tasks' own."""
+    bytes_max: int
+    """At most so many bytes of payload, but always one task."""
+    task_id: int
+    """This task, if it is ready, delayed or buried."""
+    session: bool
+    """Hold the tasks by the client's session (default), or by their time to run alone, so that
+    another process may settle them by their tokens."""
+
+
+def take_sources(sources: TubeSources) -> list[task_service_pb2.TakeSource]:
+    """Return the tubes as the contract writes them.
+
+    Raises:
+        TypeError: What is given names none.
+    """
+    if not isinstance(sources, Mapping):
+        return [task_service_pb2.TakeSource(tube=tube) for tube in texts("tubes", sources)]
+    weighed = []
+    for tube, weight in sources.items():
+        source = task_service_pb2.TakeSource(tube=text("tubes", tube))
+        set_field(source, "weight", weight, f"the weight of {tube}")
+        weighed.append(source)
+    return weighed
+
+
+async def take_tasks(
+    connection: Connection,
+    sources: TubeSources,
+    tasks_max: int,
+    *,
+    wait: Duration | None,
+    timeout: Duration | None,
+    options: TakeOptions,
+) -> list[AsyncTakenTask]:
+    """Take up to `tasks_max` tasks from one or several tubes."""
+    check_known(options, TakeOptions, "take has no option")
+    longest = touch_seconds_max(options)
+    connection.check_usable()
+    wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
+    while True:
+        left = TAKE_WAIT_SECONDS_MAX if wait_end is None else max(wait_end - time.monotonic(), 0.0)
+        wait_seconds = min(left, TAKE_WAIT_SECONDS_MAX)
+        request = _take_request(sources, tasks_max, wait_seconds, options)
+        tasks = await _take_once(connection, request, wait_seconds, timeout, options)
+        if tasks or (wait_end is not None and time.monotonic() >= wait_end):
+            return [
+                AsyncTakenTask(
+                    message, connection.settler, Lease(message, touch_seconds_max=longest)
+                )
+                for message in tasks
+            ]
+
+
+def _take_request(
+    sources: TubeSources, tasks_max: int, wait_seconds: float, options: TakeOptions
+) -> task_service_pb2.TakeTasksRequest:
+    request = task_service_pb2.TakeTasksRequest(
+        sources=take_sources(sources),
+        wait_ms=round(wait_seconds * 1_000),
+        types=texts("types", options.get("types", ())),
+    )
+    set_field(request, "tasks_max", tasks_max)
+    set_fields(request, ("priority_bound", "task_id", "bytes_max"), dict(options))
+    if "ttr" in options:
+        request.ttr_ms = milliseconds(options["ttr"], "ttr")
+    return request
+
+
+async def _take_once(
+    connection: Connection,
+    request: task_service_pb2.TakeTasksRequest,
+    wait_seconds: float,
+    timeout: Duration | None,
+    options: TakeOptions,
+) -> Sequence[task_pb2.Task]:
+    """Make one call; open another session when the server does not know ours any more."""
+    started_ns = time.time_ns()
+    deadline = connection.deadline(timeout, wait_seconds)
+    while True:
+        request.request_id = new_request_id()
+        if flag("session", options.get("session", True)):
+            request.session_id = await connection.take_session.session_id(deadline)
+        try:
+            response = await connection.caller.call(
+                lambda node: node.tasks.TakeTasks,
+                request,
+                deadline=deadline,
+                wait_seconds=wait_seconds,
+            )
+        except errors.SessionNotFound:
+            if not request.session_id or time.monotonic() >= deadline:
+                raise
+            connection.take_session.lost(request.session_id)
+            continue
+        if response.tasks and connection.spans is not None:
+            connection.spans.received(response.tasks, started_ns)
+        return response.tasks

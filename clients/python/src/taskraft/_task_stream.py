@@ -1,0 +1,272 @@
+"""Keep one subscription going over any number of connections.
+
+One `TaskStream` speaks the Subscribe call of the contract: it opens the stream on the leader,
+grants credit, hands received tasks on, carries settlements, sends heartbeats, and after a lost
+connection, a `go_away` or a change of leader opens the next stream with the same session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
+
+import grpc
+
+from taskraft import errors
+from taskraft._error_translation import from_item, from_rpc_error
+from taskraft._leader_caller import pause_seconds
+from taskraft._stream_settlements import StreamSettlements
+from taskraft.v1 import task_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from taskraft._node_pool import NodePool
+    from taskraft._request_batcher import ItemOutcome
+    from taskraft._settlement import SettleItem, TouchedLease
+    from taskraft.v1 import task_pb2
+
+log = logging.getLogger("taskraft")
+
+OPEN_SECONDS_MAX: Final = 5.0
+"""A node that has not opened the stream for so long is left for another."""
+BEAT_SECONDS: Final = 5.0
+"""A heartbeat is asked for when the server was silent for so long."""
+SILENT_BEATS_MAX: Final = 3
+"""So many unanswered heartbeats mean a broken link. A blocked event loop misses none: beats are
+counted when they are sent, and nothing is sent while the loop is blocked."""
+
+SubscribeRequest: TypeAlias = task_service_pb2.SubscribeRequest
+SubscribeResponse: TypeAlias = task_service_pb2.SubscribeResponse
+Stream: TypeAlias = "grpc.aio.StreamStreamCall[SubscribeRequest, SubscribeResponse]"
+
+
+class StreamListener(Protocol):
+    """Receives what the stream brings."""
+
+    def grant(self, *, is_convenient: bool) -> tuple[int, int] | None:
+        """Return tasks and bytes to grant now, or None."""
+        ...
+
+    def received(self, tasks: Sequence[task_pb2.Task]) -> None:
+        """Take tasks that used up credit."""
+        ...
+
+    async def opened(self, session_id: str, held: Sequence[task_pb2.Task]) -> None:
+        """Note that a stream begins without credit, and which leases the session has."""
+        ...
+
+    def clock(self, now_ms: int) -> None:
+        """Note the cluster's clock."""
+        ...
+
+    def cancelled(self, tokens: Sequence[int]) -> None:
+        """Note that somebody asked the holders of leases to stop."""
+        ...
+
+    def failed(self, error: errors.TaskraftError) -> None:
+        """Note that the subscription is over."""
+        ...
+
+
+class TaskStream:
+    """The client's end of a subscription."""
+
+    def __init__(
+        self,
+        nodes: NodePool,
+        opening: task_service_pb2.SubscribeRequest.Open,
+        consumer: StreamListener,
+    ) -> None:
+        """Take what to subscribe to.
+
+        Args:
+            nodes: Where to.
+            opening: The first message; its session_id is filled in when the server tells it.
+            consumer: Gets the tasks.
+        """
+        self._nodes = nodes
+        self._opening = opening
+        self._listener = consumer
+        self._filter: SubscribeRequest.Filter | None = None
+        self._new_filter: SubscribeRequest.Filter | None = None
+        self._wake = asyncio.Event()
+        self._settlements = StreamSettlements(self.wake)
+        self._silent_beats = 0
+        self._failures = 0
+        self._over: errors.TaskraftError | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session that holds the leases; empty before the stream is open."""
+        return self._opening.session_id
+
+    def wake(self) -> None:
+        """Look at the credit again."""
+        self._wake.set()
+
+    def narrow(self, wish: SubscribeRequest.Filter) -> None:
+        """Say anew which tasks may come, on this stream and on those that follow it."""
+        self._filter = self._new_filter = wish
+        self._wake.set()
+
+    async def settle(
+        self, items: Sequence[SettleItem], deadline: float
+    ) -> list[ItemOutcome[TouchedLease | None]]:
+        """Settle leases on the stream, over as many connections as it takes."""
+        return await self._settlements.settle(items, deadline)
+
+    async def run(self) -> None:
+        """Open one stream after another until cancelled or refused for good."""
+        while self._over is None:
+            address = self._nodes.selector.next_address()
+            try:
+                await self._one_stream(address)
+                error: errors.TaskraftError = errors.Unavailable("the server ended the stream")
+            except grpc.aio.AioRpcError as raised:
+                error = _broken(raised, address)
+            except errors.TaskraftError as raised_here:
+                error = raised_here
+            pause = self._pause_after(error)
+            self._next_node_after(error, address)
+            if pause is None:
+                self._fail(error)
+                return
+            log.info("subscription at %s ended (%s); resuming in %.2f s", address, error, pause)
+            await asyncio.sleep(pause)
+
+    def _pause_after(self, error: errors.TaskraftError) -> float | None:
+        """Return when to open the next stream; None when that cannot help."""
+        self._failures += 1
+        if isinstance(error, errors.SessionNotFound) and self._opening.session_id:
+            self._opening.session_id = ""
+            return 0.0
+        return pause_seconds(error, self._failures, len(self._nodes.selector.addresses))
+
+    def _next_node_after(self, error: errors.TaskraftError, address: str) -> None:
+        is_unreachable = isinstance(error, errors.Unavailable | errors.DeadlinePassed)
+        self._nodes.selector.report_failure(address, is_unreachable=is_unreachable)
+        self._nodes.selector.set_leader_hint(error.metadata.get("leader", ""))
+
+    def _fail(self, error: errors.TaskraftError) -> None:
+        self._over = error
+        self._settlements.fail(error)
+        self._listener.failed(error)
+
+    async def _one_stream(self, address: str) -> None:
+        """Speak one stream to its end."""
+        call = self._nodes.at(address).tasks.Subscribe()
+        try:
+            await self._open(call)
+            log.debug("subscribed at %s, session %s...", address, self.session_id[:8])
+            reader = asyncio.create_task(self._read(call))
+            writer = asyncio.create_task(self._write(call))
+            try:
+                await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+                if writer.done() and writer.exception() is None:  # the reader learns why
+                    await asyncio.wait({reader}, timeout=OPEN_SECONDS_MAX)
+            finally:
+                reader.cancel()
+                writer.cancel()
+                ends = await asyncio.gather(reader, writer, return_exceptions=True)
+            for end in ends:
+                if isinstance(end, Exception):
+                    raise end
+        finally:
+            call.cancel()
+
+    async def _open(self, call: Stream) -> None:
+        """Send the first message, await the answer, and send again what was not answered before."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS_MAX):
+                await call.write(SubscribeRequest(open=self._opening, filter=self._filter))
+                self._new_filter = None
+                response = await call.read()
+        except TimeoutError:
+            raise errors.DeadlinePassed("the node did not open the stream in time") from None
+        if not isinstance(response, SubscribeResponse):
+            raise errors.Unavailable("the server ended the stream")
+        if response.HasField("go_away"):
+            self._go_away(response.go_away)
+        assert response.HasField("opened"), "the first answer opens the stream"
+        self._opening.session_id = response.opened.session_id
+        self._failures = self._silent_beats = 0
+        await self._listener.opened(self.session_id, response.opened.held)
+        self._settlements.resend()
+        self._hear(response)
+
+    async def _read(self, call: Stream) -> None:
+        while True:
+            response = await call.read()
+            if not isinstance(response, SubscribeResponse):
+                return  # the end of the stream
+            self._silent_beats = 0
+            self._hear(response)
+
+    def _hear(self, response: SubscribeResponse) -> None:
+        if response.tasks:
+            self._listener.received(response.tasks)
+        for settled in response.settled:
+            self._settlements.answered(settled)
+        if response.HasField("heartbeat"):
+            self._nodes.selector.set_leader_hint(response.heartbeat.leader)
+            self._listener.clock(response.heartbeat.now_ms)
+            self._listener.cancelled(response.heartbeat.cancel_tokens)
+        if response.HasField("go_away"):
+            self._go_away(response.go_away)
+
+    def _go_away(self, go_away: SubscribeResponse.GoAway) -> NoReturn:
+        """End the stream as the server asks: why, where to and when decide what comes next."""
+        error = from_item(go_away.error)
+        if go_away.leader:
+            error.metadata = {**error.metadata, "leader": go_away.leader}
+        error.retry_ms = go_away.retry_ms or None
+        raise error
+
+    async def _write(self, call: Stream) -> None:
+        """Send whatever there is to say, and a heartbeat when there is nothing for long."""
+        loop = asyncio.get_running_loop()
+        beat_due = loop.time() + BEAT_SECONDS
+        while True:
+            wait = loop.call_at(beat_due, self._wake.set)
+            await self._wake.wait()
+            wait.cancel()
+            self._wake.clear()
+            is_beat = loop.time() >= beat_due
+            if is_beat:
+                beat_due = loop.time() + BEAT_SECONDS
+                if self._silent_beats >= SILENT_BEATS_MAX:
+                    raise errors.Unavailable("the server has been silent for three heartbeats")
+                self._silent_beats += 1
+            for request in self._next_messages(is_beat=is_beat):
+                try:
+                    await call.write(request)
+                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    return  # the stream has ended, and the reader learns why
+
+    def _next_messages(self, *, is_beat: bool) -> list[SubscribeRequest]:
+        """Return the settlements, with what else there is to say on the first or on its own."""
+        messages = self._settlements.take_unsent()
+        grant = self._listener.grant(is_convenient=bool(messages))
+        wish, self._new_filter = self._new_filter, None
+        if grant is None and not is_beat and wish is None:
+            return messages
+        first = SubscribeRequest(heartbeat=is_beat, filter=wish)
+        if grant is not None:
+            first.credit.tasks, first.credit.bytes = grant
+        if messages:
+            first.MergeFrom(messages[0])
+        return [first, *messages[1:]]
+
+
+def _broken(raised: grpc.aio.AioRpcError, address: str) -> errors.TaskraftError:
+    """Return why a stream broke.
+
+    When a message cannot be written because the connection is lost, grpc.aio reports INTERNAL
+    without details ("Internal error from Core") in place of the true status.
+    """
+    error = from_rpc_error(raised, address)
+    if error.code == grpc.StatusCode.INTERNAL.name and not isinstance(error, errors.InternalError):
+        return errors.Unavailable(error.message)
+    return error

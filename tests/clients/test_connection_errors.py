@@ -1,0 +1,78 @@
+"""Why a node could not be reached is told in words, with what to do."""
+
+import socket
+import traceback
+
+import pytest
+
+from taskraft import AsyncClient, errors
+from taskraft._connection_errors import connection_error
+from tests.authority import Authority
+
+REFUSED = (
+    "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: "
+    "Failed to connect to remote host: Connection refused"
+)
+
+
+async def refusal(target, **options):
+    async with AsyncClient(target, timeout="1s", **options) as client:
+        with pytest.raises(errors.TaskraftError) as told:
+            await client.tube("emails").put("a")
+        return told.value
+
+
+def test_what_was_not_sent_is_told_with_its_cause_and_advice():
+    error = connection_error(REFUSED, "127.0.0.1:1")
+    assert error.message == "127.0.0.1:1: nothing listens there"
+    assert "taskraft dev" in error.advice
+    assert not error.is_sent
+
+
+def test_an_unknown_cause_is_passed_on():
+    error = connection_error(
+        "failed to connect to all addresses; last error: UNKNOWN: sunspots", "a:1"
+    )
+    assert (error.message, error.is_sent) == ("a:1: UNKNOWN: sunspots", False)
+    broken = connection_error("Stream removed (Socket closed)", "a:1")
+    assert (broken.message, broken.is_sent) == ("a:1: Stream removed (Socket closed)", True)
+
+
+def test_the_advice_stands_below_the_message_in_a_traceback():
+    lines = traceback.format_exception_only(connection_error(REFUSED, "a:1"))
+    assert lines[-1].startswith("hint: Is the cluster running")
+
+
+async def test_a_host_without_a_server_a_name_without_a_host_and_a_server_of_another_kind():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        assert (await refusal(address)).message == f"{address}: nothing listens there"
+    unknown = await refusal("no-such-host.invalid:7401")
+    assert unknown.message.endswith(": there is no host of this name")
+
+
+async def test_a_client_that_speaks_tls_to_a_node_that_does_not_is_told_so(cluster, tmp_path):
+    error = await refusal(cluster.target, ca=Authority(tmp_path).path)
+    assert error.message.endswith("the node does not speak TLS, as this client does")
+    assert "Leave out ca" in error.advice
+
+
+async def test_all_nodes_that_failed_are_told_and_first_what_one_has_said_itself(three):
+    three.kill(1)
+    three.kill(2)
+    three.refuse("PutTasks", "NO_LEADER", times=100)
+    error = await refusal(three.target)
+    assert isinstance(error, errors.NoLeader)
+    dead = sorted(f"{node.address}: nothing listens there" for node in three.nodes[1:])
+    assert sorted(error.message.split("; ")[1:]) == dead
+    assert "start the nodes that are down" in error.advice
+
+
+async def test_an_outcome_that_is_open_is_told_before_nodes_that_were_not_there(three):
+    three.kill(1)
+    three.kill(2)
+    three.hold_puts()
+    error = await refusal(three.target)
+    assert isinstance(error, errors.DeadlinePassed)
+    assert error.message.startswith(f"{three.nodes[0].address} did not answer in time")

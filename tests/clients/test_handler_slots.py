@@ -1,0 +1,135 @@
+"""Handlers that wait for other tasks lend their slots, and take them again in order."""
+
+import asyncio
+
+import pytest
+
+from taskraft._handler_slots import HandlerSlots, wait_hook_set, waiting_for_tasks
+
+
+async def turns():
+    """Let everybody who can go on do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_there_are_no_more_slots_than_said():
+    slots = HandlerSlots(2)
+    first, _ = await slots.take(), await slots.take()
+    third = asyncio.create_task(slots.take())
+    await turns()
+    assert not third.done()
+    first.close()
+    await third
+
+
+async def test_a_slot_is_lent_while_its_handler_waits_and_taken_again_afterwards():
+    slots = HandlerSlots(1)
+    answered = asyncio.Event()
+
+    async def parent():
+        with wait_hook_set(await slots.take()):
+            async with waiting_for_tasks():
+                await answered.wait()
+            return "went on"
+
+    waiting = asyncio.create_task(parent())
+    await turns()
+    child = await slots.take()
+    answered.set()
+    await turns()
+    assert not waiting.done(), "the child still has the slot"
+    child.close()
+    assert await waiting == "went on"
+
+
+async def test_slots_that_are_taken_again_go_before_new_handlers_in_order():
+    slots = HandlerSlots(1)
+    order = []
+
+    async def want(name):
+        await slots.take()
+        order.append(name)
+
+    slot = await slots.take()
+    slot.wait_started()
+    other = await slots.take()
+    back = asyncio.create_task(slot.wait_ended())
+    await turns()
+    new = asyncio.create_task(want("new"))
+    await turns()
+    other.close()
+    await back
+    order.append("back")
+    slot.close()
+    await new
+    assert order == ["back", "new"]
+
+
+async def test_a_handler_of_which_two_parts_wait_has_no_slot_until_both_have_their_answer():
+    slots = HandlerSlots(1)
+    slot = await slots.take()
+    slot.wait_started()
+    slot.wait_started()
+    child = await slots.take()
+    await slot.wait_ended()
+    child.close()
+    grandchild = await slots.take()
+    grandchild.close()
+    await slot.wait_ended()
+    other = asyncio.create_task(slots.take())
+    await turns()
+    assert not other.done()
+    slot.close()
+    await other
+
+
+async def free(slots):
+    """Return how many slots can be had at once, and leave them."""
+    taking = [asyncio.create_task(slots.take()) for _ in range(3)]
+    await turns()
+    taken = [await one for one in taking if one.done()]
+    for one in taking:
+        one.cancel()
+    for slot in taken:
+        slot.close()
+    await turns()
+    return len(taken)
+
+
+@pytest.fixture
+async def wanted_back():
+    """Give the only slot of some, lent to another handler, and what waits to have it back."""
+    slots = HandlerSlots(1)
+    slot = await slots.take()
+    slot.wait_started()
+    child = await slots.take()
+    back = asyncio.create_task(slot.wait_ended())
+    await turns()
+    return slots, slot, child, back
+
+
+async def test_a_part_that_waits_again_before_the_slot_is_back_keeps_it_lent(wanted_back):
+    slots, slot, child, back = wanted_back
+    slot.wait_started()  # another part of the same handler
+    child.close()
+    await back
+    assert await free(slots) == 1
+    await slot.wait_ended()
+    assert await free(slots) == 0
+
+
+async def test_a_handler_that_ends_while_it_waits_for_its_slot_takes_none_along(wanted_back):
+    slots, slot, child, back = wanted_back
+    slot.close()
+    child.close()
+    await back
+    assert await free(slots) == 1
+
+
+async def test_who_is_no_handler_lends_nothing():
+    slots = HandlerSlots(1)
+    with wait_hook_set(await slots.take()):
+        pass
+    async with waiting_for_tasks():
+        assert await free(slots) == 0

@@ -1,0 +1,171 @@
+"""Failed calls are repeated with the same request_id, on another node, until their time is over."""
+
+import asyncio
+import time
+
+import grpc
+import pytest
+
+from taskraft import AsyncClient, _leader_caller, errors
+from taskraft._leader_caller import pause_seconds
+from tests.far_port import FarPort
+from tests.turns import turns_until
+
+
+def ids(requests):
+    return [request.request_id for request in requests]
+
+
+async def test_a_put_whose_answer_was_lost_is_repeated_unchanged_and_has_one_effect(cluster):
+    cluster.lose_answer("PutTasks", times=3)
+    async with AsyncClient(cluster.target) as client:
+        assert await client.tube("emails").put("a") == 1
+    requests = cluster.requests("PutTasks")
+    assert len(requests) == 4
+    assert all(request == requests[0] for request in requests)
+    assert len(cluster.state.tasks["emails"]) == 1
+
+
+async def test_a_take_whose_answer_was_lost_gets_the_same_leases(cluster):
+    async with AsyncClient(cluster.target) as client:
+        await client.tube("emails").put_many(["a", "b"])
+        cluster.lose_answer("TakeTasks")
+        assert (await client.tube("emails").take(wait=0)).text() == "a"
+    first, second = cluster.requests("TakeTasks")
+    assert first == second
+
+
+async def test_each_call_has_a_request_id_of_its_own(cluster):
+    async with AsyncClient(cluster.target) as client:
+        await client.tube("emails").put("a")
+        await client.tube("emails").put("b")
+    first, second = ids(cluster.requests("PutTasks"))
+    assert first != second
+
+
+async def test_the_server_says_how_long_to_wait(cluster):
+    cluster.refuse("PutTasks", "NO_LEADER", retry_ms=300)
+    async with AsyncClient(cluster.target) as client:
+        started = time.monotonic()
+        await client.tube("emails").put("a")
+        assert time.monotonic() - started >= 0.3 * 0.8
+
+
+async def test_a_call_ends_with_the_last_reason_when_its_time_is_over(cluster):
+    cluster.refuse("PutTasks", "NO_LEADER", times=1_000)
+    async with AsyncClient(cluster.target, timeout="300ms") as client:
+        with pytest.raises(errors.NoLeader):
+            await client.tube("emails").put("a")
+    # It gave up long before the cluster would have relented.
+    assert 1 < len(cluster.asked("PutTasks")) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("TUBE_FULL", grpc.StatusCode.RESOURCE_EXHAUSTED),
+        ("TUBE_PAUSED", grpc.StatusCode.UNAVAILABLE),
+        ("DISK_LOW", grpc.StatusCode.RESOURCE_EXHAUSTED),
+        ("LEASE_STALE", grpc.StatusCode.FAILED_PRECONDITION),
+        ("INTERNAL_ERROR", grpc.StatusCode.INTERNAL),
+    ],
+)
+async def test_what_cannot_or_need_not_be_retried_is_raised_at_once(cluster, reason, code):
+    cluster.refuse("PutTasks", reason, code)
+    async with AsyncClient(cluster.target) as client:
+        with pytest.raises(errors.TaskraftError) as told:
+            await client.tube("emails").put("a")
+    assert told.value.reason == reason
+    assert len(cluster.asked("PutTasks")) == 1
+
+
+async def test_a_node_that_is_far_away_is_reached_at_the_first_attempt(cluster):
+    async with FarPort(0.3) as far:
+        far.target = int(cluster.target.rpartition(":")[2])
+        async with AsyncClient(f"127.0.0.1:{far.port}") as client:
+            assert await client.tube("emails").put("a") == 1
+        assert far.arrivals == 1
+
+
+async def test_a_node_that_does_not_answer_is_left_for_another(three, monkeypatch):
+    monkeypatch.setattr(_leader_caller, "ATTEMPT_SECONDS_MAX", 0.1)
+    three.hold_puts()
+    async with AsyncClient(three.target) as client:
+        put = asyncio.create_task(client.tube("emails").put("a"))
+        await turns_until(lambda: len(three.asked("PutTasks")) >= 2)
+        three.let_puts_go()
+        assert await put == 1
+    assert len(set(ids(three.requests("PutTasks")))) == 1
+    assert len(set(three.asked("PutTasks"))) > 1
+
+
+async def test_no_node_at_all_is_told_as_unavailable():
+    async with AsyncClient("127.0.0.1:1", timeout="1s") as client:
+        with pytest.raises(errors.Unavailable):
+            await client.tube("emails").put("a")
+
+
+async def test_a_follower_that_forwards_is_asked_once_and_then_the_leader(three):
+    three.elect(2)
+    async with AsyncClient(three.target) as client:
+        await client.tube("emails").put("a")
+        await client.tube("emails").put("b")
+        await client.tube("emails").put("c")
+    assert three.asked("PutTasks") == [0, 2, 2]
+
+
+async def test_a_follower_that_refuses_says_who_leads(three):
+    three.forwards = False
+    three.elect(2)
+    async with AsyncClient(three.target) as client:
+        await client.tube("emails").put("a")
+    assert three.asked("PutTasks") == [0, 2]
+    assert len(set(ids(three.requests("PutTasks")))) == 1
+
+
+async def test_the_leader_may_be_somebody_whom_the_target_does_not_name(three):
+    three.elect(1)
+    async with AsyncClient(three.nodes[0].address) as client:
+        await client.tube("emails").put("a")
+        await client.tube("emails").put("b")
+    assert three.asked("PutTasks") == [0, 1]
+
+
+async def test_a_killed_leader_costs_no_put_and_puts_nothing_twice(three):
+    async with AsyncClient(three.target) as client:
+        tube = client.tube("emails")
+        await tube.put("first")
+        await asyncio.to_thread(three.kill, 0)
+        three.elect(1)
+        task_ids = await asyncio.gather(*(tube.put(str(n)) for n in range(50)))
+    assert sorted(task_ids) == list(range(2, 52))
+    assert len(three.state.tasks["emails"]) == 51
+
+
+async def test_during_an_election_all_nodes_are_asked_in_turns(three):
+    three.forwards = False
+    three.refuse("PutTasks", "NO_LEADER", times=4)
+    async with AsyncClient(three.target) as client:
+        await client.tube("emails").put("a")
+    assert set(three.asked("PutTasks")) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts", "nodes", "least", "most"),
+    [
+        (errors.Unavailable("x"), 1, 3, 0, 0),
+        (errors.Unavailable("x"), 3, 3, 0.2, 0.4),
+        (errors.Unavailable("x"), 50, 3, 0.25, 0.5),
+        (errors.NoLeader("x"), 1, 3, 0.05, 0.1),
+        (errors.NoLeader("x", retry_ms=1_000), 1, 3, 0.8, 1.2),
+        (errors.NotLeader("x", metadata={"leader": "a:1"}), 1, 3, 0, 0),
+        (errors.NotLeader("x", metadata={"leader": "a:1"}), 9, 3, 0.05, 0.05),
+    ],
+)
+def test_pauses_grow_and_are_spread(error, attempts, nodes, least, most):
+    for _ in range(20):
+        assert least <= pause_seconds(error, attempts, nodes) <= most
+
+
+def test_a_final_refusal_has_no_pause():
+    assert pause_seconds(errors.LeaseStale("x"), 1, 3) is None

@@ -1,0 +1,63 @@
+"""Which node is asked next."""
+
+import pytest
+
+from taskraft import _node_selector
+from taskraft._node_selector import NodeSelector, addresses_from
+
+
+def test_the_leader_is_asked_as_soon_as_it_is_known():
+    selector = NodeSelector(["a:1", "b:1"])
+    assert selector.next_address() == "a:1"
+    selector.set_leader_hint("b:1")
+    assert selector.next_address() == "b:1"
+
+
+def test_a_leader_that_was_no_help_is_forgotten_and_the_others_have_their_turns():
+    selector = NodeSelector(["a:1", "b:1", "c:1"])
+    selector.set_leader_hint("a:1")
+    selector.report_failure("a:1")
+    assert selector.next_address() == "b:1"
+    selector.report_failure("b:1")
+    assert selector.next_address() == "c:1"
+    selector.report_failure("c:1")
+    assert selector.next_address() == "a:1"
+
+
+def test_a_hint_to_a_node_that_cannot_be_reached_is_not_believed_for_a_while(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(_node_selector.time, "monotonic", lambda: now)
+    selector = NodeSelector(["a:1"])
+    selector.set_leader_hint("inside:1")
+    selector.report_failure("inside:1", is_unreachable=True)
+    selector.set_leader_hint("inside:1")
+    assert selector.next_address() == "a:1"
+    now += _node_selector.UNREACHABLE_SECONDS
+    selector.set_leader_hint("inside:1")
+    assert selector.next_address() == "inside:1"
+
+
+def test_an_empty_hint_says_nothing():
+    selector = NodeSelector(["a:1"])
+    selector.set_leader_hint("a:1")
+    selector.set_leader_hint("")
+    assert selector.leader == "a:1"
+
+
+def test_a_target_is_a_list_of_addresses():
+    assert addresses_from("a:1, b:2,") == ("a:1", "b:2")
+
+
+@pytest.mark.parametrize("target", ["", ",", "a", "a:", "a:x", "http://a:1"])
+def test_a_target_without_ports_is_refused(target):
+    with pytest.raises(ValueError, match='target is "host:port", or several'):
+        addresses_from(target)
+
+
+def test_the_target_comes_from_the_environment_or_is_that_of_a_development_cluster(monkeypatch):
+    assert addresses_from(None) == ("127.0.0.1:7401",)
+    monkeypatch.setenv("TASKRAFT_TARGET", "a:1")
+    assert addresses_from(None) == ("a:1",)
+    monkeypatch.setenv("TASKRAFT_TARGET", "a")
+    with pytest.raises(ValueError, match=r"TASKRAFT_TARGET is .*, not 'a'"):
+        addresses_from(None)
