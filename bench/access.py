@@ -18,7 +18,7 @@ from taskraft_service.access.caller import ANYBODY, AuthenticatedCaller, Caller
 from taskraft_service.access.current_principals import CurrentPrincipals
 from taskraft_service.access.leases import own_settlements
 from taskraft_service.access.principals import digest_of
-from taskraft_service.machine.contents import Contents
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue import commands as core
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
@@ -49,7 +49,7 @@ def principals() -> CurrentPrincipals:
         return CurrentPrincipals(path)
 
 
-def taken() -> tuple[Contents, pb.SettleTasksRequest]:
+def taken() -> tuple[QueueLocator, pb.SettleTasksRequest]:
     """Return a queue with 100 leases of a session, and the acknowledgement of all."""
     queue = Queue(MemoryStore(), Limits())
     tasks = [core.NewTask(b"", 0) for _ in range(BATCH)]
@@ -69,7 +69,7 @@ def taken() -> tuple[Contents, pb.SettleTasksRequest]:
     settlement = pb.Settlement(
         tokens=[task.token for task in leased.tasks], ack=pb.Settlement.Ack()
     )
-    return Contents(lambda: queue), pb.SettleTasksRequest(settlements=[settlement])
+    return QueueLocator(lambda: queue), pb.SettleTasksRequest(settlements=[settlement])
 
 
 def main() -> None:

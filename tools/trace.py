@@ -39,8 +39,8 @@ from taskraft.v1 import (
     tube_service_pb2,
     tube_service_pb2_grpc,
 )
-from taskraft_service.config.node import Config
-from taskraft_service.process.assembly import Server
+from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.process.node_server import NodeServer
 
 ROUNDS: Final = 60
 """Default number of rounds that are recorded."""
@@ -230,16 +230,16 @@ class Client:
 
 
 @asynccontextmanager
-async def running_node(data_dir: Path) -> AsyncIterator[Server]:
+async def running_node(data_dir: Path) -> AsyncIterator[NodeServer]:
     """Run a cluster of one node with default settings, on free ports."""
-    config = Config(
+    config = ServerConfig(
         node_name="traced",
         data_dir=data_dir,
         listen="127.0.0.1:0",
         peer_listen="127.0.0.1:0",
         http_listen="127.0.0.1:0",
     )
-    server = await Server.open(config)
+    server = await NodeServer.open(config)
     await server.start()
     try:
         yield server

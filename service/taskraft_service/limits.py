@@ -1,7 +1,7 @@
 """Name the limits of the contract, each with its unit.
 
 They are advertised by GetServerInfo under these names in lower case. What depends on the machine is
-configuration (``taskraft_service.config.node``) instead.
+configuration (``taskraft_service.config.server_config``) instead.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _VARINT_BYTES_MAX: Final = 10
 _SMALL_LENGTHS: Final = 1 << 14
 
 
-class Malformed(Exception):
+class WireMalformed(Exception):
     """The bytes are not in protobuf's wire format; nothing of them may be used."""
 
 
@@ -60,7 +60,7 @@ def read_varint(raw: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return number, place + 1
         shift += 7
-    raise Malformed("a varint does not end")
+    raise WireMalformed("a varint does not end")
 
 
 def tag(field: int, wire_type: int) -> bytes:
@@ -101,7 +101,7 @@ def fields(raw: bytes) -> Iterator[tuple[int, int, bytes | int]]:
         else:
             size = _FIXED_WIDTHS.get(wire_type, -1)
         if size < 0 or at + size > end:
-            raise Malformed("a field is cut off or of an unknown type")
+            raise WireMalformed("a field is cut off or of an unknown type")
         yield key >> 3, wire_type, raw[at : at + size]
         at += size
 
@@ -132,7 +132,7 @@ def elements(raw: bytes, field: int) -> list[bytes]:
             at = start + size
             found.append(raw[start:at])
     if at != end:
-        raise Malformed("a field is cut off")
+        raise WireMalformed("a field is cut off")
     return found
 
 
@@ -144,7 +144,7 @@ def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
         return 0, read_varint(raw, at)[1]
     width = _FIXED_WIDTHS.get(wire_type)
     if width is None:
-        raise Malformed("a field is of an unknown type")
+        raise WireMalformed("a field is of an unknown type")
     return width, at
 
 

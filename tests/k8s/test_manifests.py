@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskraft_service.config.node import Config, read_config
+from taskraft_service.config.server_config import ServerConfig, read_config
 from tools import manifests
 
 OVERLAYS = manifests.OVERLAYS
@@ -115,7 +115,7 @@ def test_every_node_accepts_its_settings_and_they_name_all_nodes(stateful_set, e
 
 
 def test_every_setting_is_one_that_the_node_knows(environments):
-    known = {f"TASKRAFT_{name}".upper() for name in Config.model_fields}
+    known = {f"TASKRAFT_{name}".upper() for name in ServerConfig.model_fields}
     assert {name for name in environments[0] if name.startswith("TASKRAFT_")} <= known
 
 

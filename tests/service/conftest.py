@@ -18,16 +18,16 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.forwarding import reason_of
-from taskraft_service.config.node import Config
-from taskraft_service.leader.roles import Phase
-from taskraft_service.process.assembly import Server
+from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.process.node_server import NodeServer
 from tests.turns import turns_until
 
 
 class Node:
     """A running node and stubs for each of its services."""
 
-    def __init__(self, server: Server, channel: grpc.aio.Channel) -> None:
+    def __init__(self, server: NodeServer, channel: grpc.aio.Channel) -> None:
         self.server = server
         self.channel = channel
         self.tasks = task_service_pb2_grpc.TaskServiceStub(channel)
@@ -49,7 +49,7 @@ class Node:
         await turns_until(lambda: len(self.server.parts.waiters) == consumers)
 
 
-async def until_phase(server: Server, phase: Phase) -> None:
+async def until_phase(server: NodeServer, phase: NodePhase) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + 10
     while server.parts.roles.phase is not phase:
@@ -58,8 +58,8 @@ async def until_phase(server: Server, phase: Phase) -> None:
         )
 
 
-def config_in(tmp_path, **settings) -> Config:
-    return Config(
+def config_in(tmp_path, **settings) -> ServerConfig:
+    return ServerConfig(
         **{
             "node_name": "n0",
             "data_dir": tmp_path / "data",
@@ -73,12 +73,12 @@ def config_in(tmp_path, **settings) -> Config:
 
 
 @asynccontextmanager
-async def running(config: Config):
+async def running(config: ServerConfig):
     """Run a node that leads."""
-    server = await Server.open(config)
+    server = await NodeServer.open(config)
     await server.start()
     try:
-        await until_phase(server, Phase.RUNNING)
+        await until_phase(server, NodePhase.RUNNING)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.client_port}") as channel:
             yield Node(server, channel)
     finally:

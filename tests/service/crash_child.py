@@ -32,7 +32,7 @@ from taskraft_replication.storage.filesystem import DiskFileSystem
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.entries.codec import encode_entry, record_own
-from taskraft_service.machine.state_machine import CollectPace, QueueMachine
+from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
 from taskraft_service.storage.failing_store import FailingStore
@@ -82,7 +82,7 @@ def machine_in(place: Path, failpoints: Failpoints) -> QueueMachine:
         StateDirectory(place / "state", "t", 1, failpoints),
         lambda path: FailingStore(path, MIB, MIB, failpoints),
         Limits(),
-        CollectPace(7, 1_000_000),
+        CollectPolicy(7, 1_000_000),
         lambda: 0,
     )
 

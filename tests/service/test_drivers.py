@@ -8,7 +8,7 @@ import pytest
 from taskraft import AsyncClient
 from taskraft.v1 import tube_service_pb2
 from taskraft_service.drivers import DriverUnusable, installed_drivers
-from taskraft_service.process import opening
+from taskraft_service.process import startup
 from taskraft_service.queue.driver import DriverMissing
 from tests.service.conftest import config_in, put, reason_of, running, take
 from tests.service.queue.test_driver import Newest
@@ -45,14 +45,14 @@ def test_what_is_no_driver_is_refused_at_the_start(names, text):
 
 
 async def test_a_tube_names_its_driver_and_the_version_that_made_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "installed_drivers", lambda: {"newest": DRIVER})
+    monkeypatch.setattr(startup, "installed_drivers", lambda: {"newest": DRIVER})
     config = config_in(tmp_path)
     async with running(config) as node:
         made = (await node.tubes.CreateTube(custom(driver="newest"))).tube
         assert (made.driver, made.driver_version) == ("newest", 3)
         await put(node, b"1", b"2", b"3")
         assert [task.spec.payload for task in (await take(node, tasks_max=2)).tasks] == [b"3", b"2"]
-    monkeypatch.setattr(opening, "installed_drivers", dict)
+    monkeypatch.setattr(startup, "installed_drivers", dict)
     with pytest.raises(DriverMissing, match="needs the driver 'newest' in version 3"):
         async with running(config):
             pass
@@ -67,7 +67,7 @@ async def test_an_unknown_driver_is_refused_and_changes_nothing(node):
 
 
 async def test_the_client_asks_for_a_driver_by_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "installed_drivers", lambda: {"newest": DRIVER})
+    monkeypatch.setattr(startup, "installed_drivers", lambda: {"newest": DRIVER})
     async with (
         running(config_in(tmp_path)) as node,
         AsyncClient(f"127.0.0.1:{node.server.client_port}") as client,

@@ -52,9 +52,9 @@ def test_fields_of_every_type_are_passed_over():
     "raw", [b"\x1a", b"\x1a\x05ab", b"\x0b", b"\xff" * 11, b"\x09123", b"\x1a\xff\xff"]
 )
 def test_what_is_not_a_message_is_refused(raw):
-    with pytest.raises(wire.Malformed):
+    with pytest.raises(wire.WireMalformed):
         wire.elements(raw, 3)
-    with pytest.raises(wire.Malformed):
+    with pytest.raises(wire.WireMalformed):
         list(wire.fields(raw))
 
 
@@ -62,7 +62,7 @@ def test_what_is_not_a_message_is_refused(raw):
 def test_bytes_are_either_read_to_their_end_or_malformed(raw):
     """Nothing else is raised, and nothing is made up."""
     for read in (lambda: wire.elements(raw, 3), lambda: list(wire.fields(raw))):
-        with contextlib.suppress(wire.Malformed):
+        with contextlib.suppress(wire.WireMalformed):
             assert len(read()) <= len(raw)
 
 

@@ -17,7 +17,7 @@ from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.rights import Verb
-from taskraft_service.machine.contents import Contents
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.queue import Queue
 
 NO_SESSION: Final = str(uuid.UUID(int=0))
@@ -30,7 +30,7 @@ def owns_session(queue: Queue, session_id: str, caller: Caller) -> bool:
 
 
 def strange_leases(
-    contents: Contents, settlements: Iterable[pb.Settlement], caller: Caller
+    contents: QueueLocator, settlements: Iterable[pb.Settlement], caller: Caller
 ) -> frozenset[int]:
     """Return the tokens that are no leases, or not the caller's.
 
@@ -42,7 +42,7 @@ def strange_leases(
 
 
 def own_settlements(
-    contents: Contents, request: pb.SettleTasksRequest, caller: Caller
+    contents: QueueLocator, request: pb.SettleTasksRequest, caller: Caller
 ) -> pb.SettleTasksRequest:
     """Return a request with the leases of the caller only; the same one if there are no others."""
     if not caller.is_limited:
@@ -57,7 +57,7 @@ def own_settlements(
 
 
 def own_batch(
-    contents: Contents, request: pb.ExecuteBatchRequest, caller: Caller
+    contents: QueueLocator, request: pb.ExecuteBatchRequest, caller: Caller
 ) -> pb.ExecuteBatchRequest:
     """Return a batch whose settlements are about leases of the caller only."""
     if not caller.is_limited:

@@ -14,7 +14,7 @@ from taskraft_replication.tls.files import CurrentTls
 from taskraft_service.access.current_principals import CurrentPrincipals
 from taskraft_service.access.denial import NotKnown
 from taskraft_service.access.gate import OPEN_GATE, ClientGate, Context, Gate, PeerGate
-from taskraft_service.config.node import Config
+from taskraft_service.config.server_config import ServerConfig
 
 LOOK_SECONDS: Final = 5.0
 """How often files are looked at. Those that Kubernetes mounts change without any signal."""
@@ -47,7 +47,7 @@ class Security:
         TlsUnusable, AccessInvalid: one of the files cannot be used.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ServerConfig) -> None:
         client, peer = config.client_tls, config.peer_tls
         self.client = None if client is None else CurrentTls(client)
         self.peer = (

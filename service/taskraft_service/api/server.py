@@ -10,7 +10,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from taskraft_service.leader.roles import Phase
+from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 
 EVERYTHING: Final = ""
@@ -47,12 +47,12 @@ class Health:
     def __init__(self) -> None:
         self.servicer = health.aio.HealthServicer()
 
-    async def phase_changed(self, phase: Phase, *, ready: bool) -> None:
+    async def phase_changed(self, phase: NodePhase, *, ready: bool) -> None:
         """Say what follows from the phase of this node."""
         await self._say(EVERYTHING, serving=True)
-        await self._say(TASK_SERVICE, serving=phase is not Phase.INIT)
+        await self._say(TASK_SERVICE, serving=phase is not NodePhase.INIT)
         await self._say(READY, serving=ready)
-        await self._say(LEADER, serving=phase is Phase.RUNNING)
+        await self._say(LEADER, serving=phase is NodePhase.RUNNING)
 
     async def stop(self) -> None:
         """Say NOT_SERVING under all names, for good."""

@@ -115,16 +115,16 @@ def decode_entry(data: bytes) -> tuple[int, list[core.Command]]:
     """Return the time and the commands of a log entry.
 
     Raises:
-        wire.Malformed: the bytes are not an entry, or hold a command of a later version.
+        wire.WireMalformed: the bytes are not an entry, or hold a command of a later version.
     """
     if not data.startswith(_ENTRY_NOW):
-        raise wire.Malformed("a log entry does not begin with its time")
+        raise wire.WireMalformed("a log entry does not begin with its time")
     now_ms, at = wire.read_varint(data, len(_ENTRY_NOW))
     commands: list[core.Command] = []
     end = len(data)
     while at < end:
         if not data.startswith(_ENTRY_COMMAND, at):
-            raise wire.Malformed("a log entry has an unknown field")
+            raise wire.WireMalformed("a log entry has an unknown field")
         size, at = wire.read_varint(data, at + len(_ENTRY_COMMAND))
         stop = at + size
         commands.append(_decode_command(data, at, stop))
@@ -142,8 +142,8 @@ def _decode_command(data: bytes, at: int, stop: int) -> core.Command:
     key, at = wire.read_varint(data, at)
     size, at = wire.read_varint(data, at)
     if at + size != stop or stop > len(data):
-        raise wire.Malformed("a command is cut off, or holds more than one request")
+        raise wire.WireMalformed("a command is cut off, or holds more than one request")
     decode = COMMANDS.get(key >> 3)
     if decode is None or key & 7 != wire.LENGTH:
-        raise wire.Malformed("a log entry holds a command of an unknown kind")
+        raise wire.WireMalformed("a log entry holds a command of an unknown kind")
     return decode(data[at:stop], hash_of_request)

@@ -30,10 +30,10 @@ def _operation(raw: bytes) -> core.BatchOperation:
     """Return one operation; as in any message, the last one that is written counts."""
     found = [(number, content) for number, _, content in wire.fields(raw) if number in _FORMS]
     if not found:
-        raise wire.Malformed("a batch holds an operation of an unknown kind")
+        raise wire.WireMalformed("a batch holds an operation of an unknown kind")
     number, content = found[-1]
     if not isinstance(content, bytes):
-        raise wire.Malformed("an operation of a batch is not a message")
+        raise wire.WireMalformed("an operation of a batch is not a message")
     command = _FORMS[number](content, 0)
     assert isinstance(command, core.BatchOperation)
     return command

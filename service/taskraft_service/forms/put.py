@@ -44,7 +44,7 @@ def specs_of(raw: bytes) -> Specs:
     The last answer is kept: the check, the hash and the command of a call each need it.
 
     Raises:
-        wire.Malformed: ``raw`` is not a message.
+        wire.WireMalformed: ``raw`` is not a message.
     """
     bodies = wire.elements(raw, _TASKS)
     plain_bytes: list[int | None] = []

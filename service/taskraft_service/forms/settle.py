@@ -63,7 +63,7 @@ def _settlement(settlement: task_service_pb2.Settlement) -> core.Settlement:
         case "touch":
             return _touch(tokens, settlement.touch)
         case other:
-            raise wire.Malformed(f"a settlement without a known action: {other}")
+            raise wire.WireMalformed(f"a settlement without a known action: {other}")
 
 
 def _settle(request: task_service_pb2.SettleTasksRequest, _raw: bytes, hash_: int) -> core.Settle:

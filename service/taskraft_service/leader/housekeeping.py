@@ -10,11 +10,16 @@ import structlog
 
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
-from taskraft_service.cluster.settings import SettingsInForce
+from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.entries.codec import Recorded, record_own
-from taskraft_service.leader.call_notes import CallNotes
-from taskraft_service.leader.phases import Leadership
-from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded, Submitter
+from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.proposal import (
+    CommandSubmitter,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
+from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.machine.state_machine import QueueMachine
 
 log: Final = structlog.get_logger(__name__)
@@ -30,10 +35,10 @@ class Housekeeping:
 
     def __init__(
         self,
-        submitter: Submitter,
+        submitter: CommandSubmitter,
         machine: QueueMachine,
-        notes: CallNotes,
-        in_force: SettingsInForce,
+        notes: UnloggedCalls,
+        in_force: EffectiveSettings,
     ) -> None:
         self._submitter = submitter
         self._machine = machine
@@ -41,7 +46,7 @@ class Housekeeping:
         self._in_force = in_force
         self._telling = asyncio.Lock()
 
-    async def keep(self, leadership: Leadership) -> None:
+    async def keep(self, leadership: LeadershipTracker) -> None:
         """Do it while this node leads, for as long as the process runs."""
         while True:
             await asyncio.sleep(ROUND_MS / 1000)
@@ -90,7 +95,7 @@ class Housekeeping:
         """
         try:
             await self._submitter.submit(recorded)
-        except (NotProposed, Overloaded) as error:
+        except (NotProposed, LeaderOverloaded) as error:
             log.info("housekeeping waits for the next round", reason=str(error))
             return False
         except OutcomeUnknown as error:

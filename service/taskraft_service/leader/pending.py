@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from taskraft_service.entries.codec import Recorded
-from taskraft_service.leader.proposal import NotProposed, Outcome, Overloaded
+from taskraft_service.leader.proposal import AppliedCommand, LeaderOverloaded, NotProposed
 
 
 @dataclass(slots=True, frozen=True)
@@ -22,11 +22,11 @@ class ProposerLimits:
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
+class PendingCommand:
     """A command that waits for an entry; ``deadline`` is a time of the event loop."""
 
     recorded: Recorded
-    future: asyncio.Future[Outcome]
+    future: asyncio.Future[AppliedCommand]
     deadline: float | None
 
 
@@ -39,7 +39,7 @@ class PendingCommands:
     def __init__(self, limits: ProposerLimits, loop: asyncio.AbstractEventLoop) -> None:
         self._limits = limits
         self._loop = loop
-        self._line: deque[Pending] = deque()
+        self._line: deque[PendingCommand] = deque()
         self._bytes = 0
         self.dropped = 0
         """Commands that left without an entry, since the process started."""
@@ -55,7 +55,7 @@ class PendingCommands:
             or self._bytes >= self._limits.entry_bytes
         )
 
-    def add(self, recorded: Recorded, deadline: float | None) -> asyncio.Future[Outcome]:
+    def add(self, recorded: Recorded, deadline: float | None) -> asyncio.Future[AppliedCommand]:
         """Let a command wait; return the future of its outcome.
 
         Raises:
@@ -65,18 +65,18 @@ class PendingCommands:
             len(self._line) >= self._limits.pending_commands
             or self._bytes + recorded.record_bytes > self._limits.pending_bytes
         ):
-            raise Overloaded(f"{len(self._line)} commands wait already")
-        future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._line.append(Pending(recorded, future, deadline))
+            raise LeaderOverloaded(f"{len(self._line)} commands wait already")
+        future: asyncio.Future[AppliedCommand] = self._loop.create_future()
+        self._line.append(PendingCommand(recorded, future, deadline))
         self._bytes += recorded.record_bytes
         return future
 
-    def gather(self) -> list[Pending]:
+    def gather(self) -> list[PendingCommand]:
         """Take out the commands of the next entry, in order; at least one if any waits.
 
         Those that nobody waits for any more are dropped on the way.
         """
-        gathered: list[Pending] = []
+        gathered: list[PendingCommand] = []
         size = 0
         now = self._loop.time()
         while self._line and len(gathered) < self._limits.entry_commands:
@@ -100,7 +100,7 @@ class PendingCommands:
             self._drop(self._line.popleft(), why)
         self._bytes = 0
 
-    def _drop(self, pending: Pending, why: str) -> None:
+    def _drop(self, pending: PendingCommand, why: str) -> None:
         self.dropped += 1
         if not pending.future.done():
             pending.future.set_exception(NotProposed(why))

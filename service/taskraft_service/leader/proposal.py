@@ -11,7 +11,7 @@ from taskraft_service.queue.commands import Result
 
 
 @dataclass(slots=True)
-class Outcome:
+class AppliedCommand:
     """A command was applied: its result, and place and time of its entry."""
 
     index: int
@@ -19,7 +19,7 @@ class Outcome:
     result: Result
 
 
-class Overloaded(Exception):
+class LeaderOverloaded(Exception):
     """More commands wait than may; nothing was proposed."""
 
 
@@ -31,14 +31,16 @@ class OutcomeUnknown(Exception):
     """The command reached the log, and leadership was lost before it was applied."""
 
 
-Failure: TypeAlias = NotProposed | OutcomeUnknown | Overloaded
+SubmitFailure: TypeAlias = NotProposed | OutcomeUnknown | LeaderOverloaded
 """What can prevent an outcome from being known."""
 
 
-class Submitter(Protocol):
+class CommandSubmitter(Protocol):
     """Does commands, wherever their tasks are."""
 
-    def submit(self, recorded: Recorded, deadline: float | None = None) -> asyncio.Future[Outcome]:
+    def submit(
+        self, recorded: Recorded, deadline: float | None = None
+    ) -> asyncio.Future[AppliedCommand]:
         """Do a command.
 
         Args:

@@ -17,17 +17,17 @@ from typing import Final, Protocol
 from taskraft_replication.core.errors import DropReason, ProposalDropped
 from taskraft_replication.errors import NotLeader
 from taskraft_service.entries.codec import Recorded, encode_entry
-from taskraft_service.leader.consumer import Claim
-from taskraft_service.leader.pending import Pending, PendingCommands, ProposerLimits
+from taskraft_service.leader.pending import PendingCommand, PendingCommands, ProposerLimits
 from taskraft_service.leader.proposal import (
-    Failure,
+    AppliedCommand,
+    LeaderOverloaded,
     NotProposed,
-    Outcome,
     OutcomeUnknown,
-    Overloaded,
+    SubmitFailure,
 )
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.machine.state_machine import Applied
+from taskraft_service.leader.waiting_consumer import Claim
+from taskraft_service.machine.state_machine import AppliedEntry
 from taskraft_service.queue.commands import Command, TakeResult
 
 DEADLINE_DELAY_MAX_MS: Final = 60_000
@@ -87,7 +87,7 @@ class _InFlight:
     stamp_ms: int
     began: float
     entry_bytes: int
-    pending: Sequence[Pending]
+    pending: Sequence[PendingCommand]
     claims: Sequence[Claim]
     fed: Mapping[str, int]
 
@@ -128,7 +128,9 @@ class Proposer:
 
     # ------------------------------------------------------------------------------ commands
 
-    def submit(self, recorded: Recorded, deadline: float | None = None) -> asyncio.Future[Outcome]:
+    def submit(
+        self, recorded: Recorded, deadline: float | None = None
+    ) -> asyncio.Future[AppliedCommand]:
         """Propose a command with the next entry.
 
         Args:
@@ -161,15 +163,15 @@ class Proposer:
 
     # ------------------------------------------------------------------------------ leadership
 
-    async def lead(self, startup: Recorded) -> Outcome:
+    async def lead(self, startup: Recorded) -> AppliedCommand:
         """Begin a leadership: commit its first command, then take others.
 
         Raises:
             NotProposed: leadership was lost again before the entry was appended.
             OutcomeUnknown: leadership was lost again.
         """
-        future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._propose(self._clock.now_ms(), [Pending(startup, future, None)], [], {})
+        future: asyncio.Future[AppliedCommand] = self._loop.create_future()
+        self._propose(self._clock.now_ms(), [PendingCommand(startup, future, None)], [], {})
         outcome = await future
         self._open = True
         self._set_timer()
@@ -230,7 +232,7 @@ class Proposer:
             return False
         return not self._in_flight or self._in_flight[-1].stamp_ms < deadline_ms
 
-    def _feed(self, pending: Sequence[Pending], stamp_ms: int) -> Mapping[str, int]:
+    def _feed(self, pending: Sequence[PendingCommand], stamp_ms: int) -> Mapping[str, int]:
         fed = self._core.feeds([one.recorded.command for one in pending], stamp_ms)
         for tube, tasks in fed.items():
             self._waiters.feed(tube, tasks)
@@ -239,7 +241,7 @@ class Proposer:
     def _propose(
         self,
         stamp_ms: int,
-        pending: Sequence[Pending],
+        pending: Sequence[PendingCommand],
         claims: Sequence[Claim],
         fed: Mapping[str, int],
     ) -> None:
@@ -259,7 +261,7 @@ class Proposer:
         failure = future.exception() if not future.cancelled() else OutcomeUnknown("stopped")
         if failure is None:
             applied = future.result()
-            assert isinstance(applied, Applied)
+            assert isinstance(applied, AppliedEntry)
             self._resolve(entry, applied)
             seconds = self._loop.time() - entry.began
             self._observer.entry_applied(len(applied.results), entry.entry_bytes, seconds)
@@ -268,21 +270,21 @@ class Proposer:
         self._set_timer()
         self.wake()
 
-    def _resolve(self, entry: _InFlight, applied: Applied) -> None:
+    def _resolve(self, entry: _InFlight, applied: AppliedEntry) -> None:
         results = iter(applied.results)
         for one, result in zip(entry.pending, results, strict=False):
             if not one.future.done():
-                one.future.set_result(Outcome(applied.index, applied.now_ms, result))
+                one.future.set_result(AppliedCommand(applied.index, applied.now_ms, result))
         for claim, result in zip(entry.claims, results, strict=True):
             tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
-            claim.consumer.answered(claim, Outcome(applied.index, applied.now_ms, result))
+            claim.consumer.answered(claim, AppliedCommand(applied.index, applied.now_ms, result))
             self._waiters.answered(claim, tasks)
 
     def _fail(self, entry: _InFlight, failure: BaseException) -> None:
-        error: Failure
+        error: SubmitFailure
         match failure:
             case ProposalDropped(reason=DropReason.TOO_MANY_UNCOMMITTED):
-                error = Overloaded("too much waits for the other members")
+                error = LeaderOverloaded("too much waits for the other members")
             case ProposalDropped() | NotLeader():
                 error = NotProposed(str(failure))
             case _:

@@ -24,7 +24,7 @@ _HASH_BYTES: Final = 8
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class SchedulePlan:
     """What to do about a schedule now.
 
     Args:
@@ -58,10 +58,10 @@ def first_time(schedule: pb.Schedule, now_ms: int) -> int:
     return cron(schedule.cron, schedule.time_zone).after(now_ms) or 0
 
 
-def plan_of(view: ScheduleView, now_ms: int) -> Plan:
+def plan_schedule(view: ScheduleView, now_ms: int) -> SchedulePlan:
     """Return what is due of a schedule at a moment; a paused one waits for ever."""
     if view.options.paused or not view.next_ms:
-        return Plan((), view.done_ms, view.next_ms, None)
+        return SchedulePlan((), view.done_ms, view.next_ms, None)
     shown = pb.Schedule.FromString(view.options.body)
     times = cron(shown.cron, shown.time_zone)
     return _Planner(view, shown, times, now_ms).plan()
@@ -78,7 +78,7 @@ class _Planner:
         self._missed_ms = max(view.since_ms, now_ms - LATE_MS_MAX)
         """What was due up to here was missed."""
 
-    def plan(self) -> Plan:
+    def plan(self) -> SchedulePlan:
         if self._due(self._view.next_ms) > self._now_ms:
             return self._waiting((), self._view.done_ms, self._view.next_ms)
         if self._shown.catch_up == pb.Schedule.ALL:
@@ -91,7 +91,7 @@ class _Planner:
             slots = [last_ms] if last_ms is not None else []
         return self._walk(sure_ms, slots, keep_all=False)
 
-    def _walk(self, after_ms: int, slots: list[int], *, keep_all: bool) -> Plan:
+    def _walk(self, after_ms: int, slots: list[int], *, keep_all: bool) -> SchedulePlan:
         """Go on from an instant; ``slots`` has what was chosen before, at most one missed time."""
         until_ms = after_ms
         for at_ms in self._ahead(after_ms):
@@ -104,7 +104,7 @@ class _Planner:
             elif self._shown.catch_up == pb.Schedule.ONE:
                 # One task for all that were missed: the last of them counts.
                 slots = [at_ms]
-        return Plan(tuple(slots), until_ms, 0, None)
+        return SchedulePlan(tuple(slots), until_ms, 0, None)
 
     def _ahead(self, after_ms: int) -> Iterator[int]:
         """Yield the times after an instant; the one the schedule names comes first.
@@ -115,8 +115,8 @@ class _Planner:
             yield self._view.next_ms
         yield from self._times.times(max(after_ms, self._view.next_ms))
 
-    def _waiting(self, slots: tuple[int, ...], until_ms: int, next_ms: int) -> Plan:
-        return Plan(slots, until_ms, next_ms, self._due(next_ms))
+    def _waiting(self, slots: tuple[int, ...], until_ms: int, next_ms: int) -> SchedulePlan:
+        return SchedulePlan(slots, until_ms, next_ms, self._due(next_ms))
 
     def _due(self, at_ms: int) -> int:
         return at_ms + jitter_of(self._view.name, at_ms, self._shown.jitter_ms)

@@ -17,9 +17,14 @@ import structlog
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.entries.codec import Recorded, record_own
-from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
-from taskraft_service.leader.roles import Phase
-from taskraft_service.leader.schedule_plan import plan_of
+from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.leader.proposal import (
+    AppliedCommand,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
+from taskraft_service.leader.schedule_plan import plan_schedule
 from taskraft_service.queue.queue import Queue
 
 log: Final = structlog.get_logger(__name__)
@@ -31,10 +36,12 @@ RUNS_IN_FLIGHT_MAX: Final = 100
 """Schedules that are run at once; the others wait their turn."""
 
 
-class Submitter(Protocol):
+class ScheduleSubmitter(Protocol):
     """What the scheduler needs of the proposer."""
 
-    def submit(self, recorded: Recorded, deadline: float | None = None) -> asyncio.Future[Outcome]:
+    def submit(
+        self, recorded: Recorded, deadline: float | None = None
+    ) -> asyncio.Future[AppliedCommand]:
         """Propose a command with the next entry."""
 
 
@@ -52,7 +59,7 @@ class Scheduler:
     def __init__(
         self,
         queue: Callable[[], Queue],
-        submitter: Submitter,
+        submitter: ScheduleSubmitter,
         now_ms: Callable[[], int],
         *,
         has_room: Callable[[], bool],
@@ -68,9 +75,9 @@ class Scheduler:
         self._timer: asyncio.TimerHandle | None = None
         self._open = False
 
-    def phase_changed(self, phase: Phase) -> None:
+    def phase_changed(self, phase: NodePhase) -> None:
         """Run schedules while this node serves."""
-        if phase is Phase.RUNNING:
+        if phase is NodePhase.RUNNING:
             self.begin()
         elif self._open:
             self.end()
@@ -140,7 +147,7 @@ class Scheduler:
         view = self._queue().schedule(name)
         if view is None:
             return
-        plan = plan_of(view, now_ms)
+        plan = plan_schedule(view, now_ms)
         if plan.until_ms <= view.done_ms:
             if plan.due_ms is not None:
                 self._enlist(name, plan.due_ms)
@@ -157,16 +164,16 @@ class Scheduler:
         )
         try:
             proposed = self._submitter.submit(record_own(forms.RUN_SCHEDULE, message))
-        except (Overloaded, NotProposed) as error:
+        except (LeaderOverloaded, NotProposed) as error:
             self._later(name, str(error))
             return
         self._running.add(name)
         proposed.add_done_callback(partial(self._done, name))
 
-    def _done(self, name: str, proposed: asyncio.Future[Outcome]) -> None:
+    def _done(self, name: str, proposed: asyncio.Future[AppliedCommand]) -> None:
         """Go on with a schedule; what was applied has enlisted it again."""
         error = None if proposed.cancelled() else proposed.exception()
-        if not isinstance(error, NotProposed | OutcomeUnknown | Overloaded | None):
+        if not isinstance(error, NotProposed | OutcomeUnknown | LeaderOverloaded | None):
             raise error
         if not self._open:
             return

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from taskraft_service.languages.patterns import TubePattern, is_pattern
-from taskraft_service.leader.consumer import Claim, Consumer
+from taskraft_service.leader.waiting_consumer import Claim, WaitingConsumer
 from taskraft_service.limits import TAKE_TASKS_MAX
 
 CLAIMS_PER_ENTRY_MAX: Final = 1_000
 """Takes appended to one entry; the rest comes with the next."""
 
 
-class Board(Protocol):
+class ReadyCounts(Protocol):
     """What the waiters see of the queue."""
 
     def ready(self, tube: str) -> int:
@@ -44,7 +44,7 @@ class _Tube:
     entries in flight may make ready.
     """
 
-    line: dict[Consumer, None]
+    line: dict[WaitingConsumer, None]
     consumers: int = 0
     """How many wait on it, in line or not."""
     promised: int = 0
@@ -53,7 +53,7 @@ class _Tube:
     """Grows whenever tasks may have become ready."""
 
 
-def _suits(consumer: Consumer, patterns: Sequence[TubePattern], name: str) -> bool:
+def _suits(consumer: WaitingConsumer, patterns: Sequence[TubePattern], name: str) -> bool:
     """Return whether a consumer may see a tube and one of its patterns matches the name."""
     return consumer.allows(name) and any(pattern.matches(name) for pattern in patterns)
 
@@ -61,12 +61,12 @@ def _suits(consumer: Consumer, patterns: Sequence[TubePattern], name: str) -> bo
 class Waiters:
     """The consumers that wait, in line per tube: first come, first served."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: ReadyCounts) -> None:
         self._board = board
         self._tubes: dict[str, _Tube] = {}
-        self._consumers: dict[Consumer, list[str]] = {}
-        self._patterns: dict[Consumer, list[TubePattern]] = {}
-        self._dry: dict[tuple[Consumer, str], int] = {}
+        self._consumers: dict[WaitingConsumer, list[str]] = {}
+        self._patterns: dict[WaitingConsumer, list[TubePattern]] = {}
+        self._dry: dict[tuple[WaitingConsumer, str], int] = {}
         """Serial of the tube when a claim of the consumer found nothing in it."""
         self._hot: dict[str, None] = {}
         """Tubes to look at when the next entry is built, in a fixed order."""
@@ -84,7 +84,7 @@ class Waiters:
         """Return the tubes on which consumers wait, also those that do not exist."""
         return [name for name, known in self._tubes.items() if known.line]
 
-    def __iter__(self) -> Iterator[Consumer]:
+    def __iter__(self) -> Iterator[WaitingConsumer]:
         return iter(list(self._consumers))
 
     def listen(self, stirred: Callable[[], None]) -> None:
@@ -93,7 +93,7 @@ class Waiters:
 
     # ------------------------------------------------------------------- consumers come and go
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: WaitingConsumer) -> None:
         """Let a consumer wait, behind those that wait already."""
         assert consumer not in self._consumers
         exact = [source for source in consumer.sources if not is_pattern(source)]
@@ -107,13 +107,13 @@ class Waiters:
                 if name not in exact and _suits(consumer, patterns, name):
                     self._join(consumer, name)
 
-    def _join(self, consumer: Consumer, name: str) -> None:
+    def _join(self, consumer: WaitingConsumer, name: str) -> None:
         known = self._tube(name)
         if name not in self._consumers[consumer]:
             self._enlist(consumer, name, known)
         self._hot[name] = None
 
-    def _enlist(self, consumer: Consumer, name: str, known: _Tube) -> None:
+    def _enlist(self, consumer: WaitingConsumer, name: str, known: _Tube) -> None:
         self._consumers[consumer].append(name)
         known.consumers += 1
         known.line[consumer] = None
@@ -128,7 +128,7 @@ class Waiters:
                     self._enlist(consumer, name, known)
         return known
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: WaitingConsumer) -> None:
         """Let a consumer go; claims without answer still have to be answered."""
         for name in self._consumers.pop(consumer, ()):
             known = self._tubes[name]
@@ -143,13 +143,13 @@ class Waiters:
             del self._tubes[name]
             self._hot.pop(name, None)
 
-    def renew(self, consumer: Consumer) -> None:
+    def renew(self, consumer: WaitingConsumer) -> None:
         """Let a consumer that wants more (it granted credit) back in line, at the end."""
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].line.setdefault(consumer, None)
             self._hot[name] = None
 
-    def changed(self, consumer: Consumer) -> None:
+    def changed(self, consumer: WaitingConsumer) -> None:
         """Let a consumer that looks for other tasks now back in line.
 
         What has had nothing for it may have something, also where a claim of before has no answer
@@ -202,7 +202,7 @@ class Waiters:
     def _claim_from(self, name: str, claims: list[Claim], among: Callable[[str], bool]) -> bool:
         """Add claims on one tube; tell whether it has to be looked at again for the next entry."""
         known = self._tubes[name]
-        served: list[Consumer] = []
+        served: list[WaitingConsumer] = []
         free = self._free(name, known)
         for consumer in known.line:
             if free <= 0 or len(claims) >= CLAIMS_PER_ENTRY_MAX:
@@ -223,7 +223,7 @@ class Waiters:
         return self._board.ready(name) + known.coming - known.promised
 
     def _claim(
-        self, consumer: Consumer, first: str, wanted: int, among: Callable[[str], bool]
+        self, consumer: WaitingConsumer, first: str, wanted: int, among: Callable[[str], bool]
     ) -> Claim:
         """Return a claim on ``first`` and on all served tubes of the consumer that have something.
 
@@ -260,7 +260,7 @@ class Waiters:
         tasks_max = min(hoped, wanted)
         return Claim(consumer, consumer.take(offering, tasks_max), tasks_max, shares, serials)
 
-    def _move_back(self, consumer: Consumer) -> None:
+    def _move_back(self, consumer: WaitingConsumer) -> None:
         """Put a subscription that was served at the end of its lines, or out of them."""
         if consumer.one_shot:
             return

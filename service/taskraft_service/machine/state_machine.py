@@ -37,7 +37,7 @@ FROZEN_CACHE_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True)
-class Applied:
+class AppliedEntry:
     """What one entry did: one result per command."""
 
     index: int
@@ -46,7 +46,7 @@ class Applied:
 
 
 @dataclass(slots=True, frozen=True)
-class CollectPace:
+class CollectPolicy:
     """When changes go to RocksDB: whichever of these comes first.
 
     To collect is never urgent, for the log has everything. So it waits while RocksDB would make the
@@ -61,7 +61,7 @@ class CollectPace:
     """or when so many tasks have changed, by which the pause of the event loop is bounded."""
 
 
-class OpenState:
+class OpenDatabase:
     """A database that is in use, the queue on it, and how far it has come on disk.
 
     ``durable_index <= written_index <= queue.applied_index`` always.
@@ -108,7 +108,7 @@ class QueueMachine:
         directory: StateDirectory,
         open_store: Callable[[Path], RocksStore],
         limits: Limits,
-        pace: CollectPace,
+        pace: CollectPolicy,
         monotonic_ms: Callable[[], int],
         drivers: Mapping[str, Driver] = NO_DRIVERS,
     ) -> None:
@@ -124,10 +124,10 @@ class QueueMachine:
         self._listeners: list[Callable[[int], None]] = []
         self._use(self._open(directory.current))
 
-    def _open(self, place: Path) -> OpenState:
-        return OpenState(place, self._open_store(place), self._limits, self._drivers)
+    def _open(self, place: Path) -> OpenDatabase:
+        return OpenDatabase(place, self._open_store(place), self._limits, self._drivers)
 
-    def _use(self, state: OpenState) -> None:
+    def _use(self, state: OpenDatabase) -> None:
         self._state = state
         self.queue = state.queue
         self._collect_after_ms = self._monotonic_ms() + self._pace.span_ms
@@ -160,7 +160,7 @@ class QueueMachine:
             del self._own[next(iter(self._own))]
         self._own[data] = (now_ms, commands)
 
-    def apply(self, entries: Sequence[Entry]) -> Sequence[Applied]:
+    def apply(self, entries: Sequence[Entry]) -> Sequence[AppliedEntry]:
         """Apply committed entries in order; an exception is a defect and stops the node."""
         done = [self._apply(entry) for entry in entries]
         # At once after a membership change: a newcomer takes no snapshot that does not name it, and
@@ -171,7 +171,7 @@ class QueueMachine:
             listener(self.queue.now_ms)
         return done
 
-    def _apply(self, entry: Entry) -> Applied:
+    def _apply(self, entry: Entry) -> AppliedEntry:
         commands: Sequence[Command] = ()
         now_ms = self.queue.now_ms
         if entry.kind is EntryKind.NORMAL and entry.data:
@@ -182,7 +182,7 @@ class QueueMachine:
             now_ms = max(now_ms, stamp_ms)
         results = self.queue.apply(entry.index, now_ms, commands)
         assert len(results) == len(commands)
-        return Applied(entry.index, now_ms, results)
+        return AppliedEntry(entry.index, now_ms, results)
 
     def _collect_due(self) -> bool:
         written = self._state.written_index
@@ -246,7 +246,7 @@ class QueueMachine:
             shutil.rmtree(place, ignore_errors=True)
             raise
 
-    def _build(self, place: Path, index: LogIndex, chunks: Iterable[bytes]) -> OpenState:
+    def _build(self, place: Path, index: LogIndex, chunks: Iterable[bytes]) -> OpenDatabase:
         build(place, chunks)
         state = self._open(place)
         found = state.queue.applied_index
@@ -259,7 +259,7 @@ class QueueMachine:
         """Make the staged database the current one, durably; see ``StagedQueue``."""
         self._directory.switch()
 
-    def adopt(self, state: OpenState) -> OpenState:
+    def adopt(self, state: OpenDatabase) -> OpenDatabase:
         """Use ``state`` from now on; return the one used before."""
         before = self._state
         self._own.clear()
@@ -268,7 +268,7 @@ class QueueMachine:
             listener(self.queue.now_ms)
         return before
 
-    def discard(self, state: OpenState) -> None:
+    def discard(self, state: OpenDatabase) -> None:
         """Close and remove a database that is not in use; on a worker thread."""
         with self._flushing:
             state.store.close()
@@ -288,7 +288,7 @@ class QueueMachine:
 class StagedQueue:
     """A state from a snapshot, ready for use; satisfies ``StagedState``."""
 
-    def __init__(self, machine: QueueMachine, state: OpenState) -> None:
+    def __init__(self, machine: QueueMachine, state: OpenDatabase) -> None:
         self._machine = machine
         self._unused = state
 

@@ -29,7 +29,7 @@ def serve(config: Path | None, join: str | None) -> None:
     Example: TASKRAFT_DATA_DIR=/tmp/node taskraft serve
     """
     # Imported late: the help of other commands need not wait for gRPC.
-    from taskraft_service.config.node import CONFIG_VARIABLE
+    from taskraft_service.config.server_config import CONFIG_VARIABLE
     from taskraft_service.process.main import run
 
     if config is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from taskraft_service.process import lifeline
+from taskraft_service.process import parent_watch
 
 PORT_STEP: Final = 10
 """From node to node. A node uses its port, the next one for peers, and port + 79 for HTTP."""
@@ -119,7 +119,7 @@ def _start(node: DevNode, nodes: Sequence[DevNode], data: Path) -> subprocess.Po
     return subprocess.Popen(
         [sys.executable, "-m", "taskraft_service.process.main", "--lifeline"],
         env=node.environment(nodes, data),
-        stdin=lifeline.throw(),
+        stdin=parent_watch.open_parent_pipe(),
         # Ctrl-C reaches this process only, which then stops the nodes in order.
         start_new_session=True,
     )

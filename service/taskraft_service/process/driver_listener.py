@@ -8,7 +8,7 @@ from typing import Final
 from taskraft_replication.background import run_beside
 from taskraft_replication.core.types import ConfState, LogIndex, SoftState, Term
 from taskraft_replication.errors import ReadUnconfirmed, Stopped
-from taskraft_service.process.parts import Parts
+from taskraft_service.process.components import NodeComponents
 
 RETRY_SECONDS: Final = 0.1
 """A leader that did not answer, which takes longer than this, is asked again after so long."""
@@ -21,7 +21,7 @@ class DriverListener:
     is called in the next turn of the loop.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: NodeComponents) -> None:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self._catching_up: asyncio.Task[None] | None = None

@@ -18,13 +18,13 @@ from taskraft_replication.errors import DirectoryRefused, ReplicationError
 from taskraft_replication.node.node import Node
 from taskraft_service.access.principals import AccessInvalid
 from taskraft_service.api.server import PortTaken
-from taskraft_service.cluster.joining import JoinRefused
+from taskraft_service.cluster.member_identity import JoinRefused
 from taskraft_service.config.addresses import ConfigInvalid
-from taskraft_service.config.node import Config, read_config
+from taskraft_service.config.server_config import ServerConfig, read_config
 from taskraft_service.drivers import DriverUnusable
-from taskraft_service.process import lifeline
-from taskraft_service.process.assembly import Server
+from taskraft_service.process import parent_watch
 from taskraft_service.process.logs import set_up_logs
+from taskraft_service.process.node_server import NodeServer
 from taskraft_service.queue.driver import DriverMissing
 from taskraft_service.storage.directory import StateForeign, StateMissing
 from taskraft_service.storage.rocks import StateDamaged
@@ -93,13 +93,13 @@ def _listen_for_the_end(*, has_lifeline: bool) -> asyncio.Future[None]:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, tell, number.name)
     if has_lifeline:
-        lifeline.hold(lambda: tell("the end of the program that started this node"))
+        parent_watch.stop_with_parent(lambda: tell("the end of the program that started this node"))
     return told
 
 
-async def _open(config: Config, told: asyncio.Future[None]) -> Server | None:
+async def _open(config: ServerConfig, told: asyncio.Future[None]) -> NodeServer | None:
     """Open a node, which may wait long for the cluster that it joins; None: told to stop before."""
-    opening = asyncio.ensure_future(Server.open(config))
+    opening = asyncio.ensure_future(NodeServer.open(config))
     await asyncio.wait((opening, told), return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
@@ -107,7 +107,7 @@ async def _open(config: Config, told: asyncio.Future[None]) -> Server | None:
     return None if opening.cancelled() else opening.result()
 
 
-async def serve_until_told(config: Config, *, has_lifeline: bool = False) -> int:
+async def serve_until_told(config: ServerConfig, *, has_lifeline: bool = False) -> int:
     """Run a node until it is told to stop or breaks; return the exit status."""
     told = _listen_for_the_end(has_lifeline=has_lifeline)
     server = await _open(config, told)
@@ -138,7 +138,7 @@ def run(*, has_lifeline: bool = False) -> int:
     Whatever prevents it is told in one line on stderr.
 
     Args:
-        has_lifeline: see ``taskraft_service.process.lifeline``.
+        has_lifeline: see ``taskraft_service.process.parent_watch``.
     """
     try:
         config = read_config()

@@ -6,12 +6,12 @@ from typing import Final
 
 from taskraft_replication.background import Background
 from taskraft_service.access.certificate_metrics import CertificateCollector
-from taskraft_service.leader.roles import Phase
+from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.metrics.node import NodeCollector
 from taskraft_service.process.metrics.page import page
 from taskraft_service.process.metrics.raft import RaftCollector
 from taskraft_service.process.metrics.tubes import TubeCollector
-from taskraft_service.process.parts import Parts
 from taskraft_service.process.probes import Answer, ProbeServer, said
 
 LAG_ENTRIES_MAX: Final = 10_000
@@ -27,7 +27,7 @@ class Readiness:
         parts: the node.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: NodeComponents) -> None:
         self._parts = parts
         self._background = Background()
         parts.roles.listen(lambda _phase: self._say_health())
@@ -36,7 +36,7 @@ class Readiness:
     def is_ready(self) -> bool:
         """Tell whether the node answers calls, and not far behind the others."""
         parts = self._parts
-        if parts.surface.draining or parts.roles.phase is Phase.INIT:
+        if parts.surface.draining or parts.roles.phase is NodePhase.INIT:
             return False
         status = parts.node.status()
         is_near = status.commit - status.applied <= LAG_ENTRIES_MAX
@@ -51,14 +51,14 @@ class Readiness:
     def startupz(self) -> Answer:
         """Answer whether the node has found its cluster."""
         phase = self._parts.roles.phase
-        return said(phase.name, ok=phase is not Phase.INIT)
+        return said(phase.name, ok=phase is not NodePhase.INIT)
 
     def readyz(self) -> Answer:
         """Answer whether the node is ready."""
         return said(self._parts.roles.phase.name, ok=self.is_ready)
 
 
-def probe_server(parts: Parts, readiness: Readiness) -> ProbeServer:
+def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
     """Return the server of probes and metrics; it does not listen yet."""
     leadership = parts.leadership
     for collector in (

@@ -15,8 +15,8 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.principals import digest_of
 from taskraft_service.api.rpc.status import STATUS_KEY
-from taskraft_service.leader.roles import Phase
-from taskraft_service.process.assembly import Server
+from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.process.node_server import NodeServer
 from tests.authority import Authority
 from tests.service.conftest import Node, config_in, until_phase
 
@@ -110,11 +110,11 @@ async def secured(tmp_path, **settings):
     if "access_file" not in settings:
         settings["access_file"] = write_principals(tmp_path / "access.toml")
     config = config_in(tmp_path, tls_cert=files.certificate, tls_key=files.key, **settings)
-    server = await Server.open(config)
+    server = await NodeServer.open(config)
     await server.start()
     try:
         async with AsyncExitStack() as stack:
-            await until_phase(server, Phase.RUNNING)
+            await until_phase(server, NodePhase.RUNNING)
             yield Secured(server, authority, stack)
     finally:
         await server.stop()

@@ -19,7 +19,7 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.tls.files import TlsUnusable
-from taskraft_service.process.assembly import Server
+from taskraft_service.process.node_server import NodeServer
 from tests.authority import DAY, Authority
 from tests.service.access.secured import (
     GRANTS,
@@ -358,7 +358,7 @@ async def test_a_node_with_an_expired_certificate_does_not_start(tmp_path):
     files = Authority(tmp_path, "clients").server(valid=-DAY)
     config = config_in(tmp_path, tls_cert=files.certificate, tls_key=files.key)
     with pytest.raises(TlsUnusable, match=r"server.crt expired at"):
-        await Server.open(config)
+        await NodeServer.open(config)
 
 
 async def test_the_metrics_tell_when_a_certificate_expires(node):

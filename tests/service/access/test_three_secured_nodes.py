@@ -11,9 +11,9 @@ from taskraft.v1 import cluster_service_pb2, session_service_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.access.principals import Principals
-from taskraft_service.cluster.joining import JoinRefused, find_place
-from taskraft_service.leader.roles import Phase
-from taskraft_service.process.assembly import Server
+from taskraft_service.cluster.member_identity import JoinRefused, resolve_member_identity
+from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.process.node_server import NodeServer
 from tests.authority import Authority
 from tests.service.access.secured import (
     MAIL,
@@ -55,18 +55,18 @@ class Three:
         )
 
     async def start(self, config):
-        server = await Server.open(config)
+        server = await NodeServer.open(config)
         self.stack.push_async_callback(server.stop)
         await server.start()
         return Secured(server, self.clients, self.stack)
 
     @property
     def leader(self):
-        return next(one for one in self.nodes if one.server.parts.roles.phase is Phase.RUNNING)
+        return next(one for one in self.nodes if one.server.parts.roles.phase is NodePhase.RUNNING)
 
     @property
     def follower(self):
-        return next(one for one in self.nodes if one.server.parts.roles.phase is Phase.WAITING)
+        return next(one for one in self.nodes if one.server.parts.roles.phase is NodePhase.WAITING)
 
 
 @asynccontextmanager
@@ -84,7 +84,7 @@ async def three_nodes(tmp_path):
                 f"n{place}", peers=members, listen=clients[place], peer_listen=peers[place]
             )
             three.nodes.append(await three.start(config))
-        wanted = sorted([Phase.RUNNING, Phase.WAITING, Phase.WAITING])
+        wanted = sorted([NodePhase.RUNNING, NodePhase.WAITING, NodePhase.WAITING])
         await turns_until(
             lambda: sorted(one.server.parts.roles.phase for one in three.nodes) == wanted
         )
@@ -206,10 +206,10 @@ async def test_a_node_joins_by_its_own_certificate_and_under_no_other_name(three
     peer_listen, listen = free_addresses(2)
     config = three.config("n7", join=join, peer_listen=peer_listen, listen=listen)
     node = await three.start(config)
-    await until_phase(node.server, Phase.WAITING)
+    await until_phase(node.server, NodePhase.WAITING)
     root = await node.known("root")
     state = await root.cluster.GetClusterState(cluster_service_pb2.GetClusterStateRequest())
     assert [member.name for member in state.members if member.joined] == ["n0", "n1", "n2", "n7"]
     other = config.model_copy(update={"node_name": "n6", "data_dir": three.path / "n6"})
     with pytest.raises(JoinRefused, match="may not manage everywhere"):
-        await find_place(other, node.server.security.peer)
+        await resolve_member_identity(other, node.server.security.peer)

@@ -7,7 +7,7 @@ import hypothesis
 from hypothesis import HealthCheck, given, settings
 
 from taskraft.v1 import error_pb2, tube_service_pb2
-from taskraft_service.leader.roles import Phase
+from taskraft_service.leader.node_phases import NodePhase
 from tests.service.api.drawn_requests import requests_of
 from tests.service.api.test_bad_input import METHODS, SERVICES
 from tests.service.conftest import config_in, put, reason_of, running, take
@@ -89,7 +89,7 @@ def test_no_request_meets_a_defect_and_no_refused_one_changes_anything(tmp_path)
             runner.run(furnish(node))
             for method in [*sorted(REQUESTS.keys() - LAST), *LAST]:
                 try_some(runner, node, method, REQUESTS[method])
-            assert node.server.parts.roles.phase is Phase.RUNNING
+            assert node.server.parts.roles.phase is NodePhase.RUNNING
         finally:
             runner.run(lifetime.__aexit__(None, None, None))
 

@@ -9,8 +9,8 @@ import pytest
 from taskraft.v1 import cluster_service_pb2, error_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY, WAITED_KEY
-from taskraft_service.leader.roles import Phase
-from taskraft_service.process.assembly import Server
+from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.process.node_server import NodeServer
 from tests.service.conftest import (
     Node,
     ack,
@@ -33,15 +33,17 @@ class Three:
 
     @property
     def leader(self):
-        return next(node for node in self.nodes if node.server.parts.roles.phase is Phase.RUNNING)
+        return next(
+            node for node in self.nodes if node.server.parts.roles.phase is NodePhase.RUNNING
+        )
 
     @property
     def followers(self):
-        return [node for node in self.nodes if node.server.parts.roles.phase is Phase.WAITING]
+        return [node for node in self.nodes if node.server.parts.roles.phase is NodePhase.WAITING]
 
     async def settled(self):
         """Return once one leads and the others follow."""
-        phases = [Phase.RUNNING, *[Phase.WAITING] * (len(self.nodes) - 1)]
+        phases = [NodePhase.RUNNING, *[NodePhase.WAITING] * (len(self.nodes) - 1)]
 
         def is_settled():
             return sorted(node.server.parts.roles.phase for node in self.nodes) == sorted(phases)
@@ -49,7 +51,7 @@ class Three:
         await turns_until(is_settled)
 
     async def start(self, name):
-        server = await Server.open(self.configs[name])
+        server = await NodeServer.open(self.configs[name])
         await server.start()
         node = Node(server, grpc.aio.insecure_channel(self.configs[name].listen))
         self.nodes.append(node)
@@ -81,7 +83,7 @@ async def cluster_in(tmp_path, **settings):
                 auto_create_tubes=True,
                 **settings,
             )
-            server = await Server.open(config)
+            server = await NodeServer.open(config)
             await server.start()
             channel = grpc.aio.insecure_channel(clients[place])
             three.nodes.append(Node(server, channel))
@@ -287,9 +289,9 @@ async def test_a_leader_that_is_cut_off_shows_nothing_as_fresh(three, monkeypatc
         others = three.followers
         asked = asyncio.ensure_future(tubes[old]())
         await turns_until(
-            lambda: any(node.server.parts.roles.phase is Phase.RUNNING for node in others)
+            lambda: any(node.server.parts.roles.phase is NodePhase.RUNNING for node in others)
         )
-        new = next(node for node in others if node.server.parts.roles.phase is Phase.RUNNING)
+        new = next(node for node in others if node.server.parts.roles.phase is NodePhase.RUNNING)
         await create(new, name="later")
         for reading in (asked, tubes[old](), tubes[old](level=LOCAL, staleness_ms_max=1)):
             with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -4,9 +4,9 @@ import grpc
 import pytest
 
 from taskraft.v1 import cluster_service_pb2 as cluster_pb
-from taskraft_service.cluster.joining import JoinRefused
-from taskraft_service.leader.roles import Phase
-from taskraft_service.process.assembly import Server
+from taskraft_service.cluster.member_identity import JoinRefused
+from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.process.node_server import NodeServer
 from tests.service.api.test_three_nodes import cluster_in, three
 from tests.service.conftest import Node, config_in, create, put, reason_of, take
 from tests.turns import turns_until
@@ -55,7 +55,7 @@ def joiner_in(three, tmp_path, name, target, **settings):
 
 
 async def start(three, config):
-    server = await Server.open(config)
+    server = await NodeServer.open(config)
     await server.start()
     node = Node(server, grpc.aio.insecure_channel(config.listen))
     three.nodes.append(node)
@@ -79,20 +79,20 @@ async def test_a_node_joins_catches_up_and_votes(three, tmp_path):
     assert (await suffrage(three.leader))["n7"] == cluster_pb.Member.LEARNER
     member = await promote(follower, "n7")
     assert (member.suffrage, member.joined) == (cluster_pb.Member.VOTER, True)
-    await turns_until(lambda: new.server.parts.roles.phase is Phase.WAITING)
+    await turns_until(lambda: new.server.parts.roles.phase is NodePhase.WAITING)
     # It takes calls like everybody else, and may lead.
     assert len((await take(new)).tasks) == 20
     request = cluster_pb.TransferLeadershipRequest(name="n7", request_id="t")
     answer = await new.cluster.TransferLeadership(request, timeout=10)
     assert answer.leader == "n7"
-    await turns_until(lambda: new.server.parts.roles.phase is Phase.RUNNING)
+    await turns_until(lambda: new.server.parts.roles.phase is NodePhase.RUNNING)
     await put(follower, b"y")
     # It is the same member after a restart, though its settings still say that it joins.
     name = new.server.config.node_name
     await three.stop(new)
     again = await three.start(name)
     assert again.server.node.config.member_id == 4
-    await turns_until(lambda: again.server.parts.roles.phase is Phase.WAITING)
+    await turns_until(lambda: again.server.parts.roles.phase is NodePhase.WAITING)
     assert await suffrage(again) == dict.fromkeys(("n0", "n1", "n2", "n7"), cluster_pb.Member.VOTER)
 
 
@@ -113,7 +113,7 @@ async def test_a_member_that_comes_back_with_other_addresses_is_called_there(thr
             if info.name == "n7"
         )
     )
-    await turns_until(lambda: again.server.parts.roles.phase is Phase.WAITING)
+    await turns_until(lambda: again.server.parts.roles.phase is NodePhase.WAITING)
     assert (await suffrage(again))["n7"] == cluster_pb.Member.VOTER
 
 
@@ -219,16 +219,16 @@ async def test_what_the_cluster_needs_is_not_removed(three):
 async def test_another_node_cannot_join_under_a_name_that_is_taken(three, tmp_path):
     config = joiner_in(three, tmp_path / "other", "n1", three.leader.server.config.listen)
     with pytest.raises(JoinRefused, match=r"member 2, which has another data directory"):
-        await Server.open(config)
+        await NodeServer.open(config)
     strange = config.model_copy(update={"cluster_id": "another", "node_name": "n8"})
     with pytest.raises(JoinRefused, match=r"this is cluster"):
-        await Server.open(strange)
+        await NodeServer.open(strange)
 
 
 async def test_a_cluster_that_does_not_answer_is_told_in_the_end(tmp_path):
     config = config_in(tmp_path, join=free_addresses(1)[0], join_wait_ms=0)
     with pytest.raises(JoinRefused, match="cannot join the cluster"):
-        await Server.open(config)
+        await NodeServer.open(config)
 
 
 @pytest.mark.parametrize(

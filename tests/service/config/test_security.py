@@ -3,7 +3,7 @@
 import pytest
 
 from taskraft_service.config.addresses import ConfigInvalid
-from taskraft_service.config.node import read_config
+from taskraft_service.config.server_config import read_config
 
 CLIENT = {"TLS_CERT": "c", "TLS_KEY": "k"}
 PEER = {"PEER_TLS_CERT": "c", "PEER_TLS_KEY": "k", "PEER_TLS_CA": "a"}

@@ -259,7 +259,7 @@ def test_an_entry_of_two_commands_one_of_them_with_a_hash():
     ],
 )
 def test_an_entry_that_this_version_does_not_know_stops_the_node(data):
-    with pytest.raises(wire.Malformed):
+    with pytest.raises(wire.WireMalformed):
         decode_entry(data)
 
 

@@ -466,7 +466,7 @@ def test_the_last_operation_that_is_written_counts_and_unknown_fields_do_not():
 @pytest.mark.parametrize("operation", [b"", wire.length_delimited(99, b"x"), b"\x08\x01"])
 def test_a_batch_of_a_later_version_is_not_guessed_at(operation):
     raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
-    with pytest.raises(wire.Malformed):
+    with pytest.raises(wire.WireMalformed):
         forms.BATCH.decode(raw, 0)
 
 

@@ -5,12 +5,17 @@ import asyncio
 import pytest
 
 from taskraft_service.leader import housekeeping as module
-from taskraft_service.leader.call_notes import TOLD_TUBES_MAX, CallNotes
 from taskraft_service.leader.housekeeping import Housekeeping
-from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.leader.proposal import (
+    AppliedCommand,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
+from taskraft_service.leader.unlogged_calls import TOLD_TUBES_MAX, UnloggedCalls
 from taskraft_service.queue.commands import CountResult, NoteCalls, TrimFeed
 
-DONE = Outcome(1, 1, CountResult(0))
+DONE = AppliedCommand(1, 1, CountResult(0))
 
 
 class Feed:
@@ -38,13 +43,13 @@ class Settings:
 
 class Bench:
     def __init__(self):
-        self.notes = CallNotes(lambda: True)
+        self.notes = UnloggedCalls(lambda: True)
         self.outcome = DONE
         self.proposed = []
         self.keeping = Housekeeping(self, Machine(), self.notes, Settings())
 
     def submit(self, recorded, deadline=None):
-        if isinstance(self.outcome, Overloaded):
+        if isinstance(self.outcome, LeaderOverloaded):
             raise self.outcome
         self.proposed.append(recorded.command)
         future = asyncio.get_running_loop().create_future()
@@ -76,7 +81,7 @@ async def test_calls_are_told_once(bench):
     assert [one.peeks for one in command.tubes] == [2]
 
 
-@pytest.mark.parametrize("error", [NotProposed("x"), Overloaded("x")])
+@pytest.mark.parametrize("error", [NotProposed("x"), LeaderOverloaded("x")])
 async def test_calls_that_were_not_told_are_told_in_the_next_round(bench, error):
     bench.note()
     bench.outcome = error

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from taskraft_service.leader.pending import PendingCommands
-from taskraft_service.leader.proposal import NotProposed, Overloaded
+from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
 from tests.service.leader.test_proposer import LIMITS, command
 
 
@@ -40,5 +40,5 @@ async def test_what_nobody_waits_for_takes_no_room(pending):
     with pytest.raises(NotProposed, match="its deadline passed"):
         await late
     pending.add(command("x" * 1_900), None)
-    with pytest.raises(Overloaded):
+    with pytest.raises(LeaderOverloaded):
         pending.add(command("x" * 1_900), None)

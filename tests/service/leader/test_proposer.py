@@ -13,10 +13,10 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.entries.codec import decode_entry, record_own
 from taskraft_service.forms import KEEP_SESSIONS, STARTUP, TAKE
 from taskraft_service.leader.pending import ProposerLimits
-from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
+from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.machine.state_machine import Applied
+from taskraft_service.machine.state_machine import AppliedEntry
 from taskraft_service.queue import commands as core
 from tests.service.leader.test_waiters import Board, Consumer
 from tests.turns import turns_until
@@ -48,7 +48,7 @@ class Replicator:
     def apply(self, place, results=None):
         (now_ms, commands), future = self.entries[place]
         results = results or [core.KeepResult([]) for _ in commands]
-        future.set_result(Applied(place + 1, now_ms, results))
+        future.set_result(AppliedEntry(place + 1, now_ms, results))
 
 
 class Core:
@@ -199,13 +199,13 @@ async def test_a_command_larger_than_an_entry_stands_alone(bench):
 async def test_too_much_is_refused(bench):
     for _ in range(50):
         bench.proposer.submit(command("a"))
-    with pytest.raises(Overloaded):
+    with pytest.raises(LeaderOverloaded):
         bench.proposer.submit(command("a"))
 
 
 async def test_too_many_bytes_are_refused(bench):
     bench.proposer.submit(command("x" * 1_900))
-    with pytest.raises(Overloaded):
+    with pytest.raises(LeaderOverloaded):
         bench.proposer.submit(command("x" * 200))
     bench.proposer.submit(command("x"))
 
@@ -228,7 +228,7 @@ async def test_a_command_whose_caller_gave_up_is_never_proposed(bench):
     [
         (NotLeader(MemberId(2)), NotProposed),
         (ProposalDropped(DropReason.TRANSFERRING), NotProposed),
-        (ProposalDropped(DropReason.TOO_MANY_UNCOMMITTED), Overloaded),
+        (ProposalDropped(DropReason.TOO_MANY_UNCOMMITTED), LeaderOverloaded),
         (ProposalLost(3, "overwritten"), OutcomeUnknown),
         (OSError(), OutcomeUnknown),
     ],

@@ -11,7 +11,7 @@ from taskraft.v1 import task_pb2
 from taskraft_service import forms
 from taskraft_service.forms.schedules import SLOT_HEADER, schedule_options, slot_mark
 from taskraft_service.languages.cron import cron
-from taskraft_service.leader.schedule_plan import LATE_MS_MAX, first_time, jitter_of, plan_of
+from taskraft_service.leader.schedule_plan import LATE_MS_MAX, first_time, jitter_of, plan_schedule
 from taskraft_service.queue.commands import (
     CreateSchedule,
     CreateTube,
@@ -63,7 +63,7 @@ class Cluster:
 
     def plan(self, view, ahead_ms=0):
         """Let a node propose what is due by its clock."""
-        plan = plan_of(view, self.now_ms + ahead_ms)
+        plan = plan_schedule(view, self.now_ms + ahead_ms)
         if plan.until_ms > view.done_ms:
             slots = [Slot(at_ms, slot_mark(at_ms)) for at_ms in plan.slots_ms]
             run = RunSchedule("s", view.version, slots, plan.until_ms, plan.next_ms)

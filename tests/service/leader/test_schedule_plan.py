@@ -5,7 +5,12 @@ from datetime import UTC, datetime
 import pytest
 
 from taskraft.v1 import schedule_service_pb2 as pb
-from taskraft_service.leader.schedule_plan import LATE_MS_MAX, SLOTS_PER_RUN_MAX, jitter_of, plan_of
+from taskraft_service.leader.schedule_plan import (
+    LATE_MS_MAX,
+    SLOTS_PER_RUN_MAX,
+    jitter_of,
+    plan_schedule,
+)
 from taskraft_service.queue.commands import ScheduleOptions, ScheduleView
 
 MINUTE = 60_000
@@ -24,7 +29,7 @@ def view(catch_up=SKIP, jitter=0, done=0, since=0, cron="*/10 * * * *", paused=F
 
 def planned(shown, minutes):
     """Return slots, until, next and due in minutes from the start."""
-    plan = plan_of(shown, START + int(minutes * MINUTE))
+    plan = plan_schedule(shown, START + int(minutes * MINUTE))
     *numbers, due_ms = (plan.until_ms, plan.next_ms, plan.due_ms)
     return (
         [(slot - START) / MINUTE for slot in plan.slots_ms],
@@ -70,7 +75,7 @@ def test_what_was_due_during_a_pause_was_missed_however_short():
 
 def test_a_paused_schedule_and_one_without_times_left_wait_for_ever():
     assert planned(view(paused=True), 99) == ([], 0, 10, None)
-    assert plan_of(view(following=-START / MINUTE), START).due_ms is None
+    assert plan_schedule(view(following=-START / MINUTE), START).due_ms is None
 
 
 def test_jitter_is_within_its_bound_and_the_same_for_every_leader():

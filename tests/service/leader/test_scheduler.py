@@ -5,13 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
-from taskraft_service.leader.roles import Phase
+from taskraft_service.leader.node_phases import NodePhase
+from taskraft_service.leader.proposal import (
+    AppliedCommand,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
 from taskraft_service.leader.scheduler import RETRY_MS, RUNS_IN_FLIGHT_MAX, TIMER_MAX_MS, Scheduler
 from taskraft_service.queue.commands import CountResult
 from tests.service.leader.test_schedule_plan import MINUTE, START, view
 
-DONE = Outcome(1, 1, CountResult(1))
+DONE = AppliedCommand(1, 1, CountResult(1))
 FIRST, SECOND = START + 10 * MINUTE, START + 20 * MINUTE
 
 
@@ -135,7 +140,7 @@ async def test_the_first_time_of_all_is_waited_for_whatever_the_schedules_are_ca
     assert bench.waits[-1] == 0.5
 
 
-@pytest.mark.parametrize("error", [NotProposed("x"), OutcomeUnknown("x"), Overloaded("x")])
+@pytest.mark.parametrize("error", [NotProposed("x"), OutcomeUnknown("x"), LeaderOverloaded("x")])
 async def test_a_run_that_was_not_done_is_tried_again_later(bench, error):
     bench.look()
     await bench.end(error=error)
@@ -145,7 +150,7 @@ async def test_a_run_that_was_not_done_is_tried_again_later(bench, error):
     assert bench.look() == ["s", "s"]
 
 
-@pytest.mark.parametrize("error", [NotProposed("x"), Overloaded("x")])
+@pytest.mark.parametrize("error", [NotProposed("x"), LeaderOverloaded("x")])
 async def test_a_run_that_cannot_be_proposed_is_tried_again_later(bench, error):
     bench.refusal = error
     bench.look()
@@ -244,7 +249,7 @@ async def test_whoever_leads_no_more_runs_nothing(bench, unhandled):
     bench.look()
     bench.queue.changed = ["s"]
     bench.scheduler.applied(0)
-    bench.scheduler.phase_changed(Phase.ENDING)
+    bench.scheduler.phase_changed(NodePhase.ENDING)
     assert bench.scheduler._timer is None
     assert not bench.scheduler._heap
     waits = len(bench.waits)
@@ -255,5 +260,5 @@ async def test_whoever_leads_no_more_runs_nothing(bench, unhandled):
     assert (len(bench.runs), len(bench.waits)) == (1, waits)
     bench.runs.clear()
     assert not unhandled
-    bench.scheduler.phase_changed(Phase.RUNNING)
+    bench.scheduler.phase_changed(NodePhase.RUNNING)
     assert bench.look() == ["s"]

@@ -12,13 +12,13 @@ from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.entries.codec import encode_entry, record_own
-from taskraft_service.machine.state_machine import CollectPace, QueueMachine
+from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue import commands as core
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore
 from taskraft_service.storage.snapshot import SnapshotDamaged
-from taskraft_service.wire import Malformed
+from taskraft_service.wire import WireMalformed
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ def machine_in(place, clock=None, entries=100, tasks=1_000_000, store=RocksStore
         StateDirectory(place, "c", 1),
         lambda path: store(path, MIB, MIB),
         Limits(),
-        CollectPace(entries, 1_000, tasks),
+        CollectPolicy(entries, 1_000, tasks),
         clock or Clock(),
     )
 
@@ -95,7 +95,7 @@ def test_own_entries_are_not_decoded_again(machine):
 
 
 def test_an_entry_of_a_later_version_stops_the_node(machine):
-    with pytest.raises(Malformed):
+    with pytest.raises(WireMalformed):
         machine.apply([Entry(Term(1), LogIndex(1), b"\x7a\x00")])
 
 

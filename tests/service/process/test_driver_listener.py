@@ -9,11 +9,11 @@ from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftS
 from taskraft_replication.errors import ReadUnconfirmed, Stopped
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.leader.clock import ClusterClock
-from taskraft_service.leader.phases import Leadership
-from taskraft_service.leader.roles import Phase, Roles
+from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
 from taskraft_service.process import driver_listener
+from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.driver_listener import DriverListener
-from taskraft_service.process.parts import Parts
 
 ME, LEADER, OTHER = MemberId(1), MemberId(2), MemberId(3)
 MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", "c:1") for number in (1, 2, 3)}
@@ -32,8 +32,8 @@ class Node:
 
 class Bench:
     def __init__(self):
-        self.roles, self.node = Roles(), Node()
-        self.leadership = Leadership(self.roles, ME, MEMBERS, SimpleNamespace())
+        self.roles, self.node = PhaseMachine(), Node()
+        self.leadership = LeadershipTracker(self.roles, ME, MEMBERS, SimpleNamespace())
         self.clock = ClusterClock(lambda: 1_000_000, lambda: 0)
         self.listener = DriverListener(self)
 
@@ -49,7 +49,7 @@ class Bench:
         await turn()
 
     def applies(self, stamp_ms):
-        Parts._observe_stamp(self, stamp_ms)
+        NodeComponents._observe_stamp(self, stamp_ms)
         return self.clock.now_ms()
 
 
@@ -66,9 +66,9 @@ async def bench(monkeypatch):
 
 async def test_a_node_waits_once_it_has_what_its_leader_had_committed(bench):
     await bench.hears_of(LEADER, 1)
-    assert bench.roles.phase is Phase.INIT
+    assert bench.roles.phase is NodePhase.INIT
     await bench.is_answered()
-    assert bench.roles.phase is Phase.WAITING
+    assert bench.roles.phase is NodePhase.WAITING
     assert len(bench.node.reads) == 1
 
 
@@ -89,7 +89,7 @@ async def test_a_member_that_was_cut_off_has_to_catch_up_again(bench, leader, te
     assert len(bench.node.reads) == 1, "there is nobody to ask"
     await bench.hears_of(leader, term)
     assert not bench.leadership.is_current
-    assert bench.roles.phase is Phase.WAITING
+    assert bench.roles.phase is NodePhase.WAITING
     await bench.is_answered()
     assert bench.leadership.is_current
 
@@ -105,9 +105,9 @@ async def test_an_answer_that_was_asked_for_under_another_leader_does_not_count(
     await bench.hears_of(LEADER, 1)
     await bench.hears_of(OTHER, 2)
     await bench.is_answered()
-    assert bench.roles.phase is Phase.INIT
+    assert bench.roles.phase is NodePhase.INIT
     await bench.is_answered()
-    assert bench.roles.phase is Phase.WAITING
+    assert bench.roles.phase is NodePhase.WAITING
 
 
 async def test_a_leader_that_does_not_answer_is_asked_again(bench):
@@ -115,7 +115,7 @@ async def test_a_leader_that_does_not_answer_is_asked_again(bench):
     await bench.is_answered(ReadUnconfirmed("no"))
     assert len(bench.node.reads) == 2
     await bench.is_answered()
-    assert bench.roles.phase is Phase.WAITING
+    assert bench.roles.phase is NodePhase.WAITING
 
 
 async def test_a_leader_that_is_lost_meanwhile_is_not_asked_again(bench):
@@ -131,7 +131,7 @@ async def test_a_node_that_stops_asks_no_more(bench):
     await bench.hears_of(LEADER, 1)
     await bench.is_answered(Stopped("the node is stopping"))
     assert len(bench.node.reads) == 1
-    assert bench.roles.phase is Phase.INIT
+    assert bench.roles.phase is NodePhase.INIT
 
 
 async def test_a_defect_while_catching_up_is_heard_of_at_once(bench):

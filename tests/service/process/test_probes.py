@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import taskraft_service.process.metrics.tubes
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.leader.roles import PhaseEvent
+from taskraft_service.leader.node_phases import PhaseEvent
 from tests.service.conftest import ack, config_in, create, put, reason_of, running, take
 
 

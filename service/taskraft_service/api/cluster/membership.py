@@ -21,7 +21,7 @@ from taskraft_service.api.cluster.checks import (
     loneliness_without,
 )
 from taskraft_service.api.rpc.status import RETRY_MS, Refused
-from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.proposal import OutcomeUnknown
 
 MEMBERS_MAX: Final = 15
@@ -54,7 +54,7 @@ class MembershipApi:
     remembers the last changes by their requests, whoever leads.
     """
 
-    def __init__(self, cluster_id: str, raft: Raft, leadership: Leadership) -> None:
+    def __init__(self, cluster_id: str, raft: Raft, leadership: LeadershipTracker) -> None:
         self._cluster_id = cluster_id
         self._raft = raft
         self._leadership = leadership

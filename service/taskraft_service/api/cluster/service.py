@@ -20,11 +20,11 @@ from taskraft_service.api.cluster.membership import MembershipApi, Raft
 from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
 from taskraft_service.api.rpc.status import Refused
 from taskraft_service.api.state.reading import Reading
-from taskraft_service.cluster.members import Members
+from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.config.addresses import PeerAddress
-from taskraft_service.config.node import Config
-from taskraft_service.leader.phases import Leadership
-from taskraft_service.leader.roles import Roles
+from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.node_phases import PhaseMachine
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClusterService"]
 FEATURES: Final = ("feed.columns", "forwarding", "health.leader")
@@ -64,13 +64,13 @@ class ClusterApi:
 
     def __init__(
         self,
-        config: Config,
+        config: ServerConfig,
         raft: Raft,
-        roles: Roles,
-        leadership: Leadership,
+        roles: PhaseMachine,
+        leadership: LeadershipTracker,
         reading: Reading,
         configure: Unary[pb.ConfigureRequest],
-        members: Members,
+        members: ClusterMembers,
     ) -> None:
         self._config = config
         self._raft = raft

@@ -8,14 +8,14 @@ from taskraft_service import forms
 from taskraft_service.api.cluster.settings_checks import check_configure
 from taskraft_service.api.rpc.methods import Call, Route, Unary
 from taskraft_service.api.state.mutations import Mutations, result_of
-from taskraft_service.cluster.settings import SettingsInForce
+from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.queue.commands import ClusterSettings, SettingsResult
 
 
 class SettingsApi:
     """The handler of Configure; it belongs to ClusterService."""
 
-    def __init__(self, mutations: Mutations, in_force: SettingsInForce) -> None:
+    def __init__(self, mutations: Mutations, in_force: EffectiveSettings) -> None:
         self._mutations = mutations
         self._in_force = in_force
 

@@ -24,7 +24,7 @@ from taskraft_service.api.rpc.status import Refused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.api.state.reading import Reading
 from taskraft_service.config.addresses import PeerAddress
-from taskraft_service.machine.applications import Applications
+from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.queue.feed.chunk import ChangeChunk, only
 from taskraft_service.queue.feed.partitions import Feed
 from taskraft_service.queue.queue import Queue
@@ -49,7 +49,7 @@ class FeedApi:
         self,
         positions: FeedPositions,
         reading: Reading,
-        applications: Applications,
+        applications: ApplyNotifier,
         nodes: Callable[[], Sequence[PeerAddress]],
         leader_name: Callable[[], str],
     ) -> None:

@@ -21,7 +21,7 @@ from taskraft_replication.peers.security import PeerSecurity
 from taskraft_service.api.rpc.forwarding_metadata import WAITED_KEY, Trace, marks_of
 from taskraft_service.api.rpc.status import DOMAIN, RETRY_MS, STATUS_KEY, Refused, reason_name
 from taskraft_service.config.addresses import PeerAddress
-from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 
 _CLOSING_SECONDS: Final = 60.0
@@ -84,7 +84,7 @@ class Forwarder:
     """
 
     def __init__(
-        self, leadership: Leadership, election_ms: int, security: PeerSecurity | None = None
+        self, leadership: LeadershipTracker, election_ms: int, security: PeerSecurity | None = None
     ) -> None:
         self.leadership = leadership
         self._security = security

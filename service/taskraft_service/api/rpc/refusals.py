@@ -6,8 +6,8 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotLeader, ReadUnconfirmed, Stopped
 from taskraft_service.access.denial import NotAllowed, NotKnown
 from taskraft_service.api.rpc.status import Refused
-from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
-from taskraft_service.wire import Malformed
+from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
+from taskraft_service.wire import WireMalformed
 
 
 def refusal_of(error: Exception) -> Refused | None:
@@ -20,7 +20,7 @@ def refusal_of(error: Exception) -> Refused | None:
         case NotAllowed():
             missing = {"principal": error.principal, "verb": error.verb, "tube": error.name}
             return Refused(error_pb2.Error.NOT_ALLOWED, str(error), missing)
-        case Overloaded():
+        case LeaderOverloaded():
             return Refused(error_pb2.Error.OVERLOADED, str(error))
         case OutcomeUnknown():
             text = f"the outcome is not known: {error}"
@@ -31,7 +31,7 @@ def refusal_of(error: Exception) -> Refused | None:
             return Refused(error_pb2.Error.NOT_LEADER, "this node does not lead")
         case Stopped():
             return Refused(error_pb2.Error.DRAINING, "this node is stopping")
-        case Malformed():
+        case WireMalformed():
             return Refused(error_pb2.Error.INVALID_FIELD, "the request is not a message")
         case _:
             return None

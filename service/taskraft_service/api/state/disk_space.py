@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from taskraft.v1 import error_pb2
 from taskraft_service.api.rpc.status import Refused
-from taskraft_service.machine.contents import Contents
-from taskraft_service.storage.disk_watch import DiskWatch
+from taskraft_service.machine.queue_locator import QueueLocator
+from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
 class DiskRoom:
@@ -18,7 +18,7 @@ class DiskRoom:
         contents: knows which tubes are in memory only, and need none.
     """
 
-    def __init__(self, disk: DiskWatch, contents: Contents) -> None:
+    def __init__(self, disk: DiskMonitor, contents: QueueLocator) -> None:
         self._disk = disk
         self._contents = contents
 

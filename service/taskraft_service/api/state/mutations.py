@@ -11,7 +11,7 @@ from taskraft_service.api.rpc.methods import Call
 from taskraft_service.api.rpc.status import refused
 from taskraft_service.entries.codec import Recorded, record, record_own, request_hash
 from taskraft_service.forms import Form
-from taskraft_service.leader.proposal import Outcome, Submitter
+from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
 from taskraft_service.queue.commands import Refusal, Result
 
 M = TypeVar("M", bound=Message)
@@ -27,10 +27,12 @@ def hash_if_named(call: Call[M]) -> int:
 class Mutations:
     """Turns checked calls into log entries."""
 
-    def __init__(self, submitter: Submitter) -> None:
+    def __init__(self, submitter: CommandSubmitter) -> None:
         self.submitter = submitter
 
-    async def apply(self, form: Form[M], call: Call[M], before: Sequence[Recorded] = ()) -> Outcome:
+    async def apply(
+        self, form: Form[M], call: Call[M], before: Sequence[Recorded] = ()
+    ) -> AppliedCommand:
         """Propose a request as it came.
 
         Args:
@@ -52,7 +54,7 @@ class Mutations:
 
     async def apply_as(
         self, form: Form[M], call: Call[M], request: M, before: Sequence[Recorded] = ()
-    ) -> Outcome:
+    ) -> AppliedCommand:
         """Propose another request in place of the one that came, known under that one's hash.
 
         The one that came is proposed as its own bytes. Takes and raises what ``apply`` does.
@@ -68,7 +70,7 @@ class Mutations:
             # Not waited for; that its outcome is not looked at is no error either.
             self.submitter.submit(recorded, deadline).add_done_callback(_look_away)
 
-    async def propose(self, recorded: Recorded, deadline: float | None) -> Outcome:
+    async def propose(self, recorded: Recorded, deadline: float | None) -> AppliedCommand:
         """Propose a command; see ``apply``."""
         outcome = await self.submitter.submit(recorded, deadline)
         if isinstance(outcome.result, Refusal):
@@ -84,7 +86,7 @@ def _look_away(future: object) -> None:
         exception()
 
 
-def result_of(outcome: Outcome, kind: type[R]) -> R:
+def result_of(outcome: AppliedCommand, kind: type[R]) -> R:
     """Return the result of a command, which is of the kind that this command answers."""
     assert isinstance(outcome.result, kind), f"{outcome.result} is not a {kind.__name__}"
     return outcome.result

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from taskraft.v1 import task_pb2
 from taskraft_service.api.state.freshness import Freshness
 from taskraft_service.languages.patterns import TubePattern
-from taskraft_service.machine.contents import Contents
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.queue import Queue
 
@@ -26,7 +26,7 @@ class Reading:
         self,
         machine: QueueMachine,
         freshness: Freshness,
-        contents: Contents,
+        contents: QueueLocator,
         clock_ms: Callable[[], int],
     ) -> None:
         self._machine = machine

@@ -31,8 +31,8 @@ from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks.lease_returns import LeaseReturns
 from taskraft_service.entries.codec import Recorded, record_own
 from taskraft_service.leader.proposal import (
+    LeaderOverloaded,
     NotProposed,
-    Overloaded,
 )
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.queue.commands import KeepResult, TaskView
@@ -188,7 +188,7 @@ class SubscribeApi:
             try:
                 detachment = _attachment(subscription.session_id, attached=False)
                 future = self._submitter.submit(detachment)
-            except (NotProposed, Overloaded):
+            except (NotProposed, LeaderOverloaded):
                 # The next leader detaches all sessions; an overloaded one keeps it attached until
                 # then, which costs patience but loses nothing.
                 return

@@ -22,11 +22,11 @@ from taskraft_service.api.tasks.put_checks import check_message
 from taskraft_service.api.tasks.settle_checks import check_settlements
 from taskraft_service.entries.codec import record, record_own, request_hash
 from taskraft_service.leader.proposal import (
+    AppliedCommand,
+    CommandSubmitter,
+    LeaderOverloaded,
     NotProposed,
-    Outcome,
     OutcomeUnknown,
-    Overloaded,
-    Submitter,
 )
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import HEARTBEAT_MS
@@ -50,7 +50,7 @@ class StreamLink:
         self,
         subscription: Subscription,
         context: ServicerContext,
-        submitter: Submitter,
+        submitter: CommandSubmitter,
         waiters: Waiters,
         reading: Reading,
         payload_bytes_max: int,
@@ -62,7 +62,7 @@ class StreamLink:
         self._context = context
         self._submitter = submitter
         self._waiters = waiters
-        self._settles: deque[tuple[str, asyncio.Future[Outcome] | Refused]] = deque()
+        self._settles: deque[tuple[str, asyncio.Future[AppliedCommand] | Refused]] = deque()
         self._settles_free = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
@@ -146,11 +146,11 @@ class StreamLink:
 
     def _settle(self, message: pb.SubscribeRequest, raw: bytes) -> None:
         """Propose the settlements of one message; answers are sent in order of the messages."""
-        answer: asyncio.Future[Outcome] | Refused
+        answer: asyncio.Future[AppliedCommand] | Refused
         try:
             answer = self._submit(message, raw)
             answer.add_done_callback(self._answer_settles)
-        except (Refused, Overloaded, NotProposed) as error:
+        except (Refused, LeaderOverloaded, NotProposed) as error:
             refusal = refusal_of(error)
             assert refusal is not None
             answer = refusal
@@ -158,7 +158,7 @@ class StreamLink:
         if isinstance(answer, Refused):
             self._answer_settles()
 
-    def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[Outcome]:
+    def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[AppliedCommand]:
         wrong = Violations()
         wrong.request_id(message.request_id)
         check_settlements(wrong, message.settlements, self._payload_bytes_max)
@@ -216,7 +216,7 @@ class StreamLink:
         self._subscription.outbox.stir()
 
 
-def _settled(answer: asyncio.Future[Outcome] | Refused) -> Outcome | Refused:
+def _settled(answer: asyncio.Future[AppliedCommand] | Refused) -> AppliedCommand | Refused:
     """Return what became of one message of settlements."""
     if isinstance(answer, Refused):
         return answer
@@ -225,7 +225,7 @@ def _settled(answer: asyncio.Future[Outcome] | Refused) -> Outcome | Refused:
     error = answer.exception()
     if error is None:
         return answer.result()
-    assert isinstance(error, NotProposed | OutcomeUnknown | Overloaded)
+    assert isinstance(error, NotProposed | OutcomeUnknown | LeaderOverloaded)
     refusal = refusal_of(error)
     assert refusal is not None
     return refusal

@@ -19,8 +19,8 @@ from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.api.tasks.consumer_sources import Sources
 from taskraft_service.entries.codec import Recorded, record_own
 from taskraft_service.forms import payload_bytes
-from taskraft_service.leader.consumer import Claim
-from taskraft_service.leader.proposal import Failure, Outcome
+from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
+from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
 from taskraft_service.queue.commands import Reason, Refusal, SettleResult, TakeResult, TaskView
 
@@ -28,7 +28,7 @@ _TASKS: Final = pb.SubscribeResponse.TASKS_FIELD_NUMBER
 
 
 class Subscription:
-    """A consumer with credit; satisfies ``leader.consumer.Consumer``.
+    """A consumer with credit; satisfies ``leader.waiting_consumer.Consumer``.
 
     Args:
         opened: what the client asked for, checked.
@@ -131,13 +131,13 @@ class Subscription:
         self._last_take = (wish, recorded)
         return recorded
 
-    def answered(self, claim: Claim, outcome: Outcome | Failure) -> None:
+    def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """Send what a claim brought."""
         self._claimed -= claim.tasks_max
         assert self._claimed >= 0
         if not self._claimed:
             self.idle.set()
-        if not isinstance(outcome, Outcome):
+        if not isinstance(outcome, AppliedCommand):
             # The roles tell the stream that leadership is lost; a lost claim alone says nothing.
             return
         if isinstance(outcome.result, Refusal):
@@ -179,7 +179,7 @@ def opened_message(session_id: str, held: Sequence[TaskView]) -> bytes:
     return wire.length_delimited(opened, b"".join((session, *leases)))
 
 
-def settled_message(request_id: str, outcome: Outcome | Refused) -> pb.SubscribeResponse:
+def settled_message(request_id: str, outcome: AppliedCommand | Refused) -> pb.SubscribeResponse:
     """Return the answer to one message of settlements."""
     settled = pb.SubscribeResponse.Settled(request_id=request_id)
     if isinstance(outcome, Refused):

@@ -21,11 +21,11 @@ from taskraft_service.api.state.mutations import Mutations, result_of
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.update_checks import brings_content
 from taskraft_service.forms import Form
-from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.queue.commands import CancelResult, CountResult
 
 M = TypeVar("M", bound=Message)
-Answer: TypeAlias = Callable[[Outcome], Message]
+Answer: TypeAlias = Callable[[AppliedCommand], Message]
 Counting: TypeAlias = (
     type[pb.KickTasksResponse]
     | type[pb.BuryTasksResponse]
@@ -87,7 +87,7 @@ def chosen_tasks(
 def _count(response: Counting) -> Answer:
     """Return what answers with the number of changed tasks."""
 
-    def answer(outcome: Outcome) -> Message:
+    def answer(outcome: AppliedCommand) -> Message:
         result = result_of(outcome, CountResult)
         return response(
             count=result.count,
@@ -99,7 +99,7 @@ def _count(response: Counting) -> Answer:
     return answer
 
 
-def _cancelled(outcome: Outcome) -> Message:
+def _cancelled(outcome: AppliedCommand) -> Message:
     result = result_of(outcome, CancelResult)
     return pb.CancelTasksResponse(
         asked=result.asked,

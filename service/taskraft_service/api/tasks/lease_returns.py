@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms
 from taskraft_service.entries.codec import record_own
-from taskraft_service.leader.proposal import NotProposed, Overloaded, Submitter
+from taskraft_service.leader.proposal import CommandSubmitter, LeaderOverloaded, NotProposed
 from taskraft_service.limits import PUT_TASKS_MAX
 from taskraft_service.queue.commands import TaskView
 
@@ -15,7 +15,7 @@ from taskraft_service.queue.commands import TaskView
 class LeaseReturns:
     """Releases leases whose tasks were never delivered; their attempts do not count."""
 
-    def __init__(self, submitter: Submitter) -> None:
+    def __init__(self, submitter: CommandSubmitter) -> None:
         self._submitter = submitter
 
     def __call__(self, tasks: Iterable[TaskView]) -> None:
@@ -30,6 +30,6 @@ class LeaseReturns:
             settlement.release.uncounted = True
             try:
                 future = self._submitter.submit(record_own(forms.SETTLE, request))
-            except (NotProposed, Overloaded):
+            except (NotProposed, LeaderOverloaded):
                 return
             future.add_done_callback(lambda done: done.cancelled() or done.exception())

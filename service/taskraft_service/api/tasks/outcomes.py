@@ -22,9 +22,9 @@ from taskraft_service.api.tasks.failed_tasks import known_or_failed, with_key
 from taskraft_service.api.tasks.selection_checks import check_wait
 from taskraft_service.api.tasks.waiting_take import wait_seconds
 from taskraft_service.forms.selection import selector_of
-from taskraft_service.leader.outcomes import OutcomeQuery, Outcomes, Wait
+from taskraft_service.leader.capacity_waiters import CapacityWaiters
+from taskraft_service.leader.outcome_waits import OutcomeQuery, OutcomeWait, OutcomeWaits
 from taskraft_service.leader.proposal import NotProposed
-from taskraft_service.leader.rooms import Rooms
 from taskraft_service.queue.commands import ByFilter, Extras, Refusal, TaskView
 
 _WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
@@ -43,7 +43,7 @@ class OutcomeApi:
     """
 
     def __init__(
-        self, reading: Reading, outcomes: Outcomes, rooms: Rooms, forwarder: Forwarder
+        self, reading: Reading, outcomes: OutcomeWaits, rooms: CapacityWaiters, forwarder: Forwarder
     ) -> None:
         self.rooms = rooms
         self._reading = reading
@@ -115,7 +115,7 @@ class OutcomeApi:
         outcomes = [next(parts) if task_id else unknown for task_id in answer.task_ids]
         return answer.SerializeToString() + b"".join(outcomes)
 
-    async def _finish(self, wait: Wait, until: float, caller: Caller) -> list[bytes]:
+    async def _finish(self, wait: OutcomeWait, until: float, caller: Caller) -> list[bytes]:
         """Wait here; return one outcome for each id."""
         left = max(until - asyncio.get_running_loop().time(), 0.0)
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)

@@ -14,7 +14,7 @@ from taskraft_service.api.tasks.failed_tasks import with_key
 from taskraft_service.api.tasks.listing import page_of_tasks
 from taskraft_service.api.tasks.selection_checks import check_get, check_list
 from taskraft_service.forms.selection import selector_of
-from taskraft_service.leader.call_notes import CallNotes
+from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.queue.commands import ByFilter, Refusal, TaskView
 
 _SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER
@@ -30,7 +30,7 @@ class TaskReads:
         notes: counts looks at tasks.
     """
 
-    def __init__(self, reading: Reading, notes: CallNotes) -> None:
+    def __init__(self, reading: Reading, notes: UnloggedCalls) -> None:
         self._reading = reading
         self._notes = notes
 

@@ -12,18 +12,20 @@ from taskraft_service.api.rpc.methods import Call
 from taskraft_service.api.rpc.status import Refused
 from taskraft_service.api.tasks.waiting_take import wait_seconds
 from taskraft_service.forms import payload_bytes, specs_of
-from taskraft_service.leader.proposal import Outcome
-from taskraft_service.leader.rooms import Rooms
+from taskraft_service.leader.capacity_waiters import CapacityWaiters
+from taskraft_service.leader.proposal import AppliedCommand
 
 
 class Propose(Protocol):
     """Proposes a put."""
 
-    def __call__(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> Awaitable[Outcome]:
+    def __call__(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> Awaitable[AppliedCommand]:
         """Put all or nothing where there is no room for all, or (``whole`` False) what fits."""
 
 
-async def put_when_room(rooms: Rooms, call: Call[pb.PutTasksRequest], propose: Propose) -> Outcome:
+async def put_when_room(
+    rooms: CapacityWaiters, call: Call[pb.PutTasksRequest], propose: Propose
+) -> AppliedCommand:
     """Put as soon as there is room for all of it; when the time is over, what fits.
 
     Raises:
@@ -45,7 +47,7 @@ async def put_when_room(rooms: Rooms, call: Call[pb.PutTasksRequest], propose: P
     return await propose(call, whole=False)
 
 
-async def _try(call: Call[pb.PutTasksRequest], propose: Propose) -> Outcome | None:
+async def _try(call: Call[pb.PutTasksRequest], propose: Propose) -> AppliedCommand | None:
     """Try to put everything; None: there is no room for all of it."""
     try:
         return await propose(call, whole=True)

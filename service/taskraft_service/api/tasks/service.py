@@ -24,9 +24,9 @@ from taskraft_service.api.tasks.room_waits import put_when_room
 from taskraft_service.api.tasks.settle_checks import settle_violations
 from taskraft_service.api.tasks.takes import TakeApi
 from taskraft_service.api.tubes.auto_creation import MissingTubes
-from taskraft_service.cluster.settings import SettingsInForce
+from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.entries.codec import Recorded, record_own
-from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.queue.commands import (
     PutResult,
     SettleResult,
@@ -40,7 +40,7 @@ class TaskSettings:
     """What a node decides by its configuration."""
 
     payload_bytes_max: int
-    in_force: SettingsInForce
+    in_force: EffectiveSettings
 
 
 class TaskApi:
@@ -120,7 +120,7 @@ class TaskApi:
             revision=outcome.index,
         )
 
-    async def _propose_put(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> Outcome:
+    async def _propose_put(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> AppliedCommand:
         """Put all or nothing, or (``whole`` False) what there is room for.
 
         A call may have waited for a minute: the disk is looked at again.

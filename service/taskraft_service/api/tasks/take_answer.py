@@ -10,7 +10,7 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.api.state.mutations import result_of
 from taskraft_service.api.tasks.answers import encode_tasks
-from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.queue.commands import TakeResult, TaskView
 
 _TAKEN: Final = pb.TakeTasksResponse.TASKS_FIELD_NUMBER
@@ -30,7 +30,7 @@ class TakeAnswer:
         left_out: leased tasks that found no place in it, to be given back.
     """
 
-    def __init__(self, outcome: Outcome, bytes_max: int, *, payload_omit: bool) -> None:
+    def __init__(self, outcome: AppliedCommand, bytes_max: int, *, payload_omit: bool) -> None:
         result = result_of(outcome, TakeResult)
         tasks = result.tasks
         parts = encode_tasks(tasks, _TAKEN, payload_omit=payload_omit)

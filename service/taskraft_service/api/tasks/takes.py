@@ -14,8 +14,8 @@ from taskraft_service.api.tasks.lease_returns import LeaseReturns
 from taskraft_service.api.tasks.take_answer import TakeAnswer
 from taskraft_service.api.tasks.waiting_take import WaitingTake, wait_seconds
 from taskraft_service.languages.patterns import TubePattern, is_pattern
-from taskraft_service.leader.call_notes import CallNotes
-from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
 from taskraft_service.queue.commands import TakeResult
@@ -38,7 +38,7 @@ class TakeApi:
         reading: Reading,
         known: Known,
         waiters: Waiters,
-        notes: CallNotes,
+        notes: UnloggedCalls,
     ) -> None:
         self._mutations = mutations
         self._reading = reading
@@ -76,7 +76,7 @@ class TakeApi:
 
     async def _take_at_once(
         self, call: Call[pb.TakeTasksRequest], taker: WaitingTake, wait: float
-    ) -> Outcome | None:
+    ) -> AppliedCommand | None:
         """Take without a place in line where that is asked for; None: the call has to wait.
 
         A request_id may belong to a take that was answered before, so it is looked up in the log's
@@ -111,7 +111,7 @@ class TakeApi:
             if taker.allows(tube.name) and pattern.matches(tube.name)
         ]
 
-    async def _wait(self, taker: WaitingTake, wait: float) -> Outcome:
+    async def _wait(self, taker: WaitingTake, wait: float) -> AppliedCommand:
         """Wait in line; an empty outcome when the time is over."""
         self._waiters.add(taker)
         self._submitter.wake()
@@ -130,4 +130,6 @@ class TakeApi:
             return taker.outcome.result()
         taker.outcome.cancel()
         queue = self._reading.applied
-        return Outcome(queue.applied_index, self._reading.now_ms(), TakeResult((), taker.cut_short))
+        return AppliedCommand(
+            queue.applied_index, self._reading.now_ms(), TakeResult((), taker.cut_short)
+        )

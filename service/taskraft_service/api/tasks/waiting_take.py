@@ -12,9 +12,9 @@ from taskraft_service.api.rpc.methods import Call, M
 from taskraft_service.api.rpc.status import refused, tube_not_found
 from taskraft_service.api.tasks.consumer_sources import Sources
 from taskraft_service.entries.codec import Recorded, record_own
-from taskraft_service.leader.consumer import Claim
-from taskraft_service.leader.proposal import Failure, NotProposed, Outcome
+from taskraft_service.leader.proposal import AppliedCommand, NotProposed, SubmitFailure
 from taskraft_service.leader.waiters import Waiters
+from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 from taskraft_service.queue.commands import Reason, Refusal, TakeResult, TaskView
 
@@ -36,7 +36,7 @@ def wait_seconds(wait_ms: int | None, call: Call[M]) -> float:
 
 
 class WaitingTake:
-    """A consumer that leaves with its first tasks; satisfies ``leader.consumer.Consumer``.
+    """A consumer that leaves with its first tasks; satisfies ``leader.waiting_consumer.Consumer``.
 
     Args:
         request: the call's request, checked.
@@ -65,7 +65,7 @@ class WaitingTake:
         """Names of the tubes that have not been dropped meanwhile."""
         self.cut_short = False
         """Whether the last claim had to leave tasks unlooked at, see ``TakeResult``."""
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[AppliedCommand] = asyncio.get_running_loop().create_future()
         self.idle = asyncio.Event()
         """Set while no claim is without answer."""
         self.idle.set()
@@ -99,12 +99,12 @@ class WaitingTake:
         request.tasks_max = tasks_max
         return record_own(forms.TAKE, request, self._hash)
 
-    def answered(self, claim: Claim, outcome: Outcome | Failure) -> None:
+    def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """Take the answer to the claim; a claim that found nothing leaves the call waiting."""
         del claim
         self._claimed = False
         self.idle.set()
-        if not isinstance(outcome, Outcome):
+        if not isinstance(outcome, AppliedCommand):
             self._fail(outcome)
         elif isinstance(outcome.result, Refusal):
             # A tube that matched a pattern may be dropped meanwhile; another may come.
@@ -116,7 +116,7 @@ class WaitingTake:
             if outcome.result.tasks:
                 self._leave(outcome, outcome.result.tasks)
 
-    def _leave(self, outcome: Outcome, tasks: Sequence[TaskView]) -> None:
+    def _leave(self, outcome: AppliedCommand, tasks: Sequence[TaskView]) -> None:
         """End the call with its first tasks; nobody may be there any more to have them."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from taskraft.v1 import tube_service_pb2
 from taskraft_service import forms
 from taskraft_service.api.state.reading import Reading
-from taskraft_service.cluster.settings import SettingsInForce
+from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.entries.codec import Recorded, record_own
 
 
@@ -19,7 +19,7 @@ class MissingTubes:
         in_force: the settings that say whether, and which.
     """
 
-    def __init__(self, reading: Reading, in_force: SettingsInForce) -> None:
+    def __init__(self, reading: Reading, in_force: EffectiveSettings) -> None:
         self._reading = reading
         self._in_force = in_force
 

@@ -25,8 +25,8 @@ from taskraft_service.api.tubes.checks import (
 )
 from taskraft_service.entries.codec import record_own
 from taskraft_service.languages.patterns import TubePattern, is_pattern
-from taskraft_service.leader.call_notes import CallNotes
-from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.proposal import AppliedCommand
+from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.limits import PAGE_SIZE_MAX
 from taskraft_service.queue.commands import CountResult, TubeResult
@@ -61,7 +61,7 @@ class TubeApi:
         mutations: Mutations,
         reading: Reading,
         waiters: Waiters,
-        notes: CallNotes,
+        notes: UnloggedCalls,
         creates_tubes: Callable[[], bool],
     ) -> None:
         """Serve tubes; ``creates_tubes`` tells whether a put makes the tubes that do not exist."""
@@ -113,7 +113,7 @@ class TubeApi:
         tube = tube_message(created.tube)
         return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
 
-    async def _create_custom(self, call: Call[pb.CreateTubeRequest]) -> Outcome:
+    async def _create_custom(self, call: Call[pb.CreateTubeRequest]) -> AppliedCommand:
         """Create a tube whose driver is installed here; its version stands in the log."""
         request = pb.CreateTubeRequest()
         request.CopyFrom(call.request)

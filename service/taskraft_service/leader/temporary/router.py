@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias
 
 from taskraft_service.entries.codec import Recorded
-from taskraft_service.leader.proposal import Outcome, Submitter
+from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
 from taskraft_service.leader.temporary.sides import Side, refusal_across, side_of
 from taskraft_service.leader.temporary.splitting import SplitSettle, split_notes, split_take
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
@@ -27,18 +27,18 @@ from taskraft_service.queue.commands import (
     TakeResult,
 )
 
-Submitted: TypeAlias = asyncio.Future[Outcome]
+Submitted: TypeAlias = asyncio.Future[AppliedCommand]
 
 
 class Router:
-    """Satisfies ``proposal.Submitter``.
+    """Satisfies ``proposal.CommandSubmitter``.
 
     Args:
         log: the proposer.
         temporary: the temporary tubes.
     """
 
-    def __init__(self, log: Submitter, temporary: TemporaryTubes) -> None:
+    def __init__(self, log: CommandSubmitter, temporary: TemporaryTubes) -> None:
         self._log = log
         self._temporary = temporary
         self._memory_first = False
@@ -52,7 +52,7 @@ class Router:
         self._temporary.wake()
 
     def submit(self, recorded: Recorded, deadline: float | None = None) -> Submitted:
-        """See ``Submitter``."""
+        """See ``CommandSubmitter``."""
         temporary = self._temporary
         if not len(temporary):
             return self._log.submit(recorded, deadline)
@@ -64,7 +64,7 @@ class Router:
         side = side_of(command, temporary.side_of)
         refusal = refusal_across(command, side, temporary.side_of)
         if refusal is not None:
-            return _done(Outcome(0, 0, refusal))
+            return _done(AppliedCommand(0, 0, refusal))
         if side is Side.LOG:
             return self._log.submit(recorded, deadline)
         if side is Side.MEMORY:
@@ -108,13 +108,13 @@ class Router:
         proposed = self._log.submit(parted.logged, deadline)
         here = self._temporary.submit(parted.temporary).result
 
-        def join(there: Outcome) -> Outcome:
+        def join(there: AppliedCommand) -> AppliedCommand:
             for result in (there.result, here):
                 if isinstance(result, Refusal):
-                    return Outcome(there.index, there.now_ms, result)
+                    return AppliedCommand(there.index, there.now_ms, result)
             assert isinstance(there.result, SettleResult)
             assert isinstance(here, SettleResult)
-            return Outcome(there.index, there.now_ms, parted.joined(there.result, here))
+            return AppliedCommand(there.index, there.now_ms, parted.joined(there.result, here))
 
         return _after(proposed, join)
 
@@ -125,14 +125,14 @@ class Router:
         """
         logged, temporary = split_notes(command, self._temporary.side_of)
 
-        def note_here(there: Outcome) -> Outcome:
+        def note_here(there: AppliedCommand) -> AppliedCommand:
             if not len(self._temporary):
                 return there
             here = self._temporary.submit(temporary).result
             assert isinstance(there.result, CountResult)
             assert isinstance(here, CountResult)
             known = CountResult(there.result.count + here.count)
-            return Outcome(there.index, there.now_ms, known)
+            return AppliedCommand(there.index, there.now_ms, known)
 
         return _after(self._log.submit(logged, deadline), note_here)
 
@@ -146,7 +146,7 @@ class Router:
         if isinstance(command, DropTube):
             refusal = self._temporary.refusal_to_drop(command)
             if refusal is not None:
-                return _done(Outcome(0, 0, refusal))
+                return _done(AppliedCommand(0, 0, refusal))
         self._counts[what] = 0
         try:
             proposed = self._log.submit(recorded, deadline)
@@ -161,34 +161,36 @@ class Router:
         if what in self._counts:
             self._counts[what] += tasks
 
-    def _with_count(self, what: str, outcome: Outcome) -> Outcome:
+    def _with_count(self, what: str, outcome: AppliedCommand) -> AppliedCommand:
         tasks = self._counts.get(what, 0)
         if isinstance(outcome.result, CountResult):
             result = CountResult(outcome.result.count + tasks)
-            return Outcome(outcome.index, outcome.now_ms, result)
+            return AppliedCommand(outcome.index, outcome.now_ms, result)
         return outcome
 
 
-def _is_empty(outcome: Outcome) -> bool:
+def _is_empty(outcome: AppliedCommand) -> bool:
     """Tell whether a take found nothing."""
     return isinstance(outcome.result, TakeResult) and not outcome.result.tasks
 
 
-def _behind(nothing: Outcome, outcome: Outcome) -> Outcome:
+def _behind(nothing: AppliedCommand, outcome: AppliedCommand) -> AppliedCommand:
     """Return what came of a take on the second side, after it found nothing on the first."""
     first, second = nothing.result, outcome.result
     if isinstance(first, TakeResult) and isinstance(second, TakeResult) and first.cut_short:
-        return Outcome(outcome.index, outcome.now_ms, TakeResult(second.tasks, cut_short=True))
+        return AppliedCommand(
+            outcome.index, outcome.now_ms, TakeResult(second.tasks, cut_short=True)
+        )
     return outcome
 
 
-def _done(outcome: Outcome) -> Submitted:
+def _done(outcome: AppliedCommand) -> Submitted:
     future: Submitted = asyncio.get_running_loop().create_future()
     future.set_result(outcome)
     return future
 
 
-def _after(proposed: Submitted, follow: Callable[[Outcome], Outcome]) -> Submitted:
+def _after(proposed: Submitted, follow: Callable[[AppliedCommand], AppliedCommand]) -> Submitted:
     """Return a future of what follows from an outcome; who gives it up gives up the proposal."""
     future: Submitted = asyncio.get_running_loop().create_future()
 

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import or_
 from typing import Final, TypeAlias
 
-from taskraft_service.machine.contents import TEMPORARY_TASKS
+from taskraft_service.machine.queue_locator import TEMPORARY_TASKS
 from taskraft_service.queue.commands import (
     BATCH_BRANCHES,
     Batch,

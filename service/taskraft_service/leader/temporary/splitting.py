@@ -7,7 +7,7 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.entries.codec import Recorded, record_own
 from taskraft_service.leader.temporary.sides import Side, Where
-from taskraft_service.machine.contents import TEMPORARY_TASKS
+from taskraft_service.machine.queue_locator import TEMPORARY_TASKS
 from taskraft_service.queue.commands import ItemRefusal, NoteCalls, SettleResult, TouchedLease
 
 

@@ -12,12 +12,12 @@ from dataclasses import fields, replace
 from typing import Final
 
 from taskraft_service.entries.codec import Recorded
-from taskraft_service.leader.proposal import NotProposed, Outcome
+from taskraft_service.leader.proposal import AppliedCommand, NotProposed
 from taskraft_service.leader.proposer import Clock
 from taskraft_service.leader.temporary.memory import MemoryQueue
 from taskraft_service.leader.temporary.sides import NOWHERE, Side
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.machine.contents import Contents, origin_of
+from taskraft_service.machine.queue_locator import QueueLocator, origin_of
 from taskraft_service.queue.commands import (
     CloseSession,
     Command,
@@ -57,7 +57,7 @@ class TemporaryTubes:
 
     def __init__(
         self,
-        contents: Contents,
+        contents: QueueLocator,
         clock: Clock,
         waiters: Waiters,
         bytes_max: int,
@@ -202,7 +202,7 @@ class TemporaryTubes:
 
     # ------------------------------------------------------------------------------ commands
 
-    def submit(self, recorded: Recorded) -> Outcome:
+    def submit(self, recorded: Recorded) -> AppliedCommand:
         """Do a command at once.
 
         Raises:
@@ -212,13 +212,15 @@ class TemporaryTubes:
             raise NotProposed("this node does not lead")
         return self._answer(recorded.command)
 
-    def _answer(self, command: Command) -> Outcome:
+    def _answer(self, command: Command) -> AppliedCommand:
         result: Result | None = None
         if isinstance(command, Take) and command.session_id:
             result = self._without_session(command.session_id)
         if result is None:
             (result,) = self._apply((command,))
-        return Outcome(self._contents.replicated.applied_index, self._contents.now_ms, result)
+        return AppliedCommand(
+            self._contents.replicated.applied_index, self._contents.now_ms, result
+        )
 
     def _without_session(self, session_id: str) -> Refusal | None:
         """Open a session here too, until it ends; refuse where there is none."""

@@ -9,11 +9,10 @@ from prometheus_client.registry import Collector
 
 from taskraft_service.api.rpc.endpoint import CallCounts
 from taskraft_service.leader.proposer import Proposer
-from taskraft_service.leader.roles import Phase, Roles
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.state_machine import QueueMachine
-from taskraft_service.storage.disk_watch import DiskWatch
+from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
 class NodeCollector(Collector):
@@ -32,13 +31,13 @@ class NodeCollector(Collector):
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is one thing that is shown
         self,
-        roles: Roles,
+        roles: PhaseMachine,
         calls: CallCounts,
         proposer: Proposer,
         waiters: Waiters,
         streams: Callable[[], int],
         temporary: TemporaryTubes,
-        disk: DiskWatch,
+        disk: DiskMonitor,
         machine: QueueMachine,
     ) -> None:
         self._roles = roles
@@ -77,7 +76,7 @@ class NodeCollector(Collector):
         phase = GaugeMetricFamily(
             "taskraft_phase", "1 for the phase of this node.", labels=("phase",)
         )
-        for known in Phase:
+        for known in NodePhase:
             phase.add_metric((known.name.lower(),), known is self._roles.phase)
         return phase
 

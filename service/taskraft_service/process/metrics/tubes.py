@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskraft_service.machine.contents import Contents
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.commands import State
 from taskraft_service.queue.life_cycle import GONE, EventKind
 
@@ -26,7 +26,7 @@ class TubeCollector(Collector):
         clock_ms: the cluster's time, in milliseconds since the epoch.
     """
 
-    def __init__(self, contents: Contents, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, contents: QueueLocator, clock_ms: Callable[[], int]) -> None:
         self._contents = contents
         self._clock_ms = clock_ms
 

@@ -12,7 +12,7 @@ from taskraft_service.api.feed.answers import MESSAGE_ROW_BYTES
 from taskraft_service.api.feed.service import FeedApi
 from taskraft_service.api.rpc.methods import Call
 from taskraft_service.api.rpc.status import Refused
-from taskraft_service.machine.applications import Applications
+from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.queue.commands import CreateTube, NewTask, Put, Startup, TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import ROW_BYTES
 from taskraft_service.queue.limits import Limits
@@ -39,7 +39,7 @@ class Context:
 class Bench:
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
-        self.applications = Applications()
+        self.applications = ApplyNotifier()
         self.api = FeedApi(None, Reading(self.queue), self.applications, list, str)
         self.context = Context()
         self.apply(Startup(1, 0, "feed", 1))

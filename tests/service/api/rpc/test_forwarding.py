@@ -18,8 +18,8 @@ from taskraft_service.api.rpc.forwarding_metadata import (
 )
 from taskraft_service.api.rpc.status import STATUS_KEY, Refused, rpc_status
 from taskraft_service.config.addresses import PeerAddress
-from taskraft_service.leader.phases import Leadership
-from taskraft_service.leader.roles import Roles
+from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.node_phases import PhaseMachine
 
 METHOD = "/taskraft.v1.TaskService/PutTasks"
 ME, LEADER = MemberId(1), MemberId(2)
@@ -81,8 +81,8 @@ async def bench():
         1: PeerAddress(1, "n1", "p:1", "127.0.0.1:1"),
         2: PeerAddress(2, "n2", "p:1", f"127.0.0.1:{port}"),
     }
-    roles = Roles()
-    leadership = Leadership(roles, ME, members, Lead())
+    roles = PhaseMachine()
+    leadership = LeadershipTracker(roles, ME, members, Lead())
     leadership.caught_up()
     forwarder = Forwarder(leadership, 100)
     yield Bench(upstream, leadership, forwarder)

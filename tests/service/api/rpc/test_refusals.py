@@ -14,8 +14,8 @@ from taskraft_service.access.denial import NotAllowed, NotKnown
 from taskraft_service.api.rpc.endpoint import LEADER_KEY, PUSHBACK_KEY, Surface
 from taskraft_service.api.rpc.refusals import refusal_of
 from taskraft_service.api.rpc.status import STATUS_KEY, Refused
-from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown, Overloaded
-from taskraft_service.wire import Malformed
+from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
+from taskraft_service.wire import WireMalformed
 
 Error = error_pb2.Error
 PATH = "/taskraft.v1.TaskService/Subscribe"
@@ -64,13 +64,13 @@ class Bench:
     [
         (Refused(Error.TUBE_FULL, "x"), Error.TUBE_FULL),
         (NotKnown("x"), Error.NO_CREDENTIALS),
-        (Overloaded("x"), Error.OVERLOADED),
+        (LeaderOverloaded("x"), Error.OVERLOADED),
         (OutcomeUnknown("x"), Error.COMMIT_UNKNOWN),
         (ReadUnconfirmed("x"), Error.NO_LEADER),
         (NotProposed("x"), Error.NOT_LEADER),
         (NotLeader(MemberId(2)), Error.NOT_LEADER),
         (Stopped("x"), Error.DRAINING),
-        (Malformed("x"), Error.INVALID_FIELD),
+        (WireMalformed("x"), Error.INVALID_FIELD),
     ],
 )
 def test_an_error_of_the_service_has_its_reason(error, reason):

@@ -13,7 +13,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.languages.cron import cron
 from taskraft_service.leader.scheduler import Scheduler
-from taskraft_service.process import parts
+from taskraft_service.process import components
 from tests.service.api.test_three_nodes import cluster_in
 from tests.service.conftest import config_in, create, reason_of, running
 from tests.turns import turns_until
@@ -26,13 +26,13 @@ class Jumping:
 
     def __init__(self, monkeypatch):
         self.ahead_ms = 0
-        wall_ms, monotonic_ms = parts.wall_ms, parts.monotonic_ms
-        monkeypatch.setattr(parts, "wall_ms", lambda: wall_ms() + self.ahead_ms)
-        monkeypatch.setattr(parts, "monotonic_ms", lambda: monotonic_ms() + self.ahead_ms)
+        wall_ms, monotonic_ms = components.wall_ms, components.monotonic_ms
+        monkeypatch.setattr(components, "wall_ms", lambda: wall_ms() + self.ahead_ms)
+        monkeypatch.setattr(components, "monotonic_ms", lambda: monotonic_ms() + self.ahead_ms)
 
     def to_next_minute(self, nodes):
         """Move on to just after a full minute, and let the schedulers look at their clocks."""
-        now_ms = parts.wall_ms()
+        now_ms = components.wall_ms()
         self.ahead_ms += cron("* * * * *", "").after(now_ms) - now_ms + 10
         for node in nodes:
             node.server.parts.scheduler._set_timer()
@@ -122,7 +122,9 @@ async def test_schedules_wait_while_the_disk_is_low(tmp_path, clock):
         made = await make(node)
         node.server.parts.disk.low_bytes = 2**62
         clock.to_next_minute([node])
-        await turns_until(lambda: node.server.parts.scheduler._due.get("s", 0) > parts.wall_ms())
+        await turns_until(
+            lambda: node.server.parts.scheduler._due.get("s", 0) > components.wall_ms()
+        )
         assert await slots(node) == []
         for call in (make(node, name="another"), change(node)):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -186,8 +188,8 @@ async def test_each_time_has_one_task_whoever_leads(tmp_path, clock, monkeypatch
                 await three.settled()
             elif round_ % 4 == 0:
                 # The same leader plans twice from the same state: as two leaders may.
-                leader.server.parts.scheduler._run("s", parts.wall_ms())
-                leader.server.parts.scheduler._run("s", parts.wall_ms())
+                leader.server.parts.scheduler._run("s", components.wall_ms())
+                leader.server.parts.scheduler._run("s", components.wall_ms())
             until = made.next_ms + (round_ - 1) * MINUTE
             # On all nodes: what one applies after its clock has jumped would seem a minute old.
             await turns_until(

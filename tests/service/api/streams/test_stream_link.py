@@ -22,7 +22,12 @@ from taskraft_service.api.streams.stream_link import (
     StreamLink,
 )
 from taskraft_service.api.streams.subscription_state import Subscription
-from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.leader.proposal import (
+    AppliedCommand,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.queue.commands import KeepResult, SettleResult
 from tests.service.leader.test_waiters import Board
@@ -133,7 +138,7 @@ async def test_settlements_in_hand_are_answered_after_the_client_has_closed_its_
     await turns_until(lambda: one.submitter.proposed)
     await turn()
     assert not running.done()
-    one.submitter.proposed[0][1].set_result(Outcome(1, 1, SettleResult([], [])))
+    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
     await running
     assert [settled.request_id for settled in one.context.settled] == ["r0"]
 
@@ -143,7 +148,7 @@ async def test_settlements_in_hand_are_answered_after_the_client_has_closed_its_
     [
         (NotProposed("x"), error_pb2.Error.NOT_LEADER),
         (OutcomeUnknown("x"), error_pb2.Error.COMMIT_UNKNOWN),
-        (Overloaded("x"), error_pb2.Error.OVERLOADED),
+        (LeaderOverloaded("x"), error_pb2.Error.OVERLOADED),
         (None, error_pb2.Error.COMMIT_UNKNOWN),
     ],
 )
@@ -164,12 +169,12 @@ async def test_settlements_that_cannot_be_proposed_are_answered_in_their_place()
     one = Linked(acked(0), acked(1))
     running = one.run()
     await turns_until(lambda: len(one.submitter.proposed) == 2)
-    one.submitter.refusal = Overloaded("x")
+    one.submitter.refusal = LeaderOverloaded("x")
     one.context.say(acked(2))
     await turn()
     assert not one.context.settled
     for _, future in one.submitter.proposed:
-        future.set_result(Outcome(1, 1, SettleResult([], [])))
+        future.set_result(AppliedCommand(1, 1, SettleResult([], [])))
     one.context.say(None)
     await running
     reasons = [(settled.request_id, settled.error.reason) for settled in one.context.settled]
@@ -202,7 +207,7 @@ async def test_a_stream_with_many_settlements_in_hand_is_not_read():
     await turns_until(lambda: len(one.submitter.proposed) == SETTLES_IN_HAND_MAX)
     await turn()
     assert len(one.submitter.proposed) == SETTLES_IN_HAND_MAX
-    one.submitter.proposed[0][1].set_result(Outcome(1, 1, SettleResult([], [])))
+    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
     await turns_until(lambda: len(one.submitter.proposed) == SETTLES_IN_HAND_MAX + 1)
     running.cancel()
     await asyncio.wait((running,))
@@ -267,7 +272,7 @@ async def test_heartbeats_that_are_asked_for_come_no_faster_than_one_a_second():
     await turn()
     assert len(one.context.heard) == 1
     assert one.link._beat_timer.when() == beaten_at + BEAT_PAUSE_MS / 1000
-    one.submitter.proposed[0][1].set_result(Outcome(1, 1, SettleResult([], [])))
+    one.submitter.proposed[0][1].set_result(AppliedCommand(1, 1, SettleResult([], [])))
     one.context.say(None)
     await running
 
@@ -387,7 +392,7 @@ async def test_a_node_that_becomes_the_leader_serves_the_stream_and_forgets_it_a
     serving = asyncio.ensure_future(api.subscribe(context, ANYBODY))
     for number, result in enumerate((KeepResult([]), KeepResult([]))):
         await turns_until(lambda number=number: len(submitter.proposed) > number)
-        submitter.proposed[number][1].set_result(Outcome(1, 1, result))
+        submitter.proposed[number][1].set_result(AppliedCommand(1, 1, result))
     await turns_until(lambda: context.heard)
     assert context.heard[0].opened.session_id
     assert len(api._waiters) == len(api._streams) == 1

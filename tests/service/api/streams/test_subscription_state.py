@@ -10,7 +10,7 @@ from taskraft_service.access.caller import AnonymousCaller
 from taskraft_service.access.rights import Verb
 from taskraft_service.api.streams.response_buffer import MESSAGE_BYTES, Outbox
 from taskraft_service.api.streams.subscription_state import Subscription
-from taskraft_service.leader.proposal import NotProposed, Outcome
+from taskraft_service.leader.proposal import AppliedCommand, NotProposed
 from taskraft_service.leader.waiters import Claim
 from taskraft_service.queue.commands import Reason, Refusal, State, Take, TakeResult, TaskView
 
@@ -87,7 +87,7 @@ class Streamed:
         return Claim(self.subscription, recorded, tasks_max, {}, {})
 
     def answer(self, claim: Claim, result: TakeResult | Refusal) -> None:
-        self.subscription.answered(claim, Outcome(1, 1, result))
+        self.subscription.answered(claim, AppliedCommand(1, 1, result))
 
     async def message(self) -> pb.SubscribeResponse | None:
         raw = await self.subscription.outbox.next()

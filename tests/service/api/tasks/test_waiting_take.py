@@ -9,8 +9,8 @@ from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.api.tasks.takes import TakeApi
 from taskraft_service.api.tasks.waiting_take import WaitingTake
-from taskraft_service.leader.call_notes import CallNotes
-from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown
+from taskraft_service.leader.proposal import AppliedCommand, NotProposed, OutcomeUnknown
+from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.queue import commands as core
 from taskraft_service.queue.limits import Limits
@@ -43,7 +43,7 @@ class Bench:
     def __init__(self, **fields):
         self.given_back = []
         self.waiters = Waiters(Board(a=3))
-        self.api = TakeApi(Mutations(), Reading(), None, self.waiters, CallNotes(lambda: False))
+        self.api = TakeApi(Mutations(), Reading(), None, self.waiters, UnloggedCalls(lambda: False))
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(request, 0, self.given_back.extend)
 
@@ -56,7 +56,7 @@ class Bench:
         return claim
 
     def answer(self, claim, *tasks):
-        claim.consumer.answered(claim, Outcome(9, 9, core.TakeResult(tasks)))
+        claim.consumer.answered(claim, AppliedCommand(9, 9, core.TakeResult(tasks)))
         self.waiters.answered(claim, len(tasks))
 
 
@@ -109,7 +109,7 @@ async def test_a_call_that_waited_in_vain_says_whether_its_last_look_went_to_the
         claim = await bench.claim()
         await turns_until(lambda bench=bench: len(bench.waiters) == 0)
         for cut_short in looks:
-            outcome = Outcome(9, 9, core.TakeResult((), cut_short))
+            outcome = AppliedCommand(9, 9, core.TakeResult((), cut_short))
             claim.consumer.answered(claim, outcome)
         assert (await waiting).result == core.TakeResult((), looks[-1])
 
@@ -153,7 +153,7 @@ async def test_a_refused_take_ends_the_wait():
     waiting = bench.wait(10)
     claim = await bench.claim()
     refusal = core.Refusal(core.Reason.SESSION_NOT_FOUND, "gone")
-    claim.consumer.answered(claim, Outcome(9, 9, refusal))
+    claim.consumer.answered(claim, AppliedCommand(9, 9, refusal))
     bench.waiters.answered(claim, 0)
     with pytest.raises(Exception, match="gone"):
         await waiting

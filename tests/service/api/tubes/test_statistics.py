@@ -15,7 +15,7 @@ from taskraft.v1 import (
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import AnonymousCaller
 from taskraft_service.api.cluster.service import server_version
-from taskraft_service.process.catalogue import servicers
+from taskraft_service.process.services import servicers
 from taskraft_service.queue.tubes.counters import Call
 from tests.service.conftest import ack, create, put, take
 

@@ -3,7 +3,7 @@
 import pytest
 
 from taskraft_service.leader.temporary.memory import MemoryQueue, growth_bytes
-from taskraft_service.machine.contents import origin_of
+from taskraft_service.machine.queue_locator import origin_of
 from taskraft_service.queue.commands import (
     Ack,
     Batch,

@@ -13,12 +13,12 @@ from taskraft.v1 import task_pb2
 from taskraft_service import forms
 from taskraft_service.entries.body_editor import edit
 from taskraft_service.entries.codec import Recorded
-from taskraft_service.leader.proposal import Outcome
+from taskraft_service.leader.proposal import AppliedCommand
 from taskraft_service.leader.temporary import memory
 from taskraft_service.leader.temporary.router import Router
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.machine.contents import Contents, origin_of
+from taskraft_service.machine.queue_locator import QueueLocator, origin_of
 from taskraft_service.queue.commands import (
     FOREVER_MS,
     AttachSession,
@@ -137,7 +137,7 @@ class Log:
         for listener in self.listeners:
             listener(now_ms)
         future = asyncio.get_running_loop().create_future()
-        future.set_result(Outcome(index, now_ms, result))
+        future.set_result(AppliedCommand(index, now_ms, result))
         return future
 
     def wake(self):
@@ -150,7 +150,7 @@ class Pair:
     def __init__(self):
         self.clock = Clock()
         self.plain, self.log = Log(self.clock), Log(self.clock)
-        self.contents = Contents(lambda: self.log.queue)
+        self.contents = QueueLocator(lambda: self.log.queue)
         self.temporary = TemporaryTubes(
             self.contents, self.clock, Waiters(None), 1 << 30, DRIVERS, lambda _error: None
         )

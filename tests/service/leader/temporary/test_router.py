@@ -9,11 +9,16 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.entries.codec import record_own
-from taskraft_service.leader.proposal import NotProposed, Outcome, OutcomeUnknown, Overloaded
+from taskraft_service.leader.proposal import (
+    AppliedCommand,
+    LeaderOverloaded,
+    NotProposed,
+    OutcomeUnknown,
+)
 from taskraft_service.leader.temporary.router import Router
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.machine.contents import TEMPORARY_TASKS, Contents
+from taskraft_service.machine.queue_locator import TEMPORARY_TASKS, QueueLocator
 from taskraft_service.queue.commands import CreateTube, Durability, Startup, TubeKind, TubeOptions
 from taskraft_service.queue.driver import NO_DRIVERS
 from taskraft_service.queue.limits import Limits
@@ -56,7 +61,7 @@ class Log:
     async def apply(self):
         command, future = self.proposed.pop(0)
         (result,) = self.do(command)
-        future.set_result(Outcome(self.queue.applied_index, 5, result))
+        future.set_result(AppliedCommand(self.queue.applied_index, 5, result))
         await asyncio.sleep(0)
 
     async def fail(self, error):
@@ -80,7 +85,7 @@ class Board:
 class Bench:
     def __init__(self, *tubes):
         self.log = Log()
-        self.contents = Contents(lambda: self.log.queue)
+        self.contents = QueueLocator(lambda: self.log.queue)
         self.waiters = Waiters(Board(self.contents))
         self.temporary = TemporaryTubes(
             self.contents, Clock(), self.waiters, 1 << 20, NO_DRIVERS, lambda _error: None
@@ -143,7 +148,7 @@ async def test_calls_are_noted_on_the_side_of_their_tube(bench):
     assert bench.peeks() == [2, 2]
 
 
-@pytest.mark.parametrize("error", [NotProposed("x"), Overloaded("x")])
+@pytest.mark.parametrize("error", [NotProposed("x"), LeaderOverloaded("x")])
 async def test_calls_that_the_log_does_not_note_are_noted_nowhere(bench, error):
     noting = bench.note()
     await bench.log.fail(error)
@@ -204,8 +209,8 @@ async def test_what_the_log_refuses_to_settle_is_not_settled_here(bench):
     (task,) = (await bench.take()).result.tasks
     settlement = pb.Settlement(tokens=[1, task.token], ack=pb.Settlement.Ack())
     request = pb.SettleTasksRequest(settlements=[settlement])
-    bench.log.refusal = Overloaded("x")
-    with pytest.raises(Overloaded):
+    bench.log.refusal = LeaderOverloaded("x")
+    with pytest.raises(LeaderOverloaded):
         bench.submit(forms.SETTLE, request)
     bench.log.refusal = None
     settling = bench.submit(forms.SETTLE, request)

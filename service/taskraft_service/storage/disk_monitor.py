@@ -14,7 +14,7 @@ CHECK_MS: Final = 10
 """How long an answer of the file system holds: a fast disk takes some tens of MiB in that time."""
 
 
-class DiskWatch:
+class DiskMonitor:
     """The free space of the volume that holds the data.
 
     Args:

@@ -9,11 +9,11 @@ from typing import Final
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.node.config import NodeConfig
 from taskraft_replication.storage.failpoints import Failpoints
-from taskraft_service.cluster.joining import Place
-from taskraft_service.cluster.members import info_of
-from taskraft_service.config.node import Config
+from taskraft_service.cluster.cluster_members import info_of
+from taskraft_service.cluster.member_identity import MemberIdentity
+from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.drivers import installed_drivers
-from taskraft_service.machine.state_machine import CollectPace, QueueMachine
+from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.failing_store import FailingStore
@@ -29,7 +29,9 @@ def monotonic_ms() -> int:
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
-def open_machine(config: Config, place: Place, failpoints: Failpoints) -> QueueMachine:
+def open_machine(
+    config: ServerConfig, place: MemberIdentity, failpoints: Failpoints
+) -> QueueMachine:
     """Open the queue's state.
 
     Raises:
@@ -48,11 +50,11 @@ def open_machine(config: Config, place: Place, failpoints: Failpoints) -> QueueM
             )
         return RocksStore(place, config.block_cache_bytes, config.write_buffer_bytes)
 
-    pace = CollectPace(config.collect_entries, config.collect_ms)
+    pace = CollectPolicy(config.collect_entries, config.collect_ms)
     return QueueMachine(directory, open_store, Limits(), pace, monotonic_ms, installed_drivers())
 
 
-def raft_config(config: Config, place: Place, failpoints: Failpoints) -> NodeConfig:
+def raft_config(config: ServerConfig, place: MemberIdentity, failpoints: Failpoints) -> NodeConfig:
     """Return the settings of the Raft driver."""
     members = place.founders or (place.member,)
     return NodeConfig(

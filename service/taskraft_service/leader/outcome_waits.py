@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from taskraft_service.leader.proposal import NotProposed, Overloaded
-from taskraft_service.machine.contents import Contents
+from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.commands import Outcome, State, TaskView
 from taskraft_service.queue.tasks.watch import Note, Watch
 
 WAITED_TASKS_MAX: Final = 1_000_000
 """Tasks that calls of this node wait for, each counted as often as it is waited for."""
 
-Place: TypeAlias = tuple[int, int]
+TaskKey: TypeAlias = tuple[int, int]
 """Number of a tube, and id of a task in it."""
 
 _FINISHED: Final = (State.DONE, State.ZOMBIE)
@@ -38,7 +38,7 @@ class OutcomeQuery:
 
 
 @dataclass(slots=True, eq=False)
-class Wait:
+class OutcomeWait:
     """One call that waits: what it knows already, and which tasks it still waits for.
 
     ``open`` has, by place of the task as it is now, the id that the caller asked for.
@@ -47,7 +47,7 @@ class Wait:
     wish: OutcomeQuery
     future: asyncio.Future[None]
     known: dict[int, TaskView] = field(default_factory=dict)
-    open: dict[Place, int] = field(default_factory=dict)
+    open: dict[TaskKey, int] = field(default_factory=dict)
 
     def is_over(self) -> bool:
         """Tell whether the caller has what it waits for."""
@@ -55,24 +55,24 @@ class Wait:
 
 
 @dataclass(slots=True, eq=False)
-class Expectation:
+class ExpectedOutcomes:
     """What became meanwhile of tasks that a put makes: their ids are known only when it is done."""
 
-    place: Place
+    place: TaskKey
     ended: dict[int, TaskView] = field(default_factory=dict)
 
 
-class Outcomes:
+class OutcomeWaits:
     """The calls that wait for outcomes.
 
     Args:
         contents: the queues of this node.
     """
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: QueueLocator) -> None:
         self._contents = contents
-        self._waits: dict[Place, dict[Wait, None]] = {}
-        self._expectations: dict[Expectation, None] = {}
+        self._waits: dict[TaskKey, dict[OutcomeWait, None]] = {}
+        self._expectations: dict[ExpectedOutcomes, None] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -87,11 +87,11 @@ class Outcomes:
             Overloaded: too many are waited for already.
         """
         if self._count + tasks > WAITED_TASKS_MAX:
-            raise Overloaded(f"{self._count} tasks are waited for already")
+            raise LeaderOverloaded(f"{self._count} tasks are waited for already")
 
-    def begin(self, wish: OutcomeQuery, expectation: Expectation | None = None) -> Wait:
+    def begin(self, wish: OutcomeQuery, expectation: ExpectedOutcomes | None = None) -> OutcomeWait:
         """Look at tasks as they are, and wait for those that have not ended; then ``finish``."""
-        wait = Wait(wish, asyncio.get_running_loop().create_future())
+        wait = OutcomeWait(wish, asyncio.get_running_loop().create_future())
         queue = self._contents.of(wish.tube)
         number = queue.tube_number(wish.tube)
         early = expectation.ended if expectation is not None else {}
@@ -107,7 +107,7 @@ class Outcomes:
                 self._attach(wait, (number, task_id), task_id)
         return wait
 
-    async def finish(self, wait: Wait, patience: float) -> list[TaskView | None]:
+    async def finish(self, wait: OutcomeWait, patience: float) -> list[TaskView | None]:
         """Return each task as it ended or as it is, None where it is not known.
 
         A task that has not ended when ``patience`` (seconds) is over has the outcome TIMEOUT; one
@@ -130,13 +130,13 @@ class Outcomes:
         return self._answer(wait, Outcome.NONE if in_time else Outcome.TIMEOUT)
 
     @contextmanager
-    def expecting(self, tube: str) -> Iterator[Expectation | None]:
+    def expecting(self, tube: str) -> Iterator[ExpectedOutcomes | None]:
         """Remember what becomes of tasks that are put into a tube meanwhile, for a ``begin``."""
         place = self._contents.of(tube).next_place(tube)
         if place is None:
             yield None
             return
-        expectation = Expectation(place)
+        expectation = ExpectedOutcomes(place)
         self._expectations[expectation] = None
         self._watch(place).add_floor(*place)
         try:
@@ -154,11 +154,11 @@ class Outcomes:
 
     # ------------------------------------------------------------------------------ waits
 
-    def _watch(self, place: Place) -> Watch:
+    def _watch(self, place: TaskKey) -> Watch:
         """Return who notes what becomes of the tasks of a tube."""
         return self._contents.of_number(place[0]).watch
 
-    def _attach(self, wait: Wait, place: Place, task_id: int) -> None:
+    def _attach(self, wait: OutcomeWait, place: TaskKey, task_id: int) -> None:
         if place in wait.open:
             return
         wait.open[place] = task_id
@@ -166,7 +166,7 @@ class Outcomes:
         self._count += 1
         self._watch(place).add(*place)
 
-    def _detach(self, wait: Wait, place: Place) -> None:
+    def _detach(self, wait: OutcomeWait, place: TaskKey) -> None:
         self._count -= 1
         waits = self._waits[place]
         del waits[wait]
@@ -174,7 +174,7 @@ class Outcomes:
             del self._waits[place]
             self._watch(place).discard(*place)
 
-    def _answer(self, wait: Wait, late: Outcome) -> list[TaskView | None]:
+    def _answer(self, wait: OutcomeWait, late: Outcome) -> list[TaskView | None]:
         """Return the tasks in order of the wish; the open ones as they are now."""
         now: dict[int, TaskView] = {}
         for (number, current_id), task_id in wait.open.items():
@@ -202,7 +202,7 @@ class Outcomes:
         for wait in list(self._waits.get(place, ())):
             self._tell(wait, place, note)
 
-    def _tell(self, wait: Wait, place: Place, note: Note) -> None:
+    def _tell(self, wait: OutcomeWait, place: TaskKey, note: Note) -> None:
         if note.moved_to is None and note.outcome is Outcome.NONE and not wait.wish.progress:
             return
         task_id = wait.open.pop(place)
@@ -214,7 +214,7 @@ class Outcomes:
         if wait.is_over() and not wait.future.done():
             wait.future.set_result(None)
 
-    def _follow(self, wait: Wait, task_id: int, tube: str, moved_id: int) -> None:
+    def _follow(self, wait: OutcomeWait, task_id: int, tube: str, moved_id: int) -> None:
         """Wait for the task that a task has become."""
         queue = self._contents.of(tube)
         number = queue.tube_number(tube)

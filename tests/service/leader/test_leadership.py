@@ -6,9 +6,9 @@ import pytest
 
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
 from taskraft_service.config.addresses import PeerAddress
-from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
 from taskraft_service.leader.proposal import NotProposed
-from taskraft_service.leader.roles import Phase, Roles
 
 ME, OTHER = MemberId(1), MemberId(2)
 MEMBERS = {number: PeerAddress(number, f"n{number}", "p:1", f"c{number}:1") for number in (1, 2)}
@@ -33,10 +33,10 @@ class Lead:
 
 class Bench:
     def __init__(self):
-        self.roles, self.lead = Roles(), Lead()
+        self.roles, self.lead = PhaseMachine(), Lead()
         self.phases = []
         self.roles.listen(self.phases.append)
-        self.leadership = Leadership(self.roles, ME, MEMBERS, self.lead)
+        self.leadership = LeadershipTracker(self.roles, ME, MEMBERS, self.lead)
 
     async def says(self, role, leader, term):
         self.leadership.role_changed(SoftState(leader, role), Term(term))
@@ -60,7 +60,7 @@ async def bench():
 
 async def test_a_leader_serves_when_its_startup_is_applied(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
-    assert bench.roles.phase is Phase.STARTUP
+    assert bench.roles.phase is NodePhase.STARTUP
     bench.lead.begun[0].set_result(None)
     await turn()
     assert bench.leadership.serves
@@ -70,7 +70,7 @@ async def test_a_leader_serves_when_its_startup_is_applied(bench):
 async def test_a_deposed_leader_ends_and_waits(bench):
     await bench.lead_in(1)
     await bench.says(RaftRole.FOLLOWER, OTHER, 2)
-    assert bench.phases[-2:] == [Phase.ENDING, Phase.WAITING]
+    assert bench.phases[-2:] == [NodePhase.ENDING, NodePhase.WAITING]
     assert bench.lead.ended == 1
     assert bench.leadership.address == "c2:1"
 
@@ -79,21 +79,21 @@ async def test_a_leadership_that_ends_before_it_began_never_serves(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
     await bench.says(RaftRole.FOLLOWER, OTHER, 2)
     assert bench.lead.begun[0].cancelled()
-    assert Phase.RUNNING not in bench.phases
+    assert NodePhase.RUNNING not in bench.phases
 
 
 async def test_a_startup_that_fails_leaves_the_rest_to_raft(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
     bench.lead.begun[0].set_exception(NotProposed("lost"))
     await turn()
-    assert bench.roles.phase is Phase.STARTUP
+    assert bench.roles.phase is NodePhase.STARTUP
 
 
 async def test_leading_again_in_a_later_term_begins_anew(bench):
     await bench.lead_in(1)
     await bench.says(RaftRole.LEADER, ME, 3)
     assert bench.lead.ended == 1
-    assert bench.roles.phase is Phase.STARTUP
+    assert bench.roles.phase is NodePhase.STARTUP
     bench.lead.begun[0].done()
     bench.lead.begun[1].set_result(None)
     await turn()
@@ -111,7 +111,7 @@ async def test_a_hand_over_that_fails_keeps_the_leader(bench):
     await bench.lead_in(1)
 
     async def transfer():
-        assert bench.roles.phase is Phase.ENDING
+        assert bench.roles.phase is NodePhase.ENDING
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
@@ -127,7 +127,7 @@ async def test_who_does_not_serve_hands_over_without_parting(bench):
         handed.append(bench.roles.phase)
 
     await bench.leadership.hand_over(transfer)
-    assert handed == [Phase.STARTUP]
+    assert handed == [NodePhase.STARTUP]
     assert bench.lead.parted == 0
 
 
@@ -145,13 +145,13 @@ async def fail_to_hand_over(bench, *news):
 
 async def test_whoever_was_deposed_during_a_hand_over_that_fails_does_not_serve_again(bench):
     await fail_to_hand_over(bench, RaftRole.FOLLOWER, OTHER, 2)
-    assert bench.roles.phase is Phase.WAITING
+    assert bench.roles.phase is NodePhase.WAITING
     assert bench.lead.parted == 1
 
 
 async def test_a_leader_of_a_later_term_is_not_kept_by_the_hand_over_of_the_one_before(bench):
     await fail_to_hand_over(bench, RaftRole.LEADER, ME, 2)
-    assert bench.roles.phase is Phase.STARTUP
+    assert bench.roles.phase is NodePhase.STARTUP
 
 
 async def test_a_hand_over_that_works_never_serves_again(bench):
@@ -164,7 +164,12 @@ async def test_a_hand_over_that_works_never_serves_again(bench):
         loop.call_later(0.001, bench.leadership.role_changed, state, Term(2))
 
     await bench.leadership.hand_over(transfer)
-    assert bench.phases == [Phase.STARTUP, Phase.RUNNING, Phase.ENDING, Phase.WAITING]
+    assert bench.phases == [
+        NodePhase.STARTUP,
+        NodePhase.RUNNING,
+        NodePhase.ENDING,
+        NodePhase.WAITING,
+    ]
 
 
 async def test_waiting_for_a_leader_ends_when_one_is_found(bench):

@@ -1,6 +1,6 @@
 """Open one node, start it, and stop it in order.
 
-``process.parts`` makes what is between the driver and the calls; this module knows what
+``process.components`` makes what is between the driver and the calls; this module knows what
 may fail on the way, and who is told what before the end.
 """
 
@@ -20,17 +20,17 @@ from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.data_directory import DataDirectory
 from taskraft_service.access.security import Security
 from taskraft_service.api.server import listen
-from taskraft_service.cluster.joining import Place, find_place
-from taskraft_service.cluster.moving import Move
+from taskraft_service.cluster.address_announcer import AddressAnnouncer
+from taskraft_service.cluster.member_identity import MemberIdentity, resolve_member_identity
 from taskraft_service.config.addresses import host_of, port_of
-from taskraft_service.config.node import Config
-from taskraft_service.leader.roles import Phase
+from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.machine.state_machine import QueueMachine
-from taskraft_service.process.catalogue import client_server
+from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.driver_listener import DriverListener
-from taskraft_service.process.opening import open_machine, raft_config
-from taskraft_service.process.parts import Parts
 from taskraft_service.process.readiness import Readiness, probe_server
+from taskraft_service.process.services import client_server
+from taskraft_service.process.startup import open_machine, raft_config
 from taskraft_service.storage.rocks import StateDamaged
 
 log: Final = structlog.get_logger(__name__)
@@ -39,26 +39,26 @@ CLOSING_SECONDS: Final = 0.1
 """How long the last answers may take to leave, once no call is in hand."""
 
 
-class Server:
-    """One node of the service; made by ``Server.open``."""
+class NodeServer:
+    """One node of the service; made by ``NodeServer.open``."""
 
     def __init__(
         self,
-        config: Config,
-        place: Place,
+        config: ServerConfig,
+        place: MemberIdentity,
         node: Node,
         machine: QueueMachine,
         transport: GrpcTransport,
         directory: DataDirectory,
         security: Security,
     ) -> None:
-        """Use ``Server.open``."""
+        """Use ``NodeServer.open``."""
         self.config = config
         self.place = place
         self.node = node
         self.machine = machine
         self.security = security
-        self.parts = Parts(config, place, node, machine, security, self._defect_met)
+        self.parts = NodeComponents(config, place, node, machine, security, self._defect_met)
         self._transport = transport
         self._directory = directory
         self._background = Background()
@@ -68,7 +68,7 @@ class Server:
         node.observe(DriverListener(self.parts))
 
     @classmethod
-    async def open(cls, config: Config) -> Server:
+    async def open(cls, config: ServerConfig) -> NodeServer:
         """Claim the data directory and read back what it holds.
 
         Raises:
@@ -82,7 +82,7 @@ class Server:
             directory = DataDirectory(config.data_dir)
             undo.callback(directory.release)
             failpoints = config.armed_failpoints()
-            place = await find_place(config, security.peer)
+            place = await resolve_member_identity(config, security.peer)
             machine = open_machine(config, place, failpoints)
             undo.callback(machine.abandon)
             transport = GrpcTransport(security.peer, (security.door,))
@@ -112,13 +112,13 @@ class Server:
             await self._end()
             raise
         await self._grpc.start()
-        await parts.health.phase_changed(Phase.INIT, ready=False)
+        await parts.health.phase_changed(NodePhase.INIT, ready=False)
         await self.node.start()
         self._background.start(parts.housekeeping.keep(parts.leadership))
         self._background.start(self.security.keep(self._peers_renewed))
         roster_changed = parts.leadership.next_change
         peer = self.security.peer
-        move = Move(config, self.place, lambda: self.node.roster, peer, roster_changed)
+        move = AddressAnnouncer(config, self.place, lambda: self.node.roster, peer, roster_changed)
         self._background.start(move.announce())
         log.info(
             "serves",

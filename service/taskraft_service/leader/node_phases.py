@@ -11,7 +11,7 @@ from enum import Enum, IntEnum
 from typing import Final
 
 
-class Phase(IntEnum):
+class NodePhase(IntEnum):
     """What a node does; numbers are those of taskraft.v1.NodeState.Phase."""
 
     INIT = 1
@@ -43,55 +43,55 @@ class PhaseEvent(Enum):
     """Everything that only a leader does has been ended."""
 
 
-PHASES: Final[Mapping[tuple[Phase, PhaseEvent], Phase]] = {
-    (Phase.INIT, PhaseEvent.CAUGHT_UP): Phase.WAITING,
-    (Phase.INIT, PhaseEvent.ELECTED): Phase.STARTUP,
-    (Phase.WAITING, PhaseEvent.ELECTED): Phase.STARTUP,
-    (Phase.STARTUP, PhaseEvent.STARTED): Phase.RUNNING,
-    (Phase.STARTUP, PhaseEvent.DEPOSED): Phase.ENDING,
-    (Phase.RUNNING, PhaseEvent.HAND_OVER): Phase.ENDING,
-    (Phase.RUNNING, PhaseEvent.DEPOSED): Phase.ENDING,
-    (Phase.ENDING, PhaseEvent.KEPT): Phase.RUNNING,
-    (Phase.ENDING, PhaseEvent.DEPOSED): Phase.ENDING,
-    (Phase.ENDING, PhaseEvent.SETTLED): Phase.WAITING,
+PHASE_TRANSITIONS: Final[Mapping[tuple[NodePhase, PhaseEvent], NodePhase]] = {
+    (NodePhase.INIT, PhaseEvent.CAUGHT_UP): NodePhase.WAITING,
+    (NodePhase.INIT, PhaseEvent.ELECTED): NodePhase.STARTUP,
+    (NodePhase.WAITING, PhaseEvent.ELECTED): NodePhase.STARTUP,
+    (NodePhase.STARTUP, PhaseEvent.STARTED): NodePhase.RUNNING,
+    (NodePhase.STARTUP, PhaseEvent.DEPOSED): NodePhase.ENDING,
+    (NodePhase.RUNNING, PhaseEvent.HAND_OVER): NodePhase.ENDING,
+    (NodePhase.RUNNING, PhaseEvent.DEPOSED): NodePhase.ENDING,
+    (NodePhase.ENDING, PhaseEvent.KEPT): NodePhase.RUNNING,
+    (NodePhase.ENDING, PhaseEvent.DEPOSED): NodePhase.ENDING,
+    (NodePhase.ENDING, PhaseEvent.SETTLED): NodePhase.WAITING,
 }
 """Every allowed move. Another one is a defect and stops the node."""
 
 
-class RoleChangeImpossible(Exception):
+class PhaseTransitionInvalid(Exception):
     """A happening that the phase does not know; the node's idea of itself is broken."""
 
 
-class Roles:
+class PhaseMachine:
     """The phase of this node, and who wants to know when it changes."""
 
     def __init__(self) -> None:
-        self._phase = Phase.INIT
-        self._listeners: list[Callable[[Phase], None]] = []
+        self._phase = NodePhase.INIT
+        self._listeners: list[Callable[[NodePhase], None]] = []
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> NodePhase:
         """What the node does now."""
         return self._phase
 
     @property
     def serves(self) -> bool:
         """Tell whether this node takes mutations itself."""
-        return self._phase is Phase.RUNNING
+        return self._phase is NodePhase.RUNNING
 
-    def listen(self, listener: Callable[[Phase], None]) -> None:
+    def listen(self, listener: Callable[[NodePhase], None]) -> None:
         """Call ``listener`` with the new phase after each change, in order of registration."""
         self._listeners.append(listener)
 
-    def happen(self, happening: PhaseEvent) -> Phase:
+    def happen(self, happening: PhaseEvent) -> NodePhase:
         """Move to the next phase and return it.
 
         Raises:
             RoleChangeImpossible: the table has no such move.
         """
-        following = PHASES.get((self._phase, happening))
+        following = PHASE_TRANSITIONS.get((self._phase, happening))
         if following is None:
-            raise RoleChangeImpossible(f"{happening.value} in {self._phase.name}")
+            raise PhaseTransitionInvalid(f"{happening.value} in {self._phase.name}")
         if following is not self._phase:
             self._phase = following
             for listener in self._listeners:

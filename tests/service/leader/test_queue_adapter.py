@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskraft_service.leader.board import QueueBoard
-from taskraft_service.machine.contents import Contents
+from taskraft_service.leader.queue_adapter import QueueAdapter
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.commands import (
     ByFilter,
     ByIds,
@@ -25,7 +25,7 @@ from taskraft_service.storage.memory import MemoryStore
 def board():
     queue = Queue(MemoryStore(), Limits())
     queue.apply(1, 0, [CreateTube("t", TubeKind.FIFOTTL, TubeOptions())])
-    return QueueBoard(SimpleNamespace(queue=queue), Contents(lambda: queue))
+    return QueueAdapter(SimpleNamespace(queue=queue), QueueLocator(lambda: queue))
 
 
 @pytest.mark.parametrize(

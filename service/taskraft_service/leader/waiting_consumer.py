@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from taskraft_service.entries.codec import Recorded
-from taskraft_service.leader.proposal import Failure, Outcome
+from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
 
 
-class Consumer(Protocol):
+class WaitingConsumer(Protocol):
     """Somebody who waits: one call of TakeTasks, or a subscription with its credit."""
 
     @property
@@ -34,7 +34,7 @@ class Consumer(Protocol):
     def take(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
         """Return the command that takes for it from existing tubes; the claim counts from now."""
 
-    def answered(self, claim: Claim, outcome: Outcome | Failure) -> None:
+    def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """Take what became of a claim; tasks that nobody wants any more are given back."""
 
     def dropped(self, tube: str) -> None:
@@ -45,7 +45,7 @@ class Consumer(Protocol):
 class Claim:
     """A take proposed for a consumer; ``shares`` says how many tasks are hoped for by tube."""
 
-    consumer: Consumer
+    consumer: WaitingConsumer
     recorded: Recorded
     tasks_max: int
     shares: Mapping[str, int]

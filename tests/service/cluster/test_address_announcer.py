@@ -7,9 +7,9 @@ import grpc
 import pytest
 
 from taskraft_replication.core.types import MemberInfo, Roster
-from taskraft_service.cluster import moving
-from taskraft_service.cluster.joining import Place
-from taskraft_service.cluster.moving import Move
+from taskraft_service.cluster import address_announcer
+from taskraft_service.cluster.address_announcer import AddressAnnouncer
+from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.addresses import PeerAddress
 
 OWN = PeerAddress(2, "n2", "new:1", "new:2")
@@ -40,10 +40,12 @@ class Cluster:
         self.own = MemberInfo(2, "n2", *(own or ("old:1", "old:2")), directory)
         self.changes = []
         """What the roster says of the node next, one address after the other; then it stays."""
-        monkeypatch.setattr(moving, "ask_one", self.answer)
-        monkeypatch.setattr(moving.asyncio, "sleep", self.pause)
+        monkeypatch.setattr(address_announcer, "send_add_member", self.answer)
+        monkeypatch.setattr(address_announcer.asyncio, "sleep", self.pause)
         config = SimpleNamespace(cluster_id="c", join_addresses=join)
-        self.move = Move(config, Place(OWN, (), "d2"), self.roster, None, self.changed)
+        self.move = AddressAnnouncer(
+            config, MemberIdentity(OWN, (), "d2"), self.roster, None, self.changed
+        )
 
     def roster(self):
         return Roster((OTHERS[0], self.own, OTHERS[1]))

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from taskraft_service.leader.outcomes import WAITED_TASKS_MAX, OutcomeQuery, Outcomes
-from taskraft_service.leader.proposal import NotProposed, Overloaded
-from taskraft_service.machine.contents import Contents
+from taskraft_service.leader.outcome_waits import WAITED_TASKS_MAX, OutcomeQuery, OutcomeWaits
+from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.commands import (
     Bury,
     ByIds,
@@ -29,7 +29,7 @@ from taskraft_service.storage.memory import MemoryStore
 class Stage:
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
-        self.outcomes = Outcomes(Contents(lambda: self.queue))
+        self.outcomes = OutcomeWaits(QueueLocator(lambda: self.queue))
         self.index = 0
         create = [CreateTube(name, TubeKind.FIFOTTL, TubeOptions()) for name in ("t", "other")]
         self.do(Startup(1, 0, "f", 1), *create)
@@ -132,5 +132,5 @@ async def test_loss_of_leadership_sends_everybody_away(stage):
 
 async def test_the_number_of_awaited_tasks_is_bounded(stage):
     stage.outcomes.check_room(WAITED_TASKS_MAX)
-    with pytest.raises(Overloaded):
+    with pytest.raises(LeaderOverloaded):
         stage.outcomes.check_room(WAITED_TASKS_MAX + 1)

@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from taskraft_service.leader.proposal import NotProposed, Overloaded
-from taskraft_service.machine.contents import Contents
+from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
+from taskraft_service.machine.queue_locator import QueueLocator
 
-ROOM_WAITS_MAX: Final = 10_000
+WAITING_PUTS_MAX: Final = 10_000
 """Puts of this node that wait for room."""
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class WaitingPut:
     """The place of a put in the line of its tube."""
 
     tasks: int
@@ -46,16 +46,16 @@ class Place:
             self.turn = None
 
 
-class Rooms:
+class CapacityWaiters:
     """The puts that wait for room, in line per tube.
 
     Args:
         contents: the queues of this node.
     """
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: QueueLocator) -> None:
         self._contents = contents
-        self._lines: dict[str, dict[Place, None]] = {}
+        self._lines: dict[str, dict[WaitingPut, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -66,15 +66,15 @@ class Rooms:
         return tube in self._lines
 
     @contextmanager
-    def line_up(self, tube: str, tasks: int, payload_bytes: int) -> Iterator[Place]:
+    def line_up(self, tube: str, tasks: int, payload_bytes: int) -> Iterator[WaitingPut]:
         """Take a place at the end of a tube's line.
 
         Raises:
             Overloaded: too many puts wait already.
         """
-        if self._count >= ROOM_WAITS_MAX:
-            raise Overloaded(f"{self._count} puts wait for room already")
-        place = Place(tasks, payload_bytes)
+        if self._count >= WAITING_PUTS_MAX:
+            raise LeaderOverloaded(f"{self._count} puts wait for room already")
+        place = WaitingPut(tasks, payload_bytes)
         self._lines.setdefault(tube, {})[place] = None
         self._count += 1
         try:
@@ -93,7 +93,7 @@ class Rooms:
         for tube, line in self._lines.items():
             self._call_up(tube, line)
 
-    def _call_up(self, tube: str, line: dict[Place, None]) -> None:
+    def _call_up(self, tube: str, line: dict[WaitingPut, None]) -> None:
         """Let the first ones try, as many as there is room for together."""
         queue = self._contents.of(tube)
         tasks = payload_bytes = 0

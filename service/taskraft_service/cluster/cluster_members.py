@@ -9,8 +9,8 @@ from taskraft_replication.core.types import MemberId, MemberInfo, Roster
 from taskraft_service.config.addresses import PeerAddress
 
 
-class Addresses(Protocol):
-    """Tells where a member is; satisfied by ``Members`` and by a plain mapping."""
+class MemberAddresses(Protocol):
+    """Tells where a member is; satisfied by ``ClusterMembers`` and by a plain mapping."""
 
     def get(self, member_id: int, /) -> PeerAddress | None:
         """Return a member, None if this node has not heard of it."""
@@ -23,7 +23,7 @@ def info_of(member: PeerAddress) -> MemberInfo:
     )
 
 
-class Members:
+class ClusterMembers:
     """The members of the cluster, by the membership that is applied here.
 
     Args:

@@ -31,7 +31,7 @@ class _Noted:
         self.metas += metas
 
 
-class CallNotes:
+class UnloggedCalls:
     """What has not been told yet, by tube; what is being told counts until it is known.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Protocol
 
-from taskraft_service.config.node import Config
+from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.queue.commands import ClusterSettings, TubeKind
 
 
@@ -16,7 +16,7 @@ class Configured(Protocol):
         """Return the settings that are part of the replicated state."""
 
 
-class SettingsInForce:
+class EffectiveSettings:
     """The settings of the cluster, with this node's own where nobody has set them.
 
     Args:
@@ -24,7 +24,7 @@ class SettingsInForce:
         configured: returns what the cluster has been told.
     """
 
-    def __init__(self, config: Config, configured: Configured) -> None:
+    def __init__(self, config: ServerConfig, configured: Configured) -> None:
         self._configured = configured
         self._own = ClusterSettings(
             failover_grace_ms=config.failover_grace_ms,

@@ -13,9 +13,9 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.entries.codec import record_own
 from taskraft_service.leader.housekeeping import Housekeeping
-from taskraft_service.leader.phases import Leadership
+from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.leader.proposer import Proposer
-from taskraft_service.leader.roles import Phase
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
 from taskraft_service.machine.state_machine import QueueMachine
 
@@ -29,21 +29,21 @@ class LeaderSettings:
     feed_partitions: int
 
 
-class Wait(Protocol):
+class LeaderOnlyWaits(Protocol):
     """Where calls wait for something that only a leader learns of."""
 
     def end(self) -> None:
         """Send everybody who waits to the next leader."""
 
 
-class Streams(Protocol):
+class ClientStreams(Protocol):
     """The subscriptions of this node's clients."""
 
     def depart(self, reason: error_pb2.Error.Reason.ValueType, why: str, leader: str) -> None:
         """Tell all clients to go elsewhere."""
 
 
-class Leader:
+class LeaderLifecycle:
     """Begins and ends leaderships; satisfies ``leadership.Lead``."""
 
     def __init__(
@@ -52,8 +52,8 @@ class Leader:
         proposer: Proposer,
         temporary: TemporaryTubes,
         machine: QueueMachine,
-        waits: Sequence[Wait],
-        streams: Streams,
+        waits: Sequence[LeaderOnlyWaits],
+        streams: ClientStreams,
         housekeeping: Housekeeping,
     ) -> None:
         self._settings = settings
@@ -85,7 +85,7 @@ class Leader:
         self._proposer.rest()
         self._temporary.end()
 
-    def send_away(self, leadership: Leadership) -> None:
+    def send_away(self, leadership: LeadershipTracker) -> None:
         """Let the calls that wait go to the next leader, and close the streams."""
         for wait in self._waits:
             wait.end()
@@ -93,7 +93,7 @@ class Leader:
         reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
         self._streams.depart(reason, "this node leads no more", address)
 
-    def phase_changed(self, phase: Phase, leadership: Leadership) -> None:
+    def phase_changed(self, phase: NodePhase, leadership: LeadershipTracker) -> None:
         """React to a change of phase."""
-        if phase is Phase.ENDING:
+        if phase is NodePhase.ENDING:
             self.send_away(leadership)

@@ -1,7 +1,7 @@
 """Calls that leave no entry: counted once, told once, and shown all the time."""
 
 from taskraft.v1 import tube_service_pb2
-from taskraft_service.leader.call_notes import CallNotes
+from taskraft_service.leader.unlogged_calls import UnloggedCalls
 
 
 def shown(notes):
@@ -12,7 +12,7 @@ def shown(notes):
 
 
 def noted():
-    notes = CallNotes(lambda: True)
+    notes = UnloggedCalls(lambda: True)
     notes.took_in_vain(["mail", "fax"])
     notes.looked_at("mail", 2, payload_omit=False)
     notes.looked_at("mail", 3, payload_omit=True)
@@ -41,7 +41,7 @@ def test_what_was_not_told_is_told_the_next_time():
 
 
 def test_a_node_that_does_not_lead_notes_nothing():
-    notes = CallNotes(lambda: False)
+    notes = UnloggedCalls(lambda: False)
     notes.took_in_vain(["mail"])
     notes.looked_at("mail", 2, payload_omit=False)
     assert notes.fetch() is None

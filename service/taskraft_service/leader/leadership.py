@@ -1,6 +1,6 @@
 """Follow who leads, and carry this node through the phases of a leadership.
 
-Raft says who leads; this module turns that into the phases of ``leader.roles``: a new
+Raft says who leads; this module turns that into the phases of ``leader.node_phases``: a new
 leader commits its Startup command before it serves, a deposed one ends what only a leader can do.
 """
 
@@ -14,15 +14,15 @@ import structlog
 
 from taskraft_replication.background import run_beside
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from taskraft_service.cluster.members import Addresses
+from taskraft_service.cluster.cluster_members import MemberAddresses
 from taskraft_service.config.addresses import PeerAddress
+from taskraft_service.leader.node_phases import NodePhase, PhaseEvent, PhaseMachine
 from taskraft_service.leader.proposal import NotProposed, OutcomeUnknown
-from taskraft_service.leader.roles import Phase, PhaseEvent, Roles
 
 log: Final = structlog.get_logger(__name__)
 
 
-class Lead(Protocol):
+class LeadershipCallbacks(Protocol):
     """What a leadership begins and ends with."""
 
     async def begin(self, term: Term) -> None:
@@ -40,7 +40,7 @@ class Lead(Protocol):
         """Drop what waits to be proposed, and stop the deadlines."""
 
 
-class Leadership:
+class LeadershipTracker:
     """Who leads, as far as this node knows.
 
     Args:
@@ -52,10 +52,10 @@ class Leadership:
 
     def __init__(
         self,
-        roles: Roles,
+        roles: PhaseMachine,
         member_id: MemberId,
-        members: Addresses,
-        lead: Lead,
+        members: MemberAddresses,
+        lead: LeadershipCallbacks,
     ) -> None:
         self._roles = roles
         self._member_id = member_id
@@ -131,15 +131,15 @@ class Leadership:
 
     @property
     def _leading(self) -> bool:
-        return self._roles.phase in (Phase.STARTUP, Phase.RUNNING, Phase.ENDING)
+        return self._roles.phase in (NodePhase.STARTUP, NodePhase.RUNNING, NodePhase.ENDING)
 
-    def _is_in(self, phase: Phase) -> bool:
+    def _is_in(self, phase: NodePhase) -> bool:
         return self._roles.phase is phase
 
     def caught_up(self) -> None:
         """Take note that what was committed when the leader was first heard of is applied."""
         self.is_current = True
-        if self._roles.phase is Phase.INIT:
+        if self._roles.phase is NodePhase.INIT:
             self._roles.happen(PhaseEvent.CAUGHT_UP)
             self.notify()
 
@@ -155,7 +155,7 @@ class Leadership:
             # Raft tells the rest: it deposes this node, which is the reason for this error.
             log.info("leadership ended before it began", term=term, reason=str(error))
             return
-        if self._term == term and self._roles.phase is Phase.STARTUP:
+        if self._term == term and self._roles.phase is NodePhase.STARTUP:
             self._roles.happen(PhaseEvent.STARTED)
             log.info("leads", term=term)
             self.notify()
@@ -177,7 +177,7 @@ class Leadership:
         Raises:
             Exception: what ``transfer`` raised; this node leads on then, unless it was deposed.
         """
-        if not self._is_in(Phase.RUNNING):
+        if not self._is_in(NodePhase.RUNNING):
             await transfer()
             return
         term = self._term
@@ -187,12 +187,12 @@ class Leadership:
             await self._lead.part()
             await transfer()
         except BaseException:
-            if self._is_in(Phase.ENDING) and self._term == term and self.leads_here:
+            if self._is_in(NodePhase.ENDING) and self._term == term and self.leads_here:
                 self._roles.happen(PhaseEvent.KEPT)
                 self.notify()
             raise
         # Raft knows already; the news reaches this module a turn of the loop later.
-        while self._is_in(Phase.ENDING) and self._term == term and self.leads_here:
+        while self._is_in(NodePhase.ENDING) and self._term == term and self.leads_here:
             await self.next_change()
 
     # ------------------------------------------------------------------------- who waits

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskraft_service.storage.disk_watch import CHECK_MS, DiskWatch
+from taskraft_service.storage.disk_monitor import CHECK_MS, DiskMonitor
 
 
 class Volume:
@@ -32,7 +32,7 @@ def volume(monkeypatch) -> Volume:
 
 
 def test_an_answer_holds_for_a_moment(volume, tmp_path):
-    watch = DiskWatch(tmp_path, 50, lambda: volume.now_ms)
+    watch = DiskMonitor(tmp_path, 50, lambda: volume.now_ms)
     assert watch.free_bytes == 70
     volume.free_blocks = 3
     volume.now_ms += CHECK_MS - 1
@@ -48,8 +48,8 @@ def test_an_answer_holds_for_a_moment(volume, tmp_path):
 @pytest.mark.parametrize(("free_blocks", "is_low"), [(4, True), (5, False), (6, False)])
 def test_the_disk_is_low_below_its_mark(volume, tmp_path, free_blocks, is_low):
     volume.free_blocks = free_blocks
-    assert DiskWatch(tmp_path, 50, lambda: volume.now_ms).is_low is is_low
+    assert DiskMonitor(tmp_path, 50, lambda: volume.now_ms).is_low is is_low
 
 
 def test_a_real_volume_has_room(tmp_path):
-    assert not DiskWatch(tmp_path, 1, lambda: 0).is_low
+    assert not DiskMonitor(tmp_path, 1, lambda: 0).is_low

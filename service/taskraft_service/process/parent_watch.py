@@ -18,13 +18,13 @@ _READ_BYTES: Final = 4096
 
 
 @cache
-def throw() -> int:
+def open_parent_pipe() -> int:
     """Return the reading end of a pipe that ends with this process: standard input for nodes."""
     reading, _ = os.pipe()  # neither is inherited unasked, and the writing end is never closed
     return reading
 
 
-def hold(torn: Callable[[], None]) -> None:
+def stop_with_parent(torn: Callable[[], None]) -> None:
     """Call ``torn``, once, when standard input has ended."""
     loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
 

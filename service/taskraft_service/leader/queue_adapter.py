@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from taskraft_service.machine.contents import Contents
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.commands import Command
 
 
-class QueueBoard:
+class QueueAdapter:
     """Satisfies ``waiters.Board`` and ``proposer.Core``."""
 
-    def __init__(self, machine: QueueMachine, contents: Contents) -> None:
+    def __init__(self, machine: QueueMachine, contents: QueueLocator) -> None:
         self._machine = machine
         self._contents = contents
 

@@ -30,7 +30,7 @@ def origin_of(term: int) -> Origin:
     return Origin(tube=TEMPORARY_TUBES, token=first, task=first)
 
 
-class Contents:
+class QueueLocator:
     """The queues of this node.
 
     Args:

@@ -12,15 +12,15 @@ import structlog
 from taskraft_replication.core.types import MemberInfo, Roster
 from taskraft_replication.membership.roster import find
 from taskraft_replication.peers.security import PeerSecurity
-from taskraft_service.cluster.joining import (
+from taskraft_service.cluster.cluster_members import info_of
+from taskraft_service.cluster.member_identity import (
     ASK_PAUSE_SECONDS,
     RETRYABLE,
-    Place,
-    addition_of,
-    ask_one,
+    MemberIdentity,
+    add_member_request,
+    send_add_member,
 )
-from taskraft_service.cluster.members import info_of
-from taskraft_service.config.node import Config
+from taskraft_service.config.server_config import ServerConfig
 
 log: Final = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ PAUSE_SECONDS_MAX: Final = 15.0
 """Longest pause between attempts; each is twice as long as the one before."""
 
 
-class Move:
+class AddressAnnouncer:
     """Announces the addresses of a node that came back with others.
 
     Nobody could reach it otherwise: the members call each other where the roster says. The change
@@ -48,8 +48,8 @@ class Move:
 
     def __init__(
         self,
-        config: Config,
-        place: Place,
+        config: ServerConfig,
+        place: MemberIdentity,
         roster: Callable[[], Roster],
         security: PeerSecurity | None,
         changed: Callable[[], Awaitable[None]],
@@ -82,9 +82,9 @@ class Move:
 
     async def _tell(self, address: str) -> bool | None:
         """Ask one member; return whether it believes this node, None if it could not be asked."""
-        request = addition_of(self._config, self._place)
+        request = add_member_request(self._config, self._place)
         try:
-            await ask_one(address, request, self._security)
+            await send_add_member(address, request, self._security)
         except grpc.aio.AioRpcError as error:
             if error.code() in RETRYABLE:
                 log.info("cannot tell yet where it is", asked=address, reason=error.details())

@@ -15,31 +15,30 @@ from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.server import Health
 from taskraft_service.api.streams.service import Streams
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
-from taskraft_service.cluster.joining import Place
-from taskraft_service.cluster.members import Members
-from taskraft_service.cluster.settings import SettingsInForce
-from taskraft_service.config.node import Config
-from taskraft_service.leader.board import QueueBoard
-from taskraft_service.leader.call_notes import CallNotes
+from taskraft_service.cluster.cluster_members import ClusterMembers
+from taskraft_service.cluster.effective_settings import EffectiveSettings
+from taskraft_service.cluster.member_identity import MemberIdentity
+from taskraft_service.config.server_config import ServerConfig
 from taskraft_service.leader.clock import ClusterClock
-from taskraft_service.leader.duties import Leader, LeaderSettings
 from taskraft_service.leader.housekeeping import Housekeeping
-from taskraft_service.leader.outcomes import Outcomes
+from taskraft_service.leader.leadership import LeadershipTracker
+from taskraft_service.leader.lifecycle import LeaderLifecycle, LeaderSettings
+from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
+from taskraft_service.leader.outcome_waits import OutcomeWaits
 from taskraft_service.leader.pending import ProposerLimits
-from taskraft_service.leader.phases import Leadership
 from taskraft_service.leader.proposer import Proposer
-from taskraft_service.leader.roles import Phase, Roles
-from taskraft_service.leader.rooms import Rooms
+from taskraft_service.leader.queue_adapter import QueueAdapter
 from taskraft_service.leader.scheduler import Scheduler
 from taskraft_service.leader.temporary.router import Router
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
+from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.machine.applications import Applications
-from taskraft_service.machine.contents import Contents
+from taskraft_service.machine.apply_notifier import ApplyNotifier
+from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.process.metrics.entries import EntryDistributions, EntryHistograms
-from taskraft_service.process.opening import monotonic_ms
-from taskraft_service.storage.disk_watch import DiskWatch
+from taskraft_service.process.startup import monotonic_ms
+from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
 def wall_ms() -> int:
@@ -47,7 +46,7 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Parts:
+class NodeComponents:
     """What a node consists of between its driver and its gRPC server.
 
     Args:
@@ -61,8 +60,8 @@ class Parts:
 
     def __init__(
         self,
-        config: Config,
-        place: Place,
+        config: ServerConfig,
+        place: MemberIdentity,
         node: Node,
         machine: QueueMachine,
         security: Security,
@@ -71,18 +70,18 @@ class Parts:
         self.config = config
         self.node = node
         self.machine = machine
-        self.members = Members(lambda: node.roster, place.founders or (place.member,))
+        self.members = ClusterMembers(lambda: node.roster, place.founders or (place.member,))
         self.security = security
         self.registry = CollectorRegistry()
         self.distributions = EntryDistributions(
             EntryHistograms(self.registry), node.status().group_id
         )
         self.clock = ClusterClock(wall_ms, monotonic_ms)
-        self.roles = Roles()
-        self.settings = SettingsInForce(config, lambda: machine.queue.settings)
-        self.disk = DiskWatch(config.data_dir, config.disk_low_bytes, monotonic_ms)
+        self.roles = PhaseMachine()
+        self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
+        self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, monotonic_ms)
         self.streams = Streams()
-        self.applications = Applications()
+        self.applications = ApplyNotifier()
         self._make_waits()
         self._make_leadership(MemberId(place.member.member_id))
         self.surface = Surface(self.forwarder, defect_met)
@@ -92,8 +91,8 @@ class Parts:
     def _make_waits(self) -> None:
         """Make the proposer, and all that waits for what it does."""
         machine = self.machine
-        self.contents = Contents(lambda: machine.queue)
-        board = QueueBoard(machine, self.contents)
+        self.contents = QueueLocator(lambda: machine.queue)
+        board = QueueAdapter(machine, self.contents)
         self.waiters = Waiters(board)
         self.proposer = Proposer(
             self.node,
@@ -119,15 +118,15 @@ class Parts:
             self.clock.now_ms,
             has_room=lambda: not self.disk.is_low,
         )
-        self.outcomes = Outcomes(self.contents)
-        self.rooms = Rooms(self.contents)
+        self.outcomes = OutcomeWaits(self.contents)
+        self.rooms = CapacityWaiters(self.contents)
 
     def _make_leadership(self, member_id: MemberId) -> None:
         """Make what follows who leads."""
         config = self.config
-        self.notes = CallNotes(lambda: self.roles.serves)
+        self.notes = UnloggedCalls(lambda: self.roles.serves)
         self.housekeeping = Housekeeping(self.router, self.machine, self.notes, self.settings)
-        self.leader = Leader(
+        self.leader = LeaderLifecycle(
             LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),
             self.proposer,
             self.temporary,
@@ -136,7 +135,7 @@ class Parts:
             self.streams,
             self.housekeeping,
         )
-        self.leadership = Leadership(self.roles, member_id, self.members, self.leader)
+        self.leadership = LeadershipTracker(self.roles, member_id, self.members, self.leader)
         # A timeout is drawn up to double the shortest.
         self.forwarder = Forwarder(
             self.leadership, 2 * config.election_timeout_ms, self.security.peer
@@ -160,7 +159,7 @@ class Parts:
     def _observe_stamp(self, now_ms: int) -> None:
         # What a node catches up with is old: a clock set by it would let every deadline be late,
         # should this node lead before anything new is stamped.
-        is_news = self.roles.phase is Phase.WAITING and self.leadership.is_current
+        is_news = self.roles.phase is NodePhase.WAITING and self.leadership.is_current
         self.clock.observe(now_ms, live=is_news)
 
     def _serve_woken(self, _now_ms: int) -> None:
@@ -170,7 +169,7 @@ class Parts:
             self.proposer.wake()
 
 
-def _proposer_limits(config: Config) -> ProposerLimits:
+def _proposer_limits(config: ServerConfig) -> ProposerLimits:
     return ProposerLimits(
         entry_bytes=config.entry_bytes_max,
         entry_commands=config.entry_commands_max,

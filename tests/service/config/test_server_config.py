@@ -3,7 +3,7 @@
 import pytest
 
 from taskraft_service.config.addresses import ConfigInvalid, parse_peers
-from taskraft_service.config.node import read_config
+from taskraft_service.config.server_config import read_config
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Applications:
+class ApplyNotifier:
     """The moments at which entries were applied."""
 
     def __init__(self) -> None:

@@ -4,45 +4,51 @@ import itertools
 
 import pytest
 
-from taskraft_service.leader.roles import PHASES, Phase, PhaseEvent, RoleChangeImpossible, Roles
+from taskraft_service.leader.node_phases import (
+    PHASE_TRANSITIONS,
+    NodePhase,
+    PhaseEvent,
+    PhaseMachine,
+    PhaseTransitionInvalid,
+)
 
 
 def roles_in(phase):
     """Return roles in a phase, by the shortest way."""
     for length in range(6):
         for way in itertools.product(PhaseEvent, repeat=length):
-            roles = Roles()
+            roles = PhaseMachine()
             try:
                 for happening in way:
                     roles.happen(happening)
-            except RoleChangeImpossible:
+            except PhaseTransitionInvalid:
                 continue
             if roles.phase is phase:
                 return roles
     raise AssertionError(f"{phase} cannot be reached")
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", NodePhase)
 @pytest.mark.parametrize("happening", PhaseEvent)
 def test_a_phase_knows_the_moves_of_the_table_and_no_others(phase, happening):
     roles = roles_in(phase)
-    if (phase, happening) in PHASES:
-        assert roles.happen(happening) is PHASES[phase, happening]
-        assert roles.phase is PHASES[phase, happening]
+    if (phase, happening) in PHASE_TRANSITIONS:
+        assert roles.happen(happening) is PHASE_TRANSITIONS[phase, happening]
+        assert roles.phase is PHASE_TRANSITIONS[phase, happening]
     else:
-        with pytest.raises(RoleChangeImpossible):
+        with pytest.raises(PhaseTransitionInvalid):
             roles.happen(happening)
         assert roles.phase is phase
 
 
 def test_only_a_running_leader_serves():
-    assert [phase for phase in Phase if roles_in(phase).serves] == [Phase.RUNNING]
+    assert [phase for phase in NodePhase if roles_in(phase).serves] == [NodePhase.RUNNING]
 
 
 def test_listeners_hear_of_changes_only():
-    roles = roles_in(Phase.ENDING)
+    roles = roles_in(NodePhase.ENDING)
     heard = []
     roles.listen(heard.append)
     roles.happen(PhaseEvent.DEPOSED)
     roles.happen(PhaseEvent.SETTLED)
-    assert heard == [Phase.WAITING]
+    assert heard == [NodePhase.WAITING]

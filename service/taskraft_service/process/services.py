@@ -24,11 +24,11 @@ from taskraft_service.api.tasks.reads import TaskReads
 from taskraft_service.api.tasks.service import TaskApi, TaskSettings
 from taskraft_service.api.tasks.takes import TakeApi
 from taskraft_service.api.tubes.service import TubeApi
-from taskraft_service.process.opening import monotonic_ms
-from taskraft_service.process.parts import Parts
+from taskraft_service.process.components import NodeComponents
+from taskraft_service.process.startup import monotonic_ms
 
 
-def client_server(parts: Parts) -> grpc.aio.Server:
+def client_server(parts: NodeComponents) -> grpc.aio.Server:
     """Return the server for clients; it does not listen yet.
 
     With certificates of the nodes, the same services are served to them on their own port: there a
@@ -46,7 +46,7 @@ def client_server(parts: Parts) -> grpc.aio.Server:
     return server
 
 
-def servicers(parts: Parts) -> tuple[Servicer, ...]:
+def servicers(parts: NodeComponents) -> tuple[Servicer, ...]:
     """Return the services of the contract."""
     mutations = Mutations(parts.router)
     freshness = Freshness(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
@@ -77,7 +77,9 @@ def servicers(parts: Parts) -> tuple[Servicer, ...]:
     )
 
 
-def _tasks(parts: Parts, mutations: Mutations, reading: Reading, disk: DiskRoom) -> Servicer:
+def _tasks(
+    parts: NodeComponents, mutations: Mutations, reading: Reading, disk: DiskRoom
+) -> Servicer:
     known = KnownOnLeader(reading, lenient=lambda: parts.settings.creates_tubes)
     subscribe = SubscribeApi(
         mutations,
@@ -99,7 +101,7 @@ def _tasks(parts: Parts, mutations: Mutations, reading: Reading, disk: DiskRoom)
     ).servicer(subscribe.subscribe)
 
 
-def _feed(parts: Parts, mutations: Mutations, reading: Reading) -> Servicer:
+def _feed(parts: NodeComponents, mutations: Mutations, reading: Reading) -> Servicer:
     def leader_name() -> str:
         leader = parts.leadership.leader
         return leader.name if leader else ""

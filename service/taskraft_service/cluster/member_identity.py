@@ -19,7 +19,7 @@ from taskraft_replication.errors import DirectoryForeign
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.storage.stored_member import stored_member
 from taskraft_service.config.addresses import PeerAddress
-from taskraft_service.config.node import Config
+from taskraft_service.config.server_config import ServerConfig
 
 log: Final = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ class JoinRefused(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Place:
+class MemberIdentity:
     """What this node is in its cluster."""
 
     member: PeerAddress
@@ -54,7 +54,9 @@ class Place:
         return not self.founders
 
 
-async def find_place(config: Config, security: PeerSecurity | None = None) -> Place:
+async def resolve_member_identity(
+    config: ServerConfig, security: PeerSecurity | None = None
+) -> MemberIdentity:
     """Return what this node is: by its data, else by its settings, else by asking the cluster.
 
     The data directory must be claimed. With certificates a node asks at the port for peers, where
@@ -73,15 +75,15 @@ async def find_place(config: Config, security: PeerSecurity | None = None) -> Pl
                 f"not to {config.cluster_id!r}"
             )
         member = replace(own, member_id=stored.identity.member_id)
-        return Place(member, (), stored.directory_id)
+        return MemberIdentity(member, (), stored.directory_id)
     if stored.identity is None and config.join:
-        request = addition_of(config, Place(own, (), stored.directory_id))
+        request = add_member_request(config, MemberIdentity(own, (), stored.directory_id))
         member_id = await _ask(config, request, security)
-        return Place(replace(own, member_id=member_id), (), stored.directory_id)
-    return Place(own, config.members, stored.directory_id)
+        return MemberIdentity(replace(own, member_id=member_id), (), stored.directory_id)
+    return MemberIdentity(own, config.members, stored.directory_id)
 
 
-def addition_of(config: Config, place: Place) -> pb.AddMemberRequest:
+def add_member_request(config: ServerConfig, place: MemberIdentity) -> pb.AddMemberRequest:
     """Return the request by which a node becomes a member, or says where it is."""
     return pb.AddMemberRequest(
         name=place.member.name,
@@ -93,12 +95,14 @@ def addition_of(config: Config, place: Place) -> pb.AddMemberRequest:
     )
 
 
-async def _ask(config: Config, request: pb.AddMemberRequest, security: PeerSecurity | None) -> int:
+async def _ask(
+    config: ServerConfig, request: pb.AddMemberRequest, security: PeerSecurity | None
+) -> int:
     """Ask one node of the cluster after the other for a number, until the time is over."""
     until = asyncio.get_running_loop().time() + config.join_wait_ms / 1000
     for address in cycle(config.join_addresses):
         try:
-            member_id = await ask_one(address, request, security)
+            member_id = await send_add_member(address, request, security)
         except grpc.aio.AioRpcError as error:
             reason = f"{address}: {error.details()}"
             if error.code() not in RETRYABLE or asyncio.get_running_loop().time() > until:
@@ -111,7 +115,9 @@ async def _ask(config: Config, request: pb.AddMemberRequest, security: PeerSecur
     raise AssertionError("there is always another address")
 
 
-async def ask_one(address: str, request: pb.AddMemberRequest, security: PeerSecurity | None) -> int:
+async def send_add_member(
+    address: str, request: pb.AddMemberRequest, security: PeerSecurity | None
+) -> int:
     """Ask one node, which asks the leader; return the number of the member.
 
     Raises:

@@ -38,7 +38,7 @@ ELECTION_HEARTBEATS_MIN: Final = 2
 _ANY_HOST: Final = frozenset({"0.0.0.0", "[::]", "::"})  # noqa: S104 - told from real ones
 
 
-class Config(SecuritySettings):
+class ServerConfig(SecuritySettings):
     """All settings of a node. Names in the environment have the prefix TASKRAFT_."""
 
     model_config = SettingsConfigDict(env_prefix="TASKRAFT_", frozen=True, extra="forbid")
@@ -210,7 +210,7 @@ class Config(SecuritySettings):
         return self.advertise or self.member.client_address
 
 
-def read_config() -> Config:
+def read_config() -> ServerConfig:
     """Read the settings.
 
     Raises:
@@ -220,7 +220,7 @@ def read_config() -> Config:
     if path and not Path(path).is_file():
         raise ConfigInvalid(f"{CONFIG_VARIABLE}: no file {path}")
     try:
-        return Config()
+        return ServerConfig()
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "settings"
