@@ -19,6 +19,7 @@ from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.cluster.member_identity import MemberIdentity
 from taskraft_service.config.server_config import ServerConfig
+from taskraft_service.leader.capacity_waiters import CapacityWaiters
 from taskraft_service.leader.clock import ClusterClock
 from taskraft_service.leader.housekeeping import Housekeeping
 from taskraft_service.leader.leadership import LeadershipTracker

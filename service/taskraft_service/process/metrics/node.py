@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from taskraft_service.api.rpc.endpoint import CallCounts
+from taskraft_service.leader.node_phases import NodePhase, PhaseMachine
 from taskraft_service.leader.proposer import Proposer
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
