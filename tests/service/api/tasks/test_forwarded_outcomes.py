@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.service.leader.test_outcome_waits import Stage
 
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
@@ -15,6 +14,7 @@ from taskraft_service.api.rpc.status import Refused
 from taskraft_service.api.tasks.outcomes import OutcomeApi, as_seen
 from taskraft_service.leader.proposal import NotProposed
 from taskraft_service.queue.commands import Bury, ByIds, Extras, Outcome, State, TaskView
+from tests.service.leader.test_outcome_waits import Stage
 from tests.turns import turns_until
 
 Task = task_pb2.Task
