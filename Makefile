@@ -8,7 +8,7 @@ RUN     = $(VENV)/bin/python
 SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage check format lock proto proto-check breaking raft-traces oracle sim mutants bench \
+.PHONY: help setup demo test coverage drills check format lock dist proto proto-check breaking raft-traces oracle sim mutants bench \
         bench-core load trace report clean check-format check-lint check-types check-imports check-contract \
         check-stubs check-manifests setup-proto \
         go-parts
@@ -28,6 +28,9 @@ test: setup go-parts ## All tests (T="tests/service -k put" chooses some)
 coverage: setup ## Which lines the tests reach (T= as for test)
 	@$(RUN) -m coverage run -m pytest -q $(T); $(RUN) -m coverage combine -q; $(RUN) -m coverage report
 
+drills: setup ## Tests that kill node processes, cut their links and fill their disks
+	@$(RUN) -m pytest -q tests/cluster tests/service/process $(T)
+
 check: check-format check-lint check-types check-imports check-contract check-stubs check-manifests ## Format, lint, types, imports, contract, stubs, manifests
 
 format: setup ## Format the code and the contract
@@ -35,6 +38,14 @@ format: setup ## Format the code and the contract
 
 lock: setup ## Resolve constraints/ anew from the pyproject.toml files
 	@$(RUN) -m tools.lock
+
+dist: setup ## Build the wheels into var/dist (VERSION=1.2.3 fails if they have another version)
+	@rm -rf var/dist
+	@$(RUN) -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation \
+		--wheel-dir var/dist . ./clients/python ./pipeline
+	@test -z "$(VERSION)" || test "$$(ls var/dist/*-$(VERSION)-*.whl | wc -l)" -eq 3 || \
+		{ echo "not all wheels in var/dist have version $(VERSION); set it in the pyproject.toml files" >&2; exit 1; }
+	@ls var/dist
 
 proto: setup-proto ## Generate the stubs from proto/
 	@$(CODEGEN)/bin/python -m tools.stubs
@@ -96,7 +107,7 @@ check-stubs: setup-proto
 	@$(CODEGEN)/bin/python -m tools.stubs --check
 
 check-manifests: setup
-	@$(VENV)/bin/yamllint --strict k8s buf.yaml && $(RUN) -m tools.manifests
+	@$(VENV)/bin/yamllint --strict k8s .github .pre-commit-config.yaml buf.yaml && $(RUN) -m tools.manifests
 
 # A first compilation takes minutes; in a test it would look like a hang.
 go-parts:

@@ -1,0 +1,90 @@
+"""Check that workflows and commit hooks parse, and run nothing but targets of the Makefile."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools.environment import PYTHON_FLOOR
+
+ROOT = Path(__file__).parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+EXPRESSION = re.compile(r"\$\{\{.*?\}\}|\$\(\(.*?\)\)")
+
+
+def targets():
+    """Return the targets of the Makefile, each with the targets that it depends on."""
+    rules = re.findall(r"^([a-z][a-z-]*):(?!=)([^#\n]*)", MAKEFILE, re.MULTILINE)
+    return {name: prerequisites.split() for name, prerequisites in rules}
+
+
+def goals(command):
+    """Return the targets that a `make` command names; fail if it runs another program."""
+    # A computed argument has no spaces in the end, but has some before.
+    program, *arguments = shlex.split(EXPRESSION.sub("computed", command))
+    assert program == "make", f"not a make command: {command}"
+    return [word for word in arguments if "=" not in word and not word.startswith("-")]
+
+
+def commands(workflow):
+    """Return every command that a workflow runs."""
+    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
+    return [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_targets_of_the_makefile(workflow):
+    named = [goal for command in commands(workflow) for goal in goals(command)]
+    assert named
+    assert set(named) <= set(targets())
+
+
+def test_the_workflows_cover_checks_tests_long_runs_and_releases():
+    named = {goal for path in WORKFLOWS for command in commands(path) for goal in goals(command)}
+    assert named >= {"check", "test", "sim", "mutants", "drills", "dist"}
+
+
+def test_the_tests_run_on_the_oldest_supported_python_and_on_later_ones():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yaml").read_text())
+    versions = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
+    assert versions[0] == ".".join(map(str, PYTHON_FLOOR))
+
+
+def test_the_hooks_run_each_part_of_the_check_and_download_nothing():
+    assert [repository["repo"] for repository in HOOKS] == ["local"]
+    hooks = HOOKS[0]["hooks"]
+    assert {hook["language"] for hook in hooks} == {"system", "pygrep"}
+    system = [hook["entry"] for hook in hooks if hook["language"] == "system"]
+    named = [goal for entry in system for goal in goals(entry)]
+    assert sorted(named) == sorted(targets()["check"])
+
+
+def test_each_hook_is_run_for_files_that_exist():
+    names = [str(path.relative_to(ROOT)) for path in ROOT.glob("*") if path.is_file()]
+    for folder in ("proto", "k8s", "tests/packaging", "clients/python/src/taskraft/v1"):
+        names += [str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*")]
+    patterns = [hook["files"] for hook in HOOKS[0]["hooks"] if "files" in hook]
+    idle = [files for files in patterns if not any(re.search(files, name) for name in names)]
+    assert patterns
+    assert idle == []
+
+
+@pytest.mark.parametrize("form", [each for each in FORMS if each.stem != "config"])
+def test_an_issue_form_asks_for_something(form):
+    content = yaml.safe_load(form.read_text())
+    assert content["name"]
+    assert content["description"]
+    required = [each for each in content["body"] if each.get("validations", {}).get("required")]
+    assert required
+
+
+def test_a_command_that_is_not_make_is_found():
+    with pytest.raises(AssertionError, match="not a make command"):
+        goals("pip install taskraft")
+    assert goals("make sim SEEDS=$((2 * 3)) ARGS='--trace on'") == ["sim"]
