@@ -33,8 +33,8 @@ def goals(command):
 
 def commands(workflow):
     """Return every command that a workflow runs."""
-    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
-    return [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    parts = yaml.safe_load(workflow.read_text())["jobs"].values()
+    return [step["run"] for part in parts for step in part["steps"] if "run" in step]
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
