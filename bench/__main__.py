@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from bench import table
+from bench.cell_results import CellResult, save
 from bench.cells import ALL, FLOOR, FLOOR_FILL, QUICK, Cell
-from bench.generator import BINARY, LoadFailed, Run, Window, execute
+from bench.load_generator import BINARY, LoadFailed, Run, Window, execute
 from bench.machine import describe
-from bench.outcomes import Outcome, save
 from bench.servers import Server
 from tools.local_cluster import LocalCluster
 
@@ -82,7 +82,7 @@ def attempt(
 
 def measure(
     cells: Sequence[Cell], sizes: Sequence[int], repetitions: int, window: Window
-) -> list[Outcome]:
+) -> list[CellResult]:
     """Measure everything; what cannot be measured is told and left out."""
     runs: dict[tuple[int, Cell], list[Run]] = {}
     for repetition in range(1, repetitions + 1):
@@ -95,7 +95,7 @@ def measure(
                     run = attempt(cell, size, target, servers, window)
                     if run is not None:
                         runs.setdefault((size, cell), []).append(run)
-    return [Outcome(size, cell, done) for (size, cell), done in sorted(runs.items(), key=order)]
+    return [CellResult(size, cell, done) for (size, cell), done in sorted(runs.items(), key=order)]
 
 
 def order(item: tuple[tuple[int, Cell], list[Run]]) -> tuple[int, int]:

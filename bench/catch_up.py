@@ -78,7 +78,7 @@ def _latency(found: Sequence[float]) -> str:
     )
 
 
-class Puts:
+class BackgroundPuts:
     """A client that puts one task after the other, at a pace, in a thread of its own."""
 
     def __init__(self, stub: task_service_pb2_grpc.TaskServiceStub) -> None:
@@ -170,7 +170,7 @@ def run(folder: Path, tasks: int) -> Report:
         leader = cluster.wait_ready()
         fill(leader, tasks)
         with grpc.insecure_channel(leader.address) as channel:
-            puts = Puts(task_service_pb2_grpc.TaskServiceStub(channel))
+            puts = BackgroundPuts(task_service_pb2_grpc.TaskServiceStub(channel))
             with puts.going_on():
                 puts.wait_for(BASELINE_PUTS)
                 before = puts.taken()

@@ -25,11 +25,11 @@ import pyarrow as pa
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_pipeline.codec import record_batch
 from taskraft_pipeline.feed import RangeReader
-from taskraft_pipeline.nodes import Nodes
+from taskraft_pipeline.feed_client import FeedClient
 from taskraft_pipeline.offsets import Range
 from taskraft_pipeline.options import Options
 from taskraft_pipeline.schema import COLUMNS
-from taskraft_pipeline.session import session
+from taskraft_pipeline.spark_session import spark_session
 
 CHUNK_EVENTS: Final = 40_000
 """About 4 MiB, the largest chunk of the contract."""
@@ -199,8 +199,8 @@ def measure_rpc(address: str, feed: Feed, rounds: int) -> None:
     whole = Range(0, 0, feed.events_each)
 
     def read() -> None:
-        with Nodes(options.endpoints, options) as nodes:
-            for chunk in RangeReader(nodes, FEED_ID).read(whole):
+        with FeedClient(options.endpoints, options) as client:
+            for chunk in RangeReader(client, FEED_ID).read(whole):
                 record_batch(chunk, options.columns)
 
     measure("gRPC to Arrow, all", feed.events_each, rounds, read)
@@ -209,7 +209,7 @@ def measure_rpc(address: str, feed: Feed, rounds: int) -> None:
 def measure_spark(address: str, feed: Feed, rounds: int) -> None:
     """Print what Spark makes of it."""
     events = feed.events_each * PARTITIONS
-    with session("bench") as spark:
+    with spark_session("bench") as spark:
         for title, columns in (("all", tuple(COLUMNS)), ("3", FEW)):
             frame = (
                 spark.read.format("taskraft")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from bench.cell_results import CellResult, MedianRange
 from bench.machine import Machine
-from bench.outcomes import Outcome, Spread
 
 COLUMNS: Final = (
     "workload",
@@ -32,19 +32,19 @@ def short(value: float) -> str:
     return f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2f}"
 
 
-def with_range(spread: Spread) -> str:
+def with_range(spread: MedianRange) -> str:
     """Return a median and its range."""
     if spread.least == spread.most:
         return short(spread.median)
     return f"{short(spread.median)} ({short(spread.least)}..{short(spread.most)})"
 
 
-def milliseconds(spread: Spread) -> str:
+def milliseconds(spread: MedianRange) -> str:
     """Return a median of microseconds as milliseconds."""
     return short(spread.median / 1_000)
 
 
-def row(outcome: Outcome) -> tuple[str, ...]:
+def row(outcome: CellResult) -> tuple[str, ...]:
     """Return the cells of one row."""
     errors = ", ".join(f"{reason} {count}" for reason, count in outcome.errors.items())
     has_log = outcome.nodes > 0
@@ -78,7 +78,7 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
             yield f"| {' | '.join('-' * width for width in widths)} |"
 
 
-def render(machine: Machine, outcomes: Sequence[Outcome]) -> str:
+def render(machine: Machine, outcomes: Sequence[CellResult]) -> str:
     """Return the facts about the machine and one table for each kind of server."""
     modified = ", modified" if machine.is_modified else ""
     facts = (

@@ -7,10 +7,10 @@ import signal
 import sys
 from pathlib import Path
 
-from demo.crew import ConsumerFailed
-from demo.feed import FeedBroken
-from demo.play import Script, play
-from demo.progress import Stalled
+from demo.consumer_processes import ConsumerFailed
+from demo.demo_run import DemoOptions, run_demo
+from demo.feed_check import FeedBroken
+from demo.progress_watcher import ProgressStalled
 from taskraft import TaskraftError
 from tools.local_cluster import NodeFailed
 
@@ -25,15 +25,15 @@ def main() -> int:
     arguments = parser.parse_args()
     # Whoever ends us ends the nodes too: the clean-up runs as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    script = Script(
+    options = DemoOptions(
         folder=arguments.folder,
         nodes=arguments.nodes,
         consumers=arguments.consumers,
         has_report=not arguments.no_report,
     )
     try:
-        verdict = play(script)
-    except (NodeFailed, ConsumerFailed, Stalled, FeedBroken, TaskraftError) as error:
+        verdict = run_demo(options)
+    except (NodeFailed, ConsumerFailed, ProgressStalled, FeedBroken, TaskraftError) as error:
         print(f"demo: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

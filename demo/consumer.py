@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from demo.corpus import examine
-from demo.records import ACCEPTED, Record
+from demo.delivery_records import ACCEPTED, DeliveryRecord
+from demo.source_files import examine
 from taskraft import AsyncClient
 from taskraft.errors import TaskraftError
 
@@ -58,7 +58,7 @@ class Consumer:
             await task.ack(json.dumps(asdict(findings)), timeout=SETTLE_TIMEOUT)
         except TaskraftError as refused:
             answer = refused.reason
-        record = Record(
+        record = DeliveryRecord(
             consumer=self._name,
             task_id=task.id,
             token=task.token,

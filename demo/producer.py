@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from demo.corpus import SourceFile
+from demo.source_files import SourceFile
 from taskraft import AsyncClient
 
 PUTS_AT_ONCE: Final = 25

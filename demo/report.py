@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from demo.chronicle import Chronicle
+from demo.event_log import EventLog
 from tools.environment import JAVA_FLOOR, JAVA_HINT, java_version
 
 TIMEOUT_S: Final = 300
@@ -18,16 +18,16 @@ class ReportFailed(Exception):
     """The report's program ended with an error or too late; the text says where its log is."""
 
 
-def make_report(target: str, tube: str, folder: Path, chronicle: Chronicle) -> str:
+def make_report(target: str, tube: str, folder: Path, event_log: EventLog) -> str:
     """Write the report into ``folder``; return where it is, or why there is none.
 
     Raises:
         ReportFailed: Java is there, but no report was written.
     """
     if java_version() < JAVA_FLOOR:
-        chronicle.tell(JAVA_HINT)
+        event_log.print_event(JAVA_HINT)
         return f"none: no Java {JAVA_FLOOR} or later"
-    chronicle.tell("Spark reads the change feed and writes the report")
+    event_log.print_event("Spark reads the change feed and writes the report")
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "spark.log"
     command = [sys.executable, "-m", "taskraft_pipeline", "report"]
@@ -46,5 +46,5 @@ def make_report(target: str, tube: str, folder: Path, chronicle: Chronicle) -> s
         raise ReportFailed(f"failed, see {log}") from error
     text = folder / "report.txt"
     if text.exists():
-        chronicle.conclude(text.read_text().splitlines())
+        event_log.print_lines(text.read_text().splitlines())
     return str(folder / "report.html")

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from demo.feed import FeedJudgement
-from demo.records import RecordsJudgement
-from demo.results import ResultsJudgement
+from demo.delivery_records import RecordsCheck
+from demo.feed_check import FeedCheck
+from demo.results_check import ResultsCheck
 
 EXAMPLES_SHOWN: Final = 5
 
@@ -18,9 +18,9 @@ class Verdict:
     """All that the demo has to say at its end."""
 
     put: int
-    records: RecordsJudgement
-    feed: FeedJudgement
-    results: ResultsJudgement
+    records: RecordsCheck
+    feed: FeedCheck
+    results: ResultsCheck
     failover_ms: int | None
     """What a client waited for its answer when the leader was killed; None: nothing was killed."""
     duration_ms: int
@@ -66,8 +66,8 @@ class Verdict:
         )
         if self.records.tokens_out_of_order:
             yield line("tokens out of order", some(self.records.tokens_out_of_order))
-        if self.feed.torn:
-            yield line("torn lives in the feed", some(self.feed.torn))
+        if self.feed.inconsistent:
+            yield line("inconsistent histories in the feed", some(self.feed.inconsistent))
         yield line(
             "done again",
             f"{self.feed.released} leases ended unacknowledged; {self.records.refused} late"

@@ -4,20 +4,20 @@ import dataclasses
 
 import pytest
 
-from demo.feed import judge_feed
-from demo.records import judge_records
-from demo.results import ResultsJudgement
+from demo.delivery_records import check_records
+from demo.feed_check import check_feed
+from demo.results_check import ResultsCheck
 from demo.verdict import Verdict
-from tests.demo.test_feed import ACK, PUT, TAKE, life
-from tests.demo.test_records import delivery
+from tests.demo.test_delivery_records import delivery
+from tests.demo.test_feed_check import ACK, PUT, TAKE, life
 
 
 def verdict(**changes):
     clean = Verdict(
         put=1,
-        records=judge_records([1], [delivery(1)]),
-        feed=judge_feed("files", life(1, PUT, TAKE, ACK)),
-        results=ResultsJudgement(1, [], []),
+        records=check_records([1], [delivery(1)]),
+        feed=check_feed("files", life(1, PUT, TAKE, ACK)),
+        results=ResultsCheck(1, [], []),
         failover_ms=620,
         duration_ms=500,
         report="here",
@@ -36,11 +36,11 @@ def test_a_clean_run_is_told_with_its_numbers():
     "changes",
     [
         {"put": 2},
-        {"records": judge_records([1], [])},
-        {"feed": judge_feed("files", life(1, PUT, TAKE))},
-        {"feed": judge_feed("files", life(1, PUT, TAKE, TAKE, ACK))},
-        {"results": ResultsJudgement(0, [], ["os.py"])},
-        {"results": ResultsJudgement(0, ["os.py"], [])},
+        {"records": check_records([1], [])},
+        {"feed": check_feed("files", life(1, PUT, TAKE))},
+        {"feed": check_feed("files", life(1, PUT, TAKE, TAKE, ACK))},
+        {"results": ResultsCheck(0, [], ["os.py"])},
+        {"results": ResultsCheck(0, ["os.py"], [])},
         {"is_report_missing": True},
     ],
 )

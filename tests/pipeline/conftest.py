@@ -3,7 +3,7 @@
 import pytest
 
 from taskraft_pipeline import java
-from taskraft_pipeline.session import session
+from taskraft_pipeline.spark_session import spark_session
 from tests.pipeline.feed_server import FeedServer
 from tests.pipeline.history import history
 
@@ -15,7 +15,7 @@ def spark():
     """Return a session of Spark; without Java the test is skipped."""
     if not java.is_sufficient():
         pytest.skip(java.HINT)
-    with session("tests", "local[2,3]", is_brief=True) as started:
+    with spark_session("tests", "local[2,3]", is_brief=True) as started:
         yield started
 
 

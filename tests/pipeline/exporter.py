@@ -11,9 +11,9 @@ import signal
 import sys
 
 from taskraft_pipeline.journal import export
-from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.options import parse
-from taskraft_pipeline.session import session
+from taskraft_pipeline.spark_session import spark_session
 
 BATCH_EVENTS = 1_200
 
@@ -42,7 +42,7 @@ def main(endpoints, folder, step="", batch="-1"):
     journal = Journal.at(folder)
     with journal.locked():
         export.prepare(journal, parse(options))
-        with session("exporter", "local[2,3]", is_brief=True) as spark:
+        with spark_session("exporter", "local[2,3]", is_brief=True) as spark:
             export.start(spark, journal, options).awaitTermination()
 
 

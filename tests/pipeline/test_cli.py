@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from taskraft_pipeline import doctor, java
 from taskraft_pipeline.cli import failure_text, pipeline
 from taskraft_pipeline.doctor import examine
-from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.offsets import Offset
 from tests.pipeline.test_journal import publish_batch
 

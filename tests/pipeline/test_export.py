@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from taskraft_pipeline.errors import FeedMismatch, JournalRefused
 from taskraft_pipeline.journal import export
-from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.options import parse
 from tests.pipeline.exporter import BATCH_EVENTS
@@ -37,7 +37,7 @@ def run(spark, journal, cluster, **options):
     given = options_of(cluster, **options)
     told = []
     export.prepare(journal, parse(given))
-    export.start(spark, journal, given, told=told.append).awaitTermination()
+    export.start(spark, journal, given, on_published=told.append).awaitTermination()
     return told
 
 

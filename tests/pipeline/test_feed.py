@@ -13,7 +13,7 @@ from taskraft_pipeline.errors import (
     FeedUnreachable,
 )
 from taskraft_pipeline.feed import RangeReader, describe
-from taskraft_pipeline.nodes import Nodes
+from taskraft_pipeline.feed_client import FeedClient
 from taskraft_pipeline.offsets import Range
 from taskraft_pipeline.options import Options, parse_endpoints
 from tests.pipeline.feed_server import FeedServer, refuse
@@ -36,7 +36,7 @@ def open_nodes(cluster):
 
     def make(**options):
         endpoints = parse_endpoints(cluster.endpoints)
-        nodes = Nodes(
+        nodes = FeedClient(
             endpoints, Options(endpoints=endpoints, **options), pause=opened_pauses.append
         )
         opened.append(nodes)

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskraft_pipeline.errors import JournalRefused
-from taskraft_pipeline.journal.content import inspect
-from taskraft_pipeline.journal.folder import Journal, publish
-from taskraft_pipeline.journal.manifest import File, Held, Manifest, problems
+from taskraft_pipeline.journal.batch_content import inspect
+from taskraft_pipeline.journal.journal import Journal, publish
+from taskraft_pipeline.journal.manifest import DataFile, HeldRange, Manifest, manifest_problems
 from taskraft_pipeline.journal.verify import verify
 from taskraft_pipeline.offsets import Offset
 
@@ -19,11 +19,11 @@ START = {0: 5, 1: 0}
 MANIFEST = Manifest(
     batch=0,
     query="q",
-    held={0: Held(5, 7, 3), 1: Held(0, 1, 2)},
+    held={0: HeldRange(5, 7, 3), 1: HeldRange(0, 1, 2)},
     next_seq={0: 8, 1: 2},
     first_ms=1_000,
     last_ms=5_000,
-    files=(File("raw/batch=0/a.parquet", 5, 100, 7),),
+    files=(DataFile("raw/batch=0/a.parquet", 5, 100, 7),),
 )
 
 
@@ -88,23 +88,23 @@ def test_a_damaged_manifest_is_refused(damage):
 
 
 def test_a_batch_that_follows_has_no_problems():
-    assert problems(MANIFEST, START) == []
-    assert problems(replace(MANIFEST, next_seq={0: 8, 1: 2, 2: 0}), START) == []
+    assert manifest_problems(MANIFEST, START) == []
+    assert manifest_problems(replace(MANIFEST, next_seq={0: 8, 1: 2, 2: 0}), START) == []
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"held": {0: Held(5, 7, 2), 1: Held(0, 1, 3)}}, "2 events of partition 0"),
-        ({"held": {0: Held(6, 7, 2), 1: Held(0, 1, 2)}}, "begins at 6, not 5"),
-        ({"held": {1: Held(0, 1, 2)}}, "claims to end at 8, ends at 5"),
+        ({"held": {0: HeldRange(5, 7, 2), 1: HeldRange(0, 1, 3)}}, "2 events of partition 0"),
+        ({"held": {0: HeldRange(6, 7, 2), 1: HeldRange(0, 1, 2)}}, "begins at 6, not 5"),
+        ({"held": {1: HeldRange(0, 1, 2)}}, "claims to end at 8, ends at 5"),
         ({"next_seq": {0: 9, 1: 2}}, "claims to end at 9, ends at 8"),
         ({"next_seq": {0: 8}}, "claims to end at None, ends at 2"),
         ({"files": ()}, "0 events in its files, 5 in its ranges"),
     ],
 )
 def test_a_batch_that_does_not_add_up_is_told(change, said):
-    assert any(said in problem for problem in problems(replace(MANIFEST, **change), START))
+    assert any(said in problem for problem in manifest_problems(replace(MANIFEST, **change), START))
 
 
 def test_what_is_published_is_never_replaced(tmp_path):
@@ -132,7 +132,7 @@ def test_only_one_export_runs_at_a_time(tmp_path):
 
 def test_the_content_of_a_batch_is_looked_at(journal):
     content = inspect(journal.batch_folder(0), journal.root, is_synced=True)
-    assert content.held == {0: Held(5, 7, 3), 1: Held(0, 1, 2)}
+    assert content.held == {0: HeldRange(5, 7, 3), 1: HeldRange(0, 1, 2)}
     assert (content.first_ms, content.last_ms) == (10_000, 17_000)
     (file,) = content.files
     assert file.events == 5

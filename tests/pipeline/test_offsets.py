@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft_pipeline.errors import OffsetInvalid
-from taskraft_pipeline.offsets import EVENTS_PER_TASK_MIN, Offset, Range, ranges, share, split
+from taskraft_pipeline.offsets import (
+    EVENTS_PER_TASK_MIN,
+    Offset,
+    Range,
+    ranges,
+    share_by_lag,
+    split_into_tasks,
+)
 
 POSITIONS = st.dictionaries(st.integers(0, 1_500), st.integers(0, 2**62), max_size=20)
 
@@ -63,7 +70,7 @@ LAGS = st.dictionaries(st.integers(0, 40), st.integers(0, 10**9), max_size=16)
 
 @given(st.integers(0, 10**10), LAGS)
 def test_a_limit_is_used_up_and_nobody_gets_more_than_its_lag(limit, lags):
-    parts = share(limit, lags)
+    parts = share_by_lag(limit, lags)
     assert sum(parts.values()) == min(limit, sum(lags.values()))
     assert all(0 <= parts[partition] <= lag for partition, lag in lags.items())
 
@@ -71,7 +78,7 @@ def test_a_limit_is_used_up_and_nobody_gets_more_than_its_lag(limit, lags):
 @given(st.integers(1, 10**6), LAGS)
 def test_a_limit_is_shared_by_lag_up_to_one_event(limit, lags):
     total = sum(lags.values())
-    parts = share(limit, lags)
+    parts = share_by_lag(limit, lags)
     if limit < total:
         assert all(abs(parts[one] - limit * lag / total) < 1 for one, lag in lags.items())
 
@@ -89,7 +96,7 @@ RANGES = st.lists(
 
 @given(RANGES, st.integers(100, 100_000))
 def test_tasks_cover_the_ranges_once_and_in_order(whole, events_per_task):
-    tasks = split(whole, events_per_task)
+    tasks = split_into_tasks(whole, events_per_task)
     pieces = [piece for task in tasks for piece in task]
     joined = []
     for piece in pieces:
@@ -108,7 +115,7 @@ def test_tasks_cover_the_ranges_once_and_in_order(whole, events_per_task):
 def test_small_ranges_share_a_task_and_large_ones_are_cut_in_equal_pieces():
     small = EVENTS_PER_TASK_MIN // 2
     whole = [Range(0, 0, small), Range(1, 0, small), Range(2, 0, 500_001)]
-    assert split(whole, 250_000) == [
+    assert split_into_tasks(whole, 250_000) == [
         (Range(0, 0, small), Range(1, 0, small)),
         (Range(2, 0, 166_667),),
         (Range(2, 166_667, 333_334),),
@@ -117,4 +124,4 @@ def test_small_ranges_share_a_task_and_large_ones_are_cut_in_equal_pieces():
 
 
 def test_no_ranges_are_no_tasks():
-    assert split([], 250_000) == []
+    assert split_into_tasks([], 250_000) == []

@@ -13,27 +13,26 @@ import pytest
 from taskraft.v1.feed_service_pb2 import ChangeEvent
 from taskraft.v1.task_pb2 import Task
 from taskraft_pipeline.journal import export
-from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.options import parse
 from taskraft_pipeline.report import compute
-from taskraft_pipeline.report.figures import (
+from taskraft_pipeline.report.charts import colours_of
+from taskraft_pipeline.report.make import report_from_feed, report_from_journal, write_report
+from taskraft_pipeline.report.report import (
     ALL_TUBES,
     BUCKETS_MAX,
     FAILURES,
     QUANTILES,
-    Attempts,
-    Failure,
-    Moment,
-    Part,
+    AttemptCount,
+    DurationStatistics,
+    FailureCount,
+    PartitionCoverage,
     Report,
-    Spread,
-    Tube,
+    TimelineBucket,
+    TubeStatistics,
     bucket_width_ms,
 )
-from taskraft_pipeline.report.make import from_feed, from_journal
-from taskraft_pipeline.report.picture import colours_of
 from taskraft_pipeline.report.tables import as_text, duration, ratio
-from taskraft_pipeline.report.write import write
 
 
 def kind_of(event):
@@ -42,16 +41,16 @@ def kind_of(event):
 
 def spread_of(durations):
     if not durations:
-        return Spread(0, (), 0)
+        return DurationStatistics(0, (), 0)
     percentiles = np.percentile(durations, [quantile * 100 for quantile in QUANTILES])
-    return Spread(len(durations), tuple(map(float, percentiles)), max(durations))
+    return DurationStatistics(len(durations), tuple(map(float, percentiles)), max(durations))
 
 
 def tube_of(name, events):
     def durations(kinds):
         return [event.at_ms - event.since_ms for event in events if kind_of(event) in kinds]
 
-    return Tube(
+    return TubeStatistics(
         name=name,
         counts=dict(Counter(kind_of(event) for event in events)),
         gone=sum(event.to_state == Task.STATE_UNSPECIFIED for event in events),
@@ -73,7 +72,7 @@ def timeline_of(events, bucket_ms):
         for name, state in (("ready", Task.READY), ("taken", Task.TAKEN)):
             counts[f"grown {name}"] += (event.to_state == state) - (event.from_state == state)
     return [
-        Moment(at_ms, tube, one["put"], one["take"], one["ack"], one["failures"],
+        TimelineBucket(at_ms, tube, one["put"], one["take"], one["ack"], one["failures"],
                one["grown ready"], one["grown taken"])
         for (at_ms, tube), one in sorted(found.items())
     ]  # fmt: skip
@@ -86,7 +85,11 @@ def plain_report(events, source="change feed"):
         own = [event for event in events if event.partition == partition]
         numbers = [event.seq for event in own]
         times = [event.at_ms for event in own]
-        parts.append(Part(partition, min(numbers), max(numbers), len(own), min(times), max(times)))
+        parts.append(
+            PartitionCoverage(
+                partition, min(numbers), max(numbers), len(own), min(times), max(times)
+            )
+        )
     span_ms = max(part.last_ms for part in parts) - min(part.first_ms for part in parts)
     bucket_ms = bucket_width_ms(span_ms)
     names = [name for name, _ in Counter(event.tube for event in events).most_common()]
@@ -108,10 +111,10 @@ def plain_report(events, source="change feed"):
         bucket_ms=bucket_ms,
         timeline=timeline_of(events, bucket_ms),
         failures=[
-            Failure(*key, count, last_ms[key])
+            FailureCount(*key, count, last_ms[key])
             for key, count in sorted(failed.items(), key=lambda item: (-item[1], item[0]))
         ],
-        attempts=[Attempts(*key, tasks) for key, tasks in sorted(finished.items())],
+        attempts=[AttemptCount(*key, tasks) for key, tasks in sorted(finished.items())],
     )
 
 
@@ -131,7 +134,7 @@ def rounded(report):
 
 @pytest.mark.spark
 def test_every_number_of_a_feed_is_that_of_a_plain_loop(spark, cluster, events):
-    found = rounded(from_feed(spark, cluster.endpoints))
+    found = rounded(report_from_feed(spark, cluster.endpoints))
     wanted = rounded(plain_report(events))
     for name in Report.__slots__:
         assert getattr(found, name) == getattr(wanted, name), name
@@ -145,15 +148,15 @@ def test_a_journal_gives_the_same_numbers_as_its_feed(spark, cluster, events, tm
     options = {"endpoints": cluster.endpoints}
     export.prepare(journal, parse(options))
     export.start(spark, journal, options).awaitTermination()
-    found = from_journal(spark, str(tmp_path))
+    found = report_from_journal(spark, str(tmp_path))
     assert rounded(found) == rounded(plain_report(events, f"journal {tmp_path}"))
-    only = from_journal(spark, str(tmp_path), ["billing"])
+    only = report_from_journal(spark, str(tmp_path), ["billing"])
     assert (only.is_filtered, [tube.name for tube in only.tubes]) == (True, ["billing"])
 
 
 @pytest.mark.spark
 def test_some_tubes_of_a_feed_are_not_called_a_whole_history(spark, cluster, events):
-    found = from_feed(spark, cluster.endpoints, ["mail"])
+    found = report_from_feed(spark, cluster.endpoints, ["mail"])
     assert found.events == sum(event.tube == "mail" for event in events)
     assert (found.is_filtered, found.is_complete, found.is_from_the_start) == (True, False, False)
 
@@ -161,7 +164,7 @@ def test_some_tubes_of_a_feed_are_not_called_a_whole_history(spark, cluster, eve
 @pytest.mark.spark
 def test_sketched_percentiles_are_close_to_exact_ones(spark, cluster, events, monkeypatch):
     monkeypatch.setattr(compute, "EXACT_EVENTS_MAX", 100)
-    found = from_feed(spark, cluster.endpoints)
+    found = report_from_feed(spark, cluster.endpoints)
     assert not found.is_exact
     for tube in found.tubes:
         runs = [
@@ -177,7 +180,7 @@ def test_sketched_percentiles_are_close_to_exact_ones(spark, cluster, events, mo
 def test_a_feed_without_events_is_nothing_to_report(spark, cluster):
     cluster.feed.partitions = {0: [], 1: []}
     with pytest.raises(compute.NothingToReport):
-        from_feed(spark, cluster.endpoints)
+        report_from_feed(spark, cluster.endpoints)
 
 
 @pytest.mark.parametrize("span_ms", [0, 1, 999, 60_000, 3_600_000, 86_400_000, 10**12])
@@ -226,7 +229,7 @@ def report(events):
 
 
 def test_a_report_is_written_in_every_form(report, tmp_path):
-    page = write(report, tmp_path)
+    page = write_report(report, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
         "report.html", "report.png", "report.txt", "report.json",
         "tubes.csv", "timeline.csv", "failures.csv", "attempts.csv",
@@ -249,7 +252,7 @@ def test_a_report_is_written_in_every_form(report, tmp_path):
 
 def test_names_cannot_break_the_page(events, tmp_path):
     evil = "<script>alert(1)</script>"
-    page = write(plain_report([replace(event, tube=evil) for event in events]), tmp_path)
+    page = write_report(plain_report([replace(event, tube=evil) for event in events]), tmp_path)
     parser = Cells()
     parser.feed(page.read_text())
     assert "script" not in parser.tags
@@ -258,7 +261,7 @@ def test_names_cannot_break_the_page(events, tmp_path):
 
 def test_a_history_of_a_single_event_has_a_report(events, tmp_path):
     text = as_text(plain_report(events[:1]))
-    write(plain_report(events[:1]), tmp_path)
+    write_report(plain_report(events[:1]), tmp_path)
     assert "1 events of 1 tasks in 1 tubes" in text
 
 
@@ -269,11 +272,11 @@ def test_many_tubes_share_the_last_colour(events, tmp_path):
     colours = colours_of(report)
     assert (len(colours), [*colours][-1]) == (8, "others")
     assert len({*colours.values()}) == 8
-    assert write(report, tmp_path).exists()
+    assert write_report(report, tmp_path).exists()
 
 
 def test_gaps_are_told_wherever_a_report_is_read(report, tmp_path):
     holed = replace(report, parts=[replace(report.parts[0], events=1), *report.parts[1:]])
     assert not holed.is_complete
-    assert "WITH GAPS" in write(holed, tmp_path).read_text()
+    assert "WITH GAPS" in write_report(holed, tmp_path).read_text()
     assert "WITH GAPS" in as_text(holed)

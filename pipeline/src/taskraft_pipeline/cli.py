@@ -18,7 +18,7 @@ from taskraft_pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_pipeline.journal.export import Progress
+    from taskraft_pipeline.journal.export import PublishedBatch
 
 DEFAULT_TARGET: Final = "127.0.0.1:7401"
 """Where a development cluster listens."""
@@ -28,7 +28,7 @@ OWN_ERROR: Final = re.compile(r"taskraft_pipeline\.errors\.\w+: (.+)")
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-class Commands(click.Group):
+class PipelineGroup(click.Group):
     """The group: tells failures in one line."""
 
     def invoke(self, ctx: click.Context) -> object:
@@ -94,7 +94,7 @@ def settings(conf: Sequence[str]) -> dict[str, str]:
     return found
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=PipelineGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def pipeline() -> None:
     """Export the change feed with Spark, and report on it."""
 
@@ -126,30 +126,30 @@ def export(
         taskraft pipeline export --journal var/journal
     """
     from taskraft_pipeline.journal import export as exporting
-    from taskraft_pipeline.journal.folder import Journal
+    from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.options import parse
-    from taskraft_pipeline.session import session
+    from taskraft_pipeline.spark_session import spark_session
 
     journal = Journal.at(folder)
     options = {"endpoints": endpoints, "maxEventsPerTrigger": str(batch_events)}
     with journal.locked():
         exporting.prepare(journal, parse(options))
-        with session("taskraft export", master, settings=settings(conf)) as spark:
+        with spark_session("taskraft export", master, settings=settings(conf)) as spark:
             query = exporting.start(
                 spark,
                 journal,
                 options,
                 interval_ms=interval_seconds * 1_000 if follow else None,
-                told=tell_progress,
+                on_published=print_progress,
             )
             try:
                 query.awaitTermination()
             except KeyboardInterrupt:
                 query.stop()
-    tell_verdict(journal.root, is_deep=False)
+    print_verdict(journal.root, is_deep=False)
 
 
-def tell_progress(progress: Progress) -> None:
+def print_progress(progress: PublishedBatch) -> None:
     """Print that a batch was published."""
     click.echo(f"batch {progress.batch}: {progress.events:,} events")
 
@@ -164,13 +164,13 @@ def verify(folder: str, deep: bool) -> None:  # noqa: FBT001 - click passes flag
 
         taskraft pipeline verify var/journal --deep
     """
-    if not tell_verdict(Path(folder), is_deep=deep):
+    if not print_verdict(Path(folder), is_deep=deep):
         raise SystemExit(1)
 
 
-def tell_verdict(folder: Path, *, is_deep: bool) -> bool:
+def print_verdict(folder: Path, *, is_deep: bool) -> bool:
     """Print what a journal holds; return whether it is whole."""
-    from taskraft_pipeline.journal.folder import Journal
+    from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.verify import verify as find_out
 
     verdict = find_out(Journal.at(folder), is_deep=is_deep)
@@ -207,19 +207,18 @@ def report(
     Example:
         taskraft pipeline report --out var/report
     """
-    from taskraft_pipeline.report.make import from_feed, from_journal
+    from taskraft_pipeline.report.make import report_from_feed, report_from_journal, write_report
     from taskraft_pipeline.report.tables import as_text
-    from taskraft_pipeline.report.write import write
-    from taskraft_pipeline.session import session
+    from taskraft_pipeline.spark_session import spark_session
 
     wanted = tuple(tube.strip() for tube in tubes.split(",") if tube.strip())
-    with session("taskraft report", master, is_brief=True, settings=settings(conf)) as spark:
+    with spark_session("taskraft report", master, is_brief=True, settings=settings(conf)) as spark:
         if folder is None:
-            found = from_feed(spark, endpoints, wanted)
+            found = report_from_feed(spark, endpoints, wanted)
         else:
-            found = from_journal(spark, folder, wanted)
+            found = report_from_journal(spark, folder, wanted)
     click.echo(as_text(found))
-    click.echo(f"report: {write(found, Path(out))}")
+    click.echo(f"report: {write_report(found, Path(out))}")
 
 
 @pipeline.command()

@@ -105,14 +105,14 @@ def column(chunk: ReadChangesResponse, name: str, texts: pa.Array) -> pa.Array:
     if name == "seq":
         return number_array(sequence_numbers(chunk))
     if name == "tube":
-        return taken(text_array(columns.tubes), columns.tube, INT32, rows, name)
+        return dictionary_array(text_array(columns.tubes), columns.tube, INT32, rows, name)
     if name in INSTANTS:
         return instants(getattr(columns, INSTANTS[name]), rows, name)
     data = getattr(columns, name)
     if name in ENUMERATIONS:
-        return taken(ENUMERATIONS[name], data, INT8, rows, name)
+        return dictionary_array(ENUMERATIONS[name], data, INT8, rows, name)
     if COLUMNS[name] == "STRING":
-        return taken(texts, data, INT32, rows, name)
+        return dictionary_array(texts, data, INT32, rows, name)
     return number_array(values(data, INT32 if COLUMNS[name] == "INT" else INT64, rows, name))
 
 
@@ -156,7 +156,7 @@ def instants(data: bytes, rows: int, name: str) -> pa.Array:
     return pa.Array.from_buffers(ARROW_TYPES["TIMESTAMP"], rows, [present, microseconds])
 
 
-def taken(
+def dictionary_array(
     dictionary: pa.Array, data: bytes, kind: np.dtype[np.signedinteger], rows: int, name: str
 ) -> pa.Array:
     """Return a column of texts: the dictionary's entries at the column's positions."""

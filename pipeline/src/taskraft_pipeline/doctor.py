@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from taskraft_pipeline import java
 from taskraft_pipeline.errors import PipelineError
 from taskraft_pipeline.feed import describe
-from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.feed_client import FeedClient
+from taskraft_pipeline.journal.journal import Journal
 from taskraft_pipeline.journal.verify import verify
-from taskraft_pipeline.nodes import Nodes
 from taskraft_pipeline.options import Options, parse_endpoints
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def examine_node(address: str) -> tuple[Finding, Feed | None]:
     """Ask a node for its feed, once."""
     options = Options(endpoints=(address,), retries_max=0, read_timeout_ms=TIMEOUT_MS)
     try:
-        with Nodes((address,), options) as nodes:
-            feed = describe(nodes, is_linearizable=False)
+        with FeedClient((address,), options) as client:
+            feed = describe(client, is_linearizable=False)
     except PipelineError as error:
         return Finding(address, is_well=False, text=str(error)), None
     events = sum(feed.high.values()) - sum(feed.low.values())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from taskraft.v1.feed_service_pb2 import ReadChangesResponse
-    from taskraft_pipeline.nodes import Nodes
+    from taskraft_pipeline.feed_client import FeedClient
     from taskraft_pipeline.offsets import Range
 
 log = logging.getLogger(__name__)
@@ -58,17 +58,17 @@ class Feed:
             )
 
 
-def describe(nodes: Nodes, *, is_linearizable: bool) -> Feed:
+def describe(client: FeedClient, *, is_linearizable: bool) -> Feed:
     """Ask how far the feed is.
 
     Args:
-        nodes: whom to ask.
+        client: sends the call.
         is_linearizable: whether it must show all that was acknowledged before the call; otherwise
             it shows what the asked node has applied, which costs the leader nothing.
     """
     level = Consistency.LINEARIZABLE if is_linearizable else Consistency.LOCAL
     request = DescribeFeedRequest(consistency=Consistency(level=level))
-    answer = nodes.call(lambda stub, seconds: stub.DescribeFeed(request, timeout=seconds))
+    answer = client.call(lambda stub, seconds: stub.DescribeFeed(request, timeout=seconds))
     return Feed(
         feed_id=answer.feed_id,
         low={one.partition: one.low_seq for one in answer.partitions},
@@ -91,13 +91,13 @@ class RangeReader:
 
     def __init__(
         self,
-        nodes: Nodes,
+        client: FeedClient,
         feed_id: str,
         *,
         tubes: tuple[str, ...] = (),
         is_loss_failure: bool = True,
     ) -> None:
-        self._nodes = nodes
+        self._client = client
         self._feed_id = feed_id
         self._tubes = tubes
         self._is_loss_failure = is_loss_failure
@@ -109,17 +109,17 @@ class RangeReader:
         Raises:
             CursorTrimmed: retention has passed the range.
             FeedBroken: a node answered with something else.
-            FeedMismatch, FeedRefused, FeedUnreachable: as `Nodes.failed` does.
+            FeedMismatch, FeedRefused, FeedUnreachable: as `FeedClient.handle_failure` does.
         """
         position = whole.from_seq
         while position < whole.to_seq:
             try:
-                for chunk in self._nodes.stub().ReadChanges(
-                    self._request(whole, position), timeout=self._nodes.timeout_seconds
+                for chunk in self._client.stub().ReadChanges(
+                    self._request(whole, position), timeout=self._client.timeout_seconds
                 ):
                     self._check(chunk, whole, position)
                     position = chunk.next_seq
-                    self._nodes.succeeded()
+                    self._client.reset_failures()
                     yield chunk
             except grpc.RpcError as error:
                 position = self._after(error, whole, position)
@@ -154,7 +154,7 @@ class RangeReader:
         """Return where to go on after a failed call."""
         reason, metadata = error_info(error)
         if reason != "CURSOR_TRIMMED":
-            self._nodes.failed(error)
+            self._client.handle_failure(error)
             return position
         if self._is_loss_failure:
             raise CursorTrimmed(trimmed_text(whole.partition, position, metadata)) from error

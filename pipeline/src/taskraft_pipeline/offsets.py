@@ -107,7 +107,7 @@ def ranges(start: Mapping[int, int], end: Mapping[int, int]) -> list[Range]:
     return found
 
 
-def share(limit: int, lags: Mapping[int, int]) -> dict[int, int]:
+def share_by_lag(limit: int, lags: Mapping[int, int]) -> dict[int, int]:
     """Divide ``limit`` events among partitions in proportion to their lags.
 
     The parts add up to the limit, or to all lags if that is less; nobody gets more than its lag.
@@ -127,7 +127,7 @@ def share(limit: int, lags: Mapping[int, int]) -> dict[int, int]:
     return parts
 
 
-def split(whole: Iterable[Range], events_per_task: int) -> list[tuple[Range, ...]]:
+def split_into_tasks(whole: Iterable[Range], events_per_task: int) -> list[tuple[Range, ...]]:
     """Divide ranges into the work of Spark tasks.
 
     A range with more than ``events_per_task`` events is cut into pieces of equal size; pieces are
@@ -136,7 +136,7 @@ def split(whole: Iterable[Range], events_per_task: int) -> list[tuple[Range, ...
     assert events_per_task > 0
     tasks: list[list[Range]] = []
     room = 0
-    for piece in (piece for one in whole for piece in cut(one, events_per_task)):
+    for piece in (piece for one in whole for piece in cut_range(one, events_per_task)):
         if piece.events <= room:
             tasks[-1].append(piece)
             room -= piece.events
@@ -146,7 +146,7 @@ def split(whole: Iterable[Range], events_per_task: int) -> list[tuple[Range, ...
     return [tuple(task) for task in tasks]
 
 
-def cut(whole: Range, events_max: int) -> Sequence[Range]:
+def cut_range(whole: Range, events_max: int) -> Sequence[Range]:
     """Cut a range into the fewest pieces of at most ``events_max``, equal up to one event."""
     pieces = -(-whole.events // events_max)
     edges = [whole.from_seq + whole.events * number // pieces for number in range(pieces)]

@@ -22,11 +22,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from taskraft_pipeline.feed import RangeReader, describe
-from taskraft_pipeline.nodes import Nodes
-from taskraft_pipeline.offsets import Offset, Range, ranges, split
+from taskraft_pipeline.feed_client import FeedClient
+from taskraft_pipeline.feed_stream import FeedStream
+from taskraft_pipeline.offset_planning import resolve_position, skip_trimmed
+from taskraft_pipeline.offsets import Offset, Range, ranges, split_into_tasks
 from taskraft_pipeline.options import Bound, Options
-from taskraft_pipeline.position import kept, resolve
-from taskraft_pipeline.stream import FeedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def plan(
     """Divide ranges among Spark tasks, and these among the nodes."""
     return [
         ChangesPartition(feed_id, pieces, endpoints, number)
-        for number, pieces in enumerate(split(whole, options.events_per_task))
+        for number, pieces in enumerate(split_into_tasks(whole, options.events_per_task))
     ]
 
 
@@ -68,9 +68,9 @@ def read_partition(options: Options, work: InputPartition) -> Iterator[pa.Record
     # Only here, in the executors: the processes that plan a query need no Arrow.
     from taskraft_pipeline.codec import record_batch  # noqa: PLC0415 - in executors only
 
-    with Nodes(work.endpoints, options, work.first) as nodes:
+    with FeedClient(work.endpoints, options, work.first) as client:
         reader = RangeReader(
-            nodes, work.feed_id, tubes=options.tubes, is_loss_failure=options.is_loss_failure
+            client, work.feed_id, tubes=options.tubes, is_loss_failure=options.is_loss_failure
         )
         for whole in work.ranges:
             for chunk in reader.read(whole):
@@ -87,12 +87,12 @@ class ChangesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Find out the range, and divide it among Spark tasks."""
         options = self._options
-        with Nodes(options.endpoints, options) as nodes:
-            feed = describe(nodes, is_linearizable=True)
-        start = resolve(options.starting or Bound.EARLIEST, feed)
-        end = resolve(options.ending, feed)
+        with FeedClient(options.endpoints, options) as client:
+            feed = describe(client, is_linearizable=True)
+        start = resolve_position(options.starting or Bound.EARLIEST, feed)
+        end = resolve_position(options.ending, feed)
         whole = ranges(start.next_seq, end.next_seq)
-        kept(start, feed, is_loss_failure=options.is_loss_failure)
+        skip_trimmed(start, feed, is_loss_failure=options.is_loss_failure)
         return plan(options, feed.feed_id, whole, feed.reachable_at(options.endpoints))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -113,8 +113,8 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _stream(self) -> FeedStream:
         if self._opened is None:
-            nodes = Nodes(self._options.endpoints, self._options)
-            self._opened = FeedStream(self._options, nodes, time.monotonic)
+            client = FeedClient(self._options.endpoints, self._options)
+            self._opened = FeedStream(self._options, client, time.monotonic)
         return self._opened
 
     def initialOffset(self) -> dict[str, object]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from taskraft_pipeline.errors import JournalRefused
 from taskraft_pipeline.feed import describe
-from taskraft_pipeline.journal.content import inspect
-from taskraft_pipeline.journal.folder import publish, read_json, spark_path
-from taskraft_pipeline.journal.manifest import Manifest, problems
-from taskraft_pipeline.nodes import Nodes
+from taskraft_pipeline.feed_client import FeedClient
+from taskraft_pipeline.journal.batch_content import inspect
+from taskraft_pipeline.journal.journal import publish, read_json, spark_path
+from taskraft_pipeline.journal.manifest import Manifest, manifest_problems
+from taskraft_pipeline.offset_planning import resolve_position
 from taskraft_pipeline.options import Bound, Options
-from taskraft_pipeline.position import resolve
 from taskraft_pipeline.schema import COLUMNS, spark_schema
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from taskraft_pipeline.journal.folder import Journal
+    from taskraft_pipeline.journal.journal import Journal
 
 QUERY_NAME: Final = "taskraft-journal"
 ORDER: Final = ("date", "tube", "task_id", "seq")
@@ -30,7 +30,7 @@ ORDER: Final = ("date", "tube", "task_id", "seq")
 
 
 @dataclass(slots=True, frozen=True)
-class Progress:
+class PublishedBatch:
     """Says that a batch was published."""
 
     batch: int
@@ -45,10 +45,10 @@ def prepare(journal: Journal, options: Options) -> None:
         FeedMismatch: the nodes serve another feed.
         JournalRefused: the journal has batches but its checkpoint is gone.
     """
-    with Nodes(options.endpoints, options) as nodes:
-        feed = describe(nodes, is_linearizable=True)
+    with FeedClient(options.endpoints, options) as client:
+        feed = describe(client, is_linearizable=True)
     if not journal.exists():
-        journal.create(resolve(options.starting or Bound.EARLIEST, feed))
+        journal.create(resolve_position(options.starting or Bound.EARLIEST, feed))
         return
     feed.check(journal.start().feed_id)
     if journal.manifest(0) is not None and not (journal.checkpoint / "metadata").exists():
@@ -64,7 +64,7 @@ def start(
     options: Mapping[str, str],
     *,
     interval_ms: int | None = None,
-    told: Callable[[Progress], None] = lambda _: None,
+    on_published: Callable[[PublishedBatch], None] = lambda _: None,
 ) -> StreamingQuery:
     """Start the export; the caller holds the journal's lock and has called `prepare`.
 
@@ -73,7 +73,7 @@ def start(
         journal: where to.
         options: of the data source: endpoints and limits.
         interval_ms: go on for ever, with a batch so often. None: end where the feed is now.
-        told: called for each batch that was published.
+        on_published: called for each batch that was published.
 
     Raises:
         JournalRefused: the session is in another time zone.
@@ -82,7 +82,7 @@ def start(
         raise JournalRefused("a journal's dates are those of UTC; set spark.sql.session.timeZone")
     begin = json.dumps(journal.start().to_json())
     changes = spark.readStream.format("taskraft").options(**options, startingOffsets=begin).load()
-    batches = BatchWriter(journal, told)
+    batches = BatchWriter(journal, on_published)
     stream = (
         changes.writeStream.queryName(QUERY_NAME)
         .option("checkpointLocation", spark_path(journal.checkpoint))
@@ -96,9 +96,9 @@ def start(
 class BatchWriter:
     """Writes the batches of a streaming query; on the driver."""
 
-    def __init__(self, journal: Journal, told: Callable[[Progress], None]) -> None:
+    def __init__(self, journal: Journal, on_published: Callable[[PublishedBatch], None]) -> None:
         self._journal = journal
-        self._told = told
+        self._on_published = on_published
 
     def write(self, changes: DataFrame, batch: int) -> None:
         """Write one batch and publish it, unless that was done before a crash.
@@ -126,11 +126,11 @@ class BatchWriter:
             last_ms=content.last_ms,
             files=content.files,
         )
-        wrong = problems(manifest, begin)
+        wrong = manifest_problems(manifest, begin)
         if wrong:
             raise JournalRefused("; ".join(wrong))
         publish(journal.manifest_path(batch), manifest.to_json())
-        self._told(Progress(batch, manifest.events, manifest.next_seq))
+        self._on_published(PublishedBatch(batch, manifest.events, manifest.next_seq))
 
 
 def write_files(changes: DataFrame, place: str) -> None:

@@ -15,7 +15,7 @@ FORMAT: Final = 1
 
 
 @dataclass(slots=True, frozen=True)
-class Held:
+class HeldRange:
     """What a batch holds of one partition: first_seq to last_seq, both included."""
 
     first_seq: int
@@ -24,7 +24,7 @@ class Held:
 
 
 @dataclass(slots=True, frozen=True)
-class File:
+class DataFile:
     """A Parquet file, its path relative to the journal."""
 
     path: str
@@ -49,11 +49,11 @@ class Manifest:
 
     batch: int
     query: str
-    held: Mapping[int, Held]
+    held: Mapping[int, HeldRange]
     next_seq: Mapping[int, int]
     first_ms: int
     last_ms: int
-    files: tuple[File, ...]
+    files: tuple[DataFile, ...]
 
     @property
     def events(self) -> int:
@@ -125,17 +125,17 @@ def _object(found: object) -> dict[str, object]:
     return found
 
 
-def _held(found: object) -> Held:
+def _held(found: object) -> HeldRange:
     first_seq, last_seq, events = map(_number, _list(found))
-    return Held(first_seq, last_seq, events)
+    return HeldRange(first_seq, last_seq, events)
 
 
-def _file(found: Mapping[str, object]) -> File:
+def _file(found: Mapping[str, object]) -> DataFile:
     events, size, crc32 = (_number(found[name]) for name in ("events", "bytes", "crc32"))
-    return File(_text(found["path"]), events, size, crc32)
+    return DataFile(_text(found["path"]), events, size, crc32)
 
 
-def problems(manifest: Manifest, begin: Mapping[int, int]) -> list[str]:
+def manifest_problems(manifest: Manifest, begin: Mapping[int, int]) -> list[str]:
     """Return why a batch does not hold exactly what lies between ``begin`` and its next_seq.
 
     Args:

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from taskraft_pipeline.errors import JournalRefused
-from taskraft_pipeline.journal.content import inspect
-from taskraft_pipeline.journal.manifest import problems
+from taskraft_pipeline.journal.batch_content import inspect
+from taskraft_pipeline.journal.manifest import manifest_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from taskraft_pipeline.journal.folder import Journal
+    from taskraft_pipeline.journal.journal import Journal
     from taskraft_pipeline.journal.manifest import Manifest
 
 
 @dataclass(slots=True)
-class Verdict:
+class Verification:
     """What was found.
 
     Attributes:
@@ -39,7 +39,7 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
 
 
-def verify(journal: Journal, *, is_deep: bool = False) -> Verdict:
+def verify(journal: Journal, *, is_deep: bool = False) -> Verification:
     """Check the manifests by arithmetic and the files by their sizes.
 
     Args:
@@ -50,15 +50,15 @@ def verify(journal: Journal, *, is_deep: bool = False) -> Verdict:
         JournalRefused: there is no journal, or a description or manifest is damaged.
     """
     start = journal.start()
-    verdict = Verdict(start.feed_id, start.next_seq, start.next_seq)
+    verdict = Verification(start.feed_id, start.next_seq, start.next_seq)
     queries = set()
     for manifest in journal.manifests():
         if manifest.batch != verdict.batches:
             verdict.problems.append(f"batch {verdict.batches}: there is no manifest")
-        verdict.problems += problems(manifest, verdict.next_seq)
-        verdict.problems += files_at_fault(journal, manifest)
+        verdict.problems += manifest_problems(manifest, verdict.next_seq)
+        verdict.problems += file_problems(journal, manifest)
         if is_deep:
-            verdict.problems += content_at_fault(journal, manifest)
+            verdict.problems += content_problems(journal, manifest)
         queries.add(manifest.query)
         verdict.next_seq = manifest.next_seq
         verdict.batches = manifest.batch + 1
@@ -73,7 +73,7 @@ def verify(journal: Journal, *, is_deep: bool = False) -> Verdict:
     return verdict
 
 
-def files_at_fault(journal: Journal, manifest: Manifest) -> list[str]:
+def file_problems(journal: Journal, manifest: Manifest) -> list[str]:
     """Return which files of a batch are missing or of another size."""
     found = []
     for file in manifest.files:
@@ -85,7 +85,7 @@ def files_at_fault(journal: Journal, manifest: Manifest) -> list[str]:
     return found
 
 
-def content_at_fault(journal: Journal, manifest: Manifest) -> list[str]:
+def content_problems(journal: Journal, manifest: Manifest) -> list[str]:
     """Return how the content of the files differs from what the manifest says."""
     try:
         content = inspect(journal.batch_folder(manifest.batch), journal.root)

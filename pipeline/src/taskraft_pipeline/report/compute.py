@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from taskraft_pipeline.errors import PipelineError
-from taskraft_pipeline.report.figures import (
+from taskraft_pipeline.report.report import (
     ALL_TUBES,
     FAILURES,
     QUANTILES,
-    Attempts,
-    Failure,
-    Moment,
-    Part,
+    AttemptCount,
+    DurationStatistics,
+    FailureCount,
+    PartitionCoverage,
     Report,
-    Spread,
-    Tube,
+    TimelineBucket,
+    TubeStatistics,
     bucket_width_ms,
 )
 
@@ -114,7 +114,7 @@ def is_one_of(kinds: Sequence[str]) -> str:
     return f"kind IN ({', '.join(repr(kind) for kind in kinds)})"
 
 
-def compute_parts(facts: DataFrame) -> list[Part]:
+def compute_parts(facts: DataFrame) -> list[PartitionCoverage]:
     """Return what there is of each partition of the feed."""
     rows = facts.sparkSession.sql(
         """
@@ -123,10 +123,10 @@ def compute_parts(facts: DataFrame) -> list[Part]:
         """,
         facts=facts,
     )
-    return [Part(*row) for row in rows.collect()]
+    return [PartitionCoverage(*row) for row in rows.collect()]
 
 
-def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[Tube]:
+def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[TubeStatistics]:
     """Return what happened in all tubes together, then in each, the busiest first."""
     counts = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in KINDS)
     rows = facts.sparkSession.sql(
@@ -145,21 +145,21 @@ def compute_tubes(facts: DataFrame, *, is_exact: bool) -> list[Tube]:
     return [tube_of(row) for row in rows.collect()]
 
 
-def tube_of(row: Row) -> Tube:
+def tube_of(row: Row) -> TubeStatistics:
     """Return a row of the query above as a value."""
-    return Tube(
+    return TubeStatistics(
         name=ALL_TUBES if row.is_total else row.tube,
         counts={kind: row[kind] for kind in KINDS if row[kind]},
         gone=row.gone,
         first_ms=row.first_ms,
         last_ms=row.last_ms,
-        wait=Spread(row.waits, tuple(row.wait or ()), row.longest_wait_ms or 0),
-        run=Spread(row.runs, tuple(row.run or ()), row.longest_run_ms or 0),
+        wait=DurationStatistics(row.waits, tuple(row.wait or ()), row.longest_wait_ms or 0),
+        run=DurationStatistics(row.runs, tuple(row.run or ()), row.longest_run_ms or 0),
         attempts_max=row.attempts_max,
     )
 
 
-def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[Moment]:
+def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[TimelineBucket]:
     """Return what happened in each tube in each span of ``bucket_ms``."""
     rows = facts.sparkSession.sql(
         """
@@ -173,10 +173,10 @@ def compute_timeline(facts: DataFrame, bucket_ms: int) -> list[Moment]:
         facts=facts,
         bucket_ms=bucket_ms,
     )
-    return [Moment(*row) for row in rows.collect()]
+    return [TimelineBucket(*row) for row in rows.collect()]
 
 
-def compute_failures(facts: DataFrame) -> list[Failure]:
+def compute_failures(facts: DataFrame) -> list[FailureCount]:
     """Return how attempts failed, by tube, kind and reason."""
     rows = facts.sparkSession.sql(
         """
@@ -186,10 +186,10 @@ def compute_failures(facts: DataFrame) -> list[Failure]:
         """,
         facts=facts,
     )
-    return [Failure(*row) for row in rows.collect()]
+    return [FailureCount(*row) for row in rows.collect()]
 
 
-def compute_attempts(facts: DataFrame) -> list[Attempts]:
+def compute_attempts(facts: DataFrame) -> list[AttemptCount]:
     """Return at which attempt tasks were finished."""
     rows = facts.sparkSession.sql(
         """
@@ -198,7 +198,7 @@ def compute_attempts(facts: DataFrame) -> list[Attempts]:
         """,
         facts=facts,
     )
-    return [Attempts(*row) for row in rows.collect()]
+    return [AttemptCount(*row) for row in rows.collect()]
 
 
 def quantiles(column: str, *, is_exact: bool) -> str:

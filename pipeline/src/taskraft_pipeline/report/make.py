@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskraft_pipeline.journal.export import load
-from taskraft_pipeline.journal.folder import Journal
+from taskraft_pipeline.journal.journal import Journal
+from taskraft_pipeline.report import charts
 from taskraft_pipeline.report.compute import COLUMNS, compute
+from taskraft_pipeline.report.page import page
+from taskraft_pipeline.report.tables import as_json, as_text, csv_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from taskraft_pipeline.report.figures import Report
+    from taskraft_pipeline.report.report import Report
 
 
-def from_feed(spark: SparkSession, endpoints: str, tubes: Sequence[str] = ()) -> Report:
+def report_from_feed(spark: SparkSession, endpoints: str, tubes: Sequence[str] = ()) -> Report:
     """Return the report over all that a cluster's feed has kept.
 
     Raises:
@@ -37,7 +41,7 @@ def from_feed(spark: SparkSession, endpoints: str, tubes: Sequence[str] = ()) ->
         changes.unpersist()
 
 
-def from_journal(spark: SparkSession, folder: str, tubes: Sequence[str] = ()) -> Report:
+def report_from_journal(spark: SparkSession, folder: str, tubes: Sequence[str] = ()) -> Report:
     """Return the report over a journal.
 
     Raises:
@@ -48,3 +52,17 @@ def from_journal(spark: SparkSession, folder: str, tubes: Sequence[str] = ()) ->
     if tubes:
         changes = changes.where(changes.tube.isin(*tubes))
     return compute(changes, f"journal {folder}", is_filtered=bool(tubes))
+
+
+def write_report(report: Report, folder: Path) -> Path:
+    """Write report.html, .png, .txt and .json and the tables as CSV; return the HTML file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    image = folder / "report.png"
+    charts.save(report, image)
+    for name, content in csv_files(report).items():
+        (folder / name).write_text(content)
+    (folder / "report.txt").write_text(as_text(report))
+    (folder / "report.json").write_text(as_json(report))
+    result = folder / "report.html"
+    result.write_text(page(report, image.read_bytes()))
+    return result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from taskraft_pipeline.report.tables import count, duration, headline, ratio, tables
 
 if TYPE_CHECKING:
-    from taskraft_pipeline.report.figures import Report
+    from taskraft_pipeline.report.report import Report
     from taskraft_pipeline.report.tables import Table
 
 STYLE: Final = """

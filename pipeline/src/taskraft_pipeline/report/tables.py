@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from taskraft_pipeline.report.figures import Report, Tube
+    from taskraft_pipeline.report.report import Report, TubeStatistics
 
 Cell: TypeAlias = str | int | float | None
 
@@ -66,14 +66,14 @@ def tables(report: Report) -> list[Table]:
     return [flow(report), times(report), failures(report), attempts(report)]
 
 
-def lines_of(report: Report) -> list[Tube]:
+def lines_of(report: Report) -> list[TubeStatistics]:
     """Return the tubes and, where there are several, their total."""
     return [*report.tubes, report.total] if len(report.tubes) > 1 else list(report.tubes)
 
 
 def flow(report: Report) -> Table:
     """Return what went through each tube."""
-    columns: tuple[tuple[str, Callable[[Tube], str]], ...] = (
+    columns: tuple[tuple[str, Callable[[TubeStatistics], str]], ...] = (
         ("put", lambda tube: count(tube.count("put"))),
         ("taken", lambda tube: count(tube.count("take"))),
         ("finished", lambda tube: count(tube.count("ack"))),

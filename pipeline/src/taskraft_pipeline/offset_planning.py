@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from taskraft_pipeline.errors import CursorTrimmed
 from taskraft_pipeline.feed import trimmed_text
-from taskraft_pipeline.offsets import Offset, share
+from taskraft_pipeline.offsets import Offset, share_by_lag
 from taskraft_pipeline.options import Bound
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def resolve(wanted: Bound | Offset, feed: Feed) -> Offset:
+def resolve_position(wanted: Bound | Offset, feed: Feed) -> Offset:
     """Return a position in all partitions; those not named by ``wanted`` begin at their oldest.
 
     Raises:
@@ -34,7 +34,7 @@ def resolve(wanted: Bound | Offset, feed: Feed) -> Offset:
             return Offset(feed.feed_id, feed.high)
 
 
-def kept(start: Offset, feed: Feed, *, is_loss_failure: bool) -> Offset:
+def skip_trimmed(start: Offset, feed: Feed, *, is_loss_failure: bool) -> Offset:
     """Return the first position at or after ``start`` that retention has left.
 
     Raises:
@@ -54,7 +54,7 @@ def kept(start: Offset, feed: Feed, *, is_loss_failure: bool) -> Offset:
     return Offset(start.feed_id, lifted)
 
 
-def advanced(start: Offset, high: Mapping[int, int], events_max: int | None) -> Offset:
+def advance(start: Offset, high: Mapping[int, int], events_max: int | None) -> Offset:
     """Return the position at most ``events_max`` events after ``start``, shared by lag.
 
     A node that is behind ``start`` does not take the query back.
@@ -62,7 +62,7 @@ def advanced(start: Offset, high: Mapping[int, int], events_max: int | None) -> 
     lags = {
         partition: max(0, seq - start.next_seq.get(partition, 0)) for partition, seq in high.items()
     }
-    parts = lags if events_max is None else share(events_max, lags)
+    parts = lags if events_max is None else share_by_lag(events_max, lags)
     position = dict(start.next_seq)
     for partition, events in parts.items():
         position[partition] = position.get(partition, 0) + events

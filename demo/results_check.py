@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.corpus import Findings, examine
+from demo.source_files import Findings, examine
 from taskraft import Tube
 
 
 @dataclass(slots=True, frozen=True)
-class ResultsJudgement:
+class ResultsCheck:
     """What the results in the cluster say."""
 
     stored: int
@@ -40,9 +40,7 @@ def _findings(result: bytes) -> Findings | None:
         return None
 
 
-def judge_results(
-    paths: Mapping[int, str], results: Mapping[int, Findings | None]
-) -> ResultsJudgement:
+def check_results(paths: Mapping[int, str], results: Mapping[int, Findings | None]) -> ResultsCheck:
     """Compare the results with the files, which are read again; ``paths`` is by task."""
     missing = [path for task_id, path in paths.items() if task_id not in results]
     wrong = [
@@ -50,4 +48,4 @@ def judge_results(
         for task_id, path in paths.items()
         if task_id in results and results[task_id] != examine(Path(path))
     ]
-    return ResultsJudgement(len(paths) - len(missing) - len(wrong), missing, wrong)
+    return ResultsCheck(len(paths) - len(missing) - len(wrong), missing, wrong)

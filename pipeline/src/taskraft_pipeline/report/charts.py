@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from taskraft_pipeline.report.figures import Moment, Report, Spread
+    from taskraft_pipeline.report.report import DurationStatistics, Report, TimelineBucket
 
 SIZE_INCHES: Final = (13.0, 11.0)
 DOTS_PER_INCH: Final = 110
@@ -106,7 +106,7 @@ def series(
     return times, found
 
 
-def line_of(moment: Moment, colours: dict[str, str]) -> str:
+def line_of(moment: TimelineBucket, colours: dict[str, str]) -> str:
     """Return under which name a tube is drawn."""
     return moment.tube if moment.tube in colours else OTHERS
 
@@ -200,7 +200,7 @@ def draw_spreads(panel: Axes, report: Report, colours: dict[str, str], phase: st
     panel.grid(axis="x", color=GRID, lw=0.8)
 
 
-def draw_spread(panel: Axes, place: int, spread: Spread, colour: str) -> None:
+def draw_spread(panel: Axes, place: int, spread: DurationStatistics, colour: str) -> None:
     """Draw one distribution as a line from left to right; nothing is less than a millisecond."""
     p5, p25, p50, p75, p95, p99 = (max(value, 1.0) for value in spread.quantiles)
     panel.plot([p5, p95], [place, place], color=colour, lw=2, solid_capstyle="butt")

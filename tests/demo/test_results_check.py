@@ -2,8 +2,8 @@
 
 import pytest
 
-from demo.corpus import Findings, examine
-from demo.results import judge_results
+from demo.results_check import check_results
+from demo.source_files import Findings, examine
 
 
 @pytest.fixture(name="path")
@@ -14,19 +14,19 @@ def source_file(tmp_path):
 
 
 def test_a_result_that_is_what_is_in_the_file_is_clean(path):
-    judged = judge_results({1: str(path)}, {1: examine(path)})
+    judged = check_results({1: str(path)}, {1: examine(path)})
     assert judged.stored == 1
     assert judged.is_clean
 
 
 @pytest.mark.parametrize("stored", [Findings("0" * 64, 1), None])
 def test_a_result_that_says_something_else_is_wrong(path, stored):
-    judged = judge_results({1: str(path)}, {1: stored})
+    judged = check_results({1: str(path)}, {1: stored})
     assert judged.wrong == [str(path)]
     assert not judged.is_clean
 
 
 def test_a_result_that_was_not_kept_is_missing(path):
-    judged = judge_results({1: str(path)}, {})
+    judged = check_results({1: str(path)}, {})
     assert judged.missing == [str(path)]
     assert not judged.is_clean

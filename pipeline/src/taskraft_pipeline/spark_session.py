@@ -44,7 +44,7 @@ class JavaMissing(PipelineError):
 
 
 @contextlib.contextmanager
-def session(
+def spark_session(
     name: str,
     master: str = EMBEDDED,
     *,

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from demo.chronicle import Chronicle
+from demo.event_log import EventLog
 from taskraft import Client
 from tools.local_cluster import LocalCluster, Node
 
@@ -15,7 +15,7 @@ FAILOVER_TIMEOUT: Final = "30s"
 
 
 @dataclass(slots=True, frozen=True)
-class Strike:
+class LeaderKill:
     """What was killed, and what it cost a client."""
 
     victim: Node
@@ -23,7 +23,7 @@ class Strike:
     """From the kill until a put that began right after it was answered."""
 
 
-def kill_leader(cluster: LocalCluster, client: Client, chronicle: Chronicle) -> Strike:
+def kill_leader(cluster: LocalCluster, client: Client, event_log: EventLog) -> LeaderKill:
     """Kill the leader with SIGKILL and measure how long a client then waits for an answer.
 
     The client has spoken to the leader just before, so it has to find out by itself that its node
@@ -32,16 +32,18 @@ def kill_leader(cluster: LocalCluster, client: Client, chronicle: Chronicle) -> 
     probe = client.tube(PROBE_TUBE)
     probe.put(b"before")
     victim = cluster.wait_ready()
-    chronicle.tell(f"SIGKILL to {victim.name}, which leads (process {victim.pid})")
+    event_log.print_event(f"SIGKILL to {victim.name}, which leads (process {victim.pid})")
     victim.kill()
     began_ns = time.monotonic_ns()
     probe.put(b"after", timeout=FAILOVER_TIMEOUT)
     failover_ms = (time.monotonic_ns() - began_ns) // 1_000_000
-    chronicle.tell(f"a client had its answer {failover_ms / 1_000:.2f} s after the kill")
-    return Strike(victim, failover_ms)
+    event_log.print_event(f"a client had its answer {failover_ms / 1_000:.2f} s after the kill")
+    return LeaderKill(victim, failover_ms)
 
 
-def restart(strike: Strike, chronicle: Chronicle) -> None:
+def restart(leader_kill: LeaderKill, event_log: EventLog) -> None:
     """Start the killed node again with the data it had."""
-    strike.victim.start()
-    chronicle.tell(f"{strike.victim.name} starts again (process {strike.victim.pid})")
+    leader_kill.victim.start()
+    event_log.print_event(
+        f"{leader_kill.victim.name} starts again (process {leader_kill.victim.pid})"
+    )

@@ -61,7 +61,7 @@ def _events(
 
 
 @dataclass(slots=True, frozen=True)
-class FeedJudgement:
+class FeedCheck:
     """What the change feed says about one tube."""
 
     put: int
@@ -71,7 +71,7 @@ class FeedJudgement:
     """Tasks that were put and have not been acknowledged."""
     held_twice: Collection[int]
     """Tasks that were taken while they were taken."""
-    torn: Collection[int]
+    inconsistent: Collection[int]
     """Tasks with an event that does not continue where the one before it ended."""
     released: int
     """Leases that ended without an acknowledgement."""
@@ -80,51 +80,51 @@ class FeedJudgement:
     @property
     def is_clean(self) -> bool:
         """Tell whether nothing went wrong."""
-        return not (self.lost or self.held_twice or self.torn)
+        return not (self.lost or self.held_twice or self.inconsistent)
 
 
-class _Lives:
+class _TaskHistories:
     """The tasks of a tube as their events tell them."""
 
     def __init__(self) -> None:
         self.states: dict[int, int] = {}
         self.acknowledged: set[int] = set()
         self.held_twice: set[int] = set()
-        self.torn: set[int] = set()
+        self.inconsistent: set[int] = set()
         self.released = 0
         self.events = 0
 
-    def live(self, event: feed_service_pb2.ChangeEvent) -> None:
+    def apply(self, event: feed_service_pb2.ChangeEvent) -> None:
         """Go one transition on."""
         task_id, before = event.task_id, self.states.get(event.task_id)
         self.events += 1
         is_first = event.kind == Kind.PUT
         if (before is None) != is_first or (before is not None and before != event.from_state):
-            self.torn.add(task_id)
+            self.inconsistent.add(task_id)
         if event.kind == Kind.TAKE and before == State.TAKEN:
             self.held_twice.add(task_id)
         if event.kind == Kind.ACK:
             if before != State.TAKEN or task_id in self.acknowledged:
-                self.torn.add(task_id)
+                self.inconsistent.add(task_id)
             self.acknowledged.add(task_id)
         elif event.from_state == State.TAKEN and event.to_state != State.TAKEN:
             self.released += 1
         self.states[task_id] = event.to_state
 
 
-def judge_feed(tube: str, events: Iterable[feed_service_pb2.ChangeEvent]) -> FeedJudgement:
-    """Judge the lives of all tasks of a tube; ``events`` are in order for each task."""
-    lives = _Lives()
+def check_feed(tube: str, events: Iterable[feed_service_pb2.ChangeEvent]) -> FeedCheck:
+    """Judge the histories of all tasks of a tube; ``events`` are in order for each task."""
+    histories = _TaskHistories()
     for event in events:
         if event.tube == tube:
-            lives.live(event)
-    clean = lives.acknowledged - lives.torn - lives.held_twice
-    return FeedJudgement(
-        put=len(lives.states),
+            histories.apply(event)
+    clean = histories.acknowledged - histories.inconsistent - histories.held_twice
+    return FeedCheck(
+        put=len(histories.states),
         processed=len(clean),
-        lost=sorted(lives.states.keys() - lives.acknowledged),
-        held_twice=sorted(lives.held_twice),
-        torn=sorted(lives.torn),
-        released=lives.released,
-        events=lives.events,
+        lost=sorted(histories.states.keys() - histories.acknowledged),
+        held_twice=sorted(histories.held_twice),
+        inconsistent=sorted(histories.inconsistent),
+        released=histories.released,
+        events=histories.events,
     )

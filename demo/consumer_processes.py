@@ -17,7 +17,7 @@ class ConsumerFailed(Exception):
     """A consumer did not start, or ended with an error; the text says which and how."""
 
 
-class Crew:
+class ConsumerProcesses:
     """Some consumer processes, from enter to exit."""
 
     def __init__(self, count: int, target: str, tube: str, folder: Path) -> None:

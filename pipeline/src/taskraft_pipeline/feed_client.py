@@ -51,7 +51,7 @@ def is_worth_retrying(error: grpc.RpcError) -> bool:
     return reason in REASONS_WORTH_RETRYING or (not reason and error.code() in CODES_WORTH_RETRYING)
 
 
-class Nodes:
+class FeedClient:
     """Holds one channel, to the node in use; a context that closes it.
 
     Attributes:
@@ -109,11 +109,11 @@ class Nodes:
             )
         return Stub(self._channel)
 
-    def succeeded(self) -> None:
+    def reset_failures(self) -> None:
         """Note progress: failures are counted from here on."""
         self._failures = 0
 
-    def failed(self, error: grpc.RpcError) -> None:
+    def handle_failure(self, error: grpc.RpcError) -> None:
         """Go to the next node, after a pause when all have failed.
 
         Raises:
@@ -147,7 +147,7 @@ class Nodes:
             try:
                 answer = request(self.stub(), self.timeout_seconds)
             except grpc.RpcError as error:
-                self.failed(error)
+                self.handle_failure(error)
             else:
-                self.succeeded()
+                self.reset_failures()
                 return answer

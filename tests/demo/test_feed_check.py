@@ -1,4 +1,4 @@
-"""Judge the lives of tasks from the change feed."""
+"""Judge the histories of tasks from the change feed."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
-from demo.feed import FeedBroken, judge_feed, read_feed
+from demo.feed_check import FeedBroken, check_feed, read_feed
 from taskraft.v1 import feed_service_pb2, task_pb2
 
 Kind = feed_service_pb2.ChangeEvent.Kind
@@ -29,23 +29,23 @@ def life(task_id, *transitions, tube="files"):
 
 
 def test_put_taken_acknowledged_is_clean():
-    judged = judge_feed("files", [*life(1, PUT, TAKE, ACK), *life(9, PUT, tube="other")])
+    judged = check_feed("files", [*life(1, PUT, TAKE, ACK), *life(9, PUT, tube="other")])
     assert (judged.put, judged.processed, judged.events) == (1, 1, 3)
     assert judged.is_clean
 
 
 def test_a_release_and_another_take_are_clean_and_counted():
-    judged = judge_feed("files", life(1, PUT, TAKE, SESSION_RELEASE, TAKE, ACK))
+    judged = check_feed("files", life(1, PUT, TAKE, SESSION_RELEASE, TAKE, ACK))
     assert judged.is_clean
     assert judged.released == 1
 
 
 def test_a_task_that_is_never_acknowledged_is_lost():
-    assert judge_feed("files", life(1, PUT, TAKE)).lost == [1]
+    assert check_feed("files", life(1, PUT, TAKE)).lost == [1]
 
 
 def test_a_take_of_a_taken_task_holds_it_twice():
-    judged = judge_feed("files", life(1, PUT, TAKE, TAKE, ACK))
+    judged = check_feed("files", life(1, PUT, TAKE, TAKE, ACK))
     assert judged.held_twice == [1]
     assert judged.processed == 0
 
@@ -54,7 +54,7 @@ def test_a_take_of_a_taken_task_holds_it_twice():
     "transitions", [(TAKE, ACK), (PUT, ACK), (PUT, TAKE, ACK, ACK), (PUT, PUT, TAKE, ACK)]
 )
 def test_a_life_with_a_missing_or_doubled_event_is_torn(transitions):
-    assert judge_feed("files", life(1, *transitions)).torn == [1]
+    assert check_feed("files", life(1, *transitions)).inconsistent == [1]
 
 
 class FeedOfTwo:

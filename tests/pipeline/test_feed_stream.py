@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from taskraft_pipeline.errors import CursorTrimmed, FeedMismatch, FeedRefused
-from taskraft_pipeline.nodes import Nodes
+from taskraft_pipeline.feed_client import FeedClient
+from taskraft_pipeline.feed_stream import FeedStream
 from taskraft_pipeline.offsets import Offset
 from taskraft_pipeline.options import Bound, Options, parse_endpoints
-from taskraft_pipeline.stream import FeedStream
 from tests.pipeline.feed_server import FeedServer
 from tests.pipeline.history import history
 
@@ -35,7 +35,7 @@ def open_stream(cluster, clock):
     def make(**options):
         endpoints = parse_endpoints(cluster.endpoints)
         wanted = replace(Options(endpoints=endpoints), **options)
-        nodes = Nodes(endpoints, wanted)
+        nodes = FeedClient(endpoints, wanted)
         opened.append(nodes)
         return FeedStream(wanted, nodes, lambda: clock[0])
 

@@ -32,7 +32,7 @@ BUCKET_WIDTHS_MS: Final = tuple(
 
 
 @dataclass(slots=True, frozen=True)
-class Part:
+class PartitionCoverage:
     """What the report covers of one partition of the feed."""
 
     partition: int
@@ -49,7 +49,7 @@ class Part:
 
 
 @dataclass(slots=True, frozen=True)
-class Spread:
+class DurationStatistics:
     """How durations are distributed, in milliseconds.
 
     Attributes:
@@ -68,7 +68,7 @@ class Spread:
 
 
 @dataclass(slots=True, frozen=True)
-class Tube:
+class TubeStatistics:
     """What happened in a tube, or in all of them.
 
     Attributes:
@@ -87,8 +87,8 @@ class Tube:
     gone: int
     first_ms: int
     last_ms: int
-    wait: Spread
-    run: Spread
+    wait: DurationStatistics
+    run: DurationStatistics
     attempts_max: int
 
     def count(self, kind: str) -> int:
@@ -126,7 +126,7 @@ FAILURES: Final = (
 
 
 @dataclass(slots=True, frozen=True)
-class Moment:
+class TimelineBucket:
     """What happened in a tube within one span of time.
 
     Attributes:
@@ -147,7 +147,7 @@ class Moment:
 
 
 @dataclass(slots=True, frozen=True)
-class Failure:
+class FailureCount:
     """How often attempts ended in one way, without finishing their task."""
 
     tube: str
@@ -158,7 +158,7 @@ class Failure:
 
 
 @dataclass(slots=True, frozen=True)
-class Attempts:
+class AttemptCount:
     """How many tasks of a tube were finished at their n-th attempt."""
 
     tube: str
@@ -186,13 +186,13 @@ class Report:
     source: str
     is_filtered: bool
     is_exact: bool
-    parts: Sequence[Part]
-    total: Tube
-    tubes: Sequence[Tube]
+    parts: Sequence[PartitionCoverage]
+    total: TubeStatistics
+    tubes: Sequence[TubeStatistics]
     bucket_ms: int
-    timeline: Sequence[Moment]
-    failures: Sequence[Failure]
-    attempts: Sequence[Attempts]
+    timeline: Sequence[TimelineBucket]
+    failures: Sequence[FailureCount]
+    attempts: Sequence[AttemptCount]
 
     @property
     def events(self) -> int:

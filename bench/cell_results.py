@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final, TypeAlias
 
 from bench.cells import Cell
-from bench.generator import Run, Window
+from bench.load_generator import Run, Window
 from bench.machine import Machine
 
 FOLDER: Final = Path("bench/results")
@@ -27,7 +27,7 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 
 
 @dataclass(slots=True, frozen=True)
-class Spread:
+class MedianRange:
     """A median with its range."""
 
     median: float
@@ -35,13 +35,13 @@ class Spread:
     most: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> MedianRange:
         """Return the spread of the values of all repetitions."""
         return cls(median(values), min(values), max(values))
 
 
 @dataclass(slots=True, frozen=True)
-class Outcome:
+class CellResult:
     """All repetitions of one cell against one kind of server."""
 
     nodes: int
@@ -49,16 +49,16 @@ class Outcome:
     cell: Cell
     runs: Sequence[Run]
 
-    def spread(self, value: Callable[[Run], float]) -> Spread:
+    def spread(self, value: Callable[[Run], float]) -> MedianRange:
         """Return the spread of something that each run has."""
-        return Spread.of([value(run) for run in self.runs])
+        return MedianRange.of([value(run) for run in self.runs])
 
     @property
-    def tasks_per_second(self) -> Spread:
+    def tasks_per_second(self) -> MedianRange:
         """Throughput."""
         return self.spread(lambda run: run.tasks_per_second)
 
-    def latency_us(self, percentile: str) -> Spread:
+    def latency_us(self, percentile: str) -> MedianRange:
         """Return the spread of a percentile (``p50_us``...) of the operation that matters here."""
         wanted = LATENCY_OF[self.cell.workload]
 
@@ -69,22 +69,22 @@ class Outcome:
         return self.spread(of)
 
     @property
-    def server_cpu_ms(self) -> Spread:
+    def server_cpu_ms(self) -> MedianRange:
         """Processor time of all nodes per 1000 tasks."""
         return self.spread(lambda run: run.per_1000_tasks(run.use.server_cpu_ms))
 
     @property
-    def generator_cpu_ms(self) -> Spread:
+    def generator_cpu_ms(self) -> MedianRange:
         """Processor time of the load generator per 1000 tasks."""
         return self.spread(lambda run: run.per_1000_tasks(1_000 * run.generator_cpu_s))
 
     @property
-    def syncs(self) -> Spread:
+    def syncs(self) -> MedianRange:
         """Syncs of all nodes per 1000 tasks."""
         return self.spread(lambda run: run.per_1000_tasks(run.use.syncs))
 
     @property
-    def entries(self) -> Spread:
+    def entries(self) -> MedianRange:
         """Log entries per 1000 tasks."""
         return self.spread(lambda run: run.per_1000_tasks(run.use.entries))
 
@@ -122,7 +122,7 @@ class Outcome:
         }
 
 
-def save(name: str, machine: Machine, window: Window, outcomes: Sequence[Outcome]) -> Path:
+def save(name: str, machine: Machine, window: Window, outcomes: Sequence[CellResult]) -> Path:
     """Write one file of results and return its path."""
     content: Mapping[str, Json] = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),

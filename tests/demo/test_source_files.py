@@ -1,6 +1,6 @@
 """Find the files of the demo, and examine one."""
 
-from demo.corpus import Findings, examine, source_files, standard_library
+from demo.source_files import Findings, examine, source_files, standard_library
 
 
 def test_the_standard_library_has_many_files_and_no_foreign_ones():

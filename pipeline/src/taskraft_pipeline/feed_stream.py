@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from taskraft.v1.feed_service_pb2 import CommitCursorRequest, FeedCursor
 from taskraft_pipeline.errors import FeedRefused
 from taskraft_pipeline.feed import describe
+from taskraft_pipeline.offset_planning import advance, resolve_position, skip_trimmed
 from taskraft_pipeline.options import Bound
-from taskraft_pipeline.position import advanced, kept, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from taskraft_pipeline.feed import Feed
-    from taskraft_pipeline.nodes import Nodes
+    from taskraft_pipeline.feed_client import FeedClient
     from taskraft_pipeline.offsets import Offset
     from taskraft_pipeline.options import Options
 
@@ -27,9 +27,9 @@ class FeedStream:
         endpoints: the nodes given, and those that the feed has named since.
     """
 
-    def __init__(self, options: Options, nodes: Nodes, clock: Callable[[], float]) -> None:
+    def __init__(self, options: Options, client: FeedClient, clock: Callable[[], float]) -> None:
         self._options = options
-        self._nodes = nodes
+        self._client = client
         self._clock = clock
         self._feed: Feed | None = None
         self._asked_at = 0.0
@@ -44,8 +44,8 @@ class FeedStream:
             FeedMismatch, CursorTrimmed: ``startingOffsets`` names what is not in the feed.
         """
         feed = self._described(is_linearizable=True)
-        start = resolve(self._options.starting or Bound.LATEST, feed)
-        return kept(start, feed, is_loss_failure=self._options.is_loss_failure)
+        start = resolve_position(self._options.starting or Bound.LATEST, feed)
+        return skip_trimmed(start, feed, is_loss_failure=self._options.is_loss_failure)
 
     def fix_target(self) -> None:
         """Go no further than the feed is now, whatever is appended later."""
@@ -62,16 +62,16 @@ class FeedStream:
             FeedMismatch, CursorTrimmed: ``start`` is not in the feed, or not any more.
         """
         feed = self._recent()
-        begin = kept(start, feed, is_loss_failure=self._options.is_loss_failure)
+        begin = skip_trimmed(start, feed, is_loss_failure=self._options.is_loss_failure)
         self._commit(start)
         # A target is reached whatever a lagging node says now: otherwise Spark would take "nothing
         # new" for the end of the query.
         high = feed.high if self._target is None else self._target.high
-        return advanced(begin, high, events_max)
+        return advance(begin, high, events_max)
 
     def newest(self) -> Offset:
         """Return how far the feed is, for the query's progress reports."""
-        return resolve(Bound.LATEST, self._recent())
+        return resolve_position(Bound.LATEST, self._recent())
 
     def _recent(self) -> Feed:
         """Return the feed as of at most the poll interval ago."""
@@ -81,7 +81,7 @@ class FeedStream:
         return self._feed
 
     def _described(self, *, is_linearizable: bool) -> Feed:
-        feed = describe(self._nodes, is_linearizable=is_linearizable)
+        feed = describe(self._client, is_linearizable=is_linearizable)
         self._feed, self._asked_at = feed, self._clock()
         self.endpoints = feed.reachable_at(self._options.endpoints)
         return feed
@@ -96,7 +96,7 @@ class FeedStream:
             cursor=FeedCursor(feed_id=start.feed_id, next_seq=start.next_seq),
         )
         try:
-            self._nodes.call(lambda stub, seconds: stub.CommitCursor(request, timeout=seconds))
+            self._client.call(lambda stub, seconds: stub.CommitCursor(request, timeout=seconds))
         except FeedRefused as error:
             raise FeedRefused(
                 f"the option consumer={self._options.consumer!r} needs CommitCursor: {error}"

@@ -21,7 +21,7 @@ ACCEPTED: Final = "OK"
 
 
 @dataclass(slots=True, frozen=True)
-class Record:
+class DeliveryRecord:
     """One delivery of one task to one consumer."""
 
     consumer: str
@@ -42,16 +42,16 @@ class Record:
         return json.dumps(asdict(self)) + "\n"
 
 
-def read_records(paths: Iterable[Path]) -> Iterator[Record]:
+def read_records(paths: Iterable[Path]) -> Iterator[DeliveryRecord]:
     """Yield the records of all consumers."""
     for path in paths:
         with path.open() as lines:
             for line in lines:
-                yield Record(**json.loads(line))
+                yield DeliveryRecord(**json.loads(line))
 
 
 @dataclass(slots=True, frozen=True)
-class RecordsJudgement:
+class RecordsCheck:
     """What the consumers' own records say."""
 
     processed: int
@@ -74,16 +74,16 @@ class RecordsJudgement:
         )
 
 
-def judge_records(put: Collection[int], records: Iterable[Record]) -> RecordsJudgement:
+def check_records(put: Collection[int], records: Iterable[DeliveryRecord]) -> RecordsCheck:
     """Judge the deliveries of the tasks with the given ids."""
-    by_task: defaultdict[int, list[Record]] = defaultdict(list)
+    by_task: defaultdict[int, list[DeliveryRecord]] = defaultdict(list)
     for record in records:
         by_task[record.task_id].append(record)
     accepted = {
         task_id: sum(record.answer == ACCEPTED for record in deliveries)
         for task_id, deliveries in by_task.items()
     }
-    return RecordsJudgement(
+    return RecordsCheck(
         processed=sum(accepted.get(task_id) == 1 for task_id in put),
         lost=sorted(task_id for task_id in put if not accepted.get(task_id)),
         acknowledged_twice=sorted(task_id for task_id, count in accepted.items() if count > 1),
@@ -97,16 +97,16 @@ def judge_records(put: Collection[int], records: Iterable[Record]) -> RecordsJud
     )
 
 
-def _in_order(deliveries: Iterable[Record]) -> Sequence[Record]:
+def _in_order(deliveries: Iterable[DeliveryRecord]) -> Sequence[DeliveryRecord]:
     return sorted(deliveries, key=lambda record: record.taken_ns)
 
 
-def _overlap(deliveries: Iterable[Record]) -> bool:
+def _overlap(deliveries: Iterable[DeliveryRecord]) -> bool:
     """Tell whether a delivery began before the one before it had ended."""
     return any(
         later.taken_ns < earlier.settled_ns for earlier, later in pairwise(_in_order(deliveries))
     )
 
 
-def _tokens_grow(deliveries: Iterable[Record]) -> bool:
+def _tokens_grow(deliveries: Iterable[DeliveryRecord]) -> bool:
     return all(earlier.token < later.token for earlier, later in pairwise(_in_order(deliveries)))

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bench import outcomes
+from bench import cell_results
+from bench.cell_results import CellResult, MedianRange
 from bench.cells import ALL, FLOOR, QUICK, Cell
-from bench.generator import Run, Window
+from bench.load_generator import Run, Window
 from bench.machine import Machine
-from bench.outcomes import Outcome, Spread
 from bench.servers import Use
 from bench.table import render, short, with_range
 
@@ -29,12 +29,12 @@ def run(tasks, foreign_cpu_percent=0.0, **errors):
 
 
 def outcome(*runs):
-    return Outcome(3, Cell("put", "batches"), runs)
+    return CellResult(3, Cell("put", "batches"), runs)
 
 
 def test_a_cell_shows_the_median_of_its_repetitions_with_the_range():
     joined = outcome(run(2_000), run(4_000), run(3_000))
-    assert joined.tasks_per_second == Spread(1_500, 1_000, 2_000)
+    assert joined.tasks_per_second == MedianRange(1_500, 1_000, 2_000)
     assert joined.server_cpu_ms.least == 125
     assert joined.syncs.most == 15
     assert joined.latency_us("p99_us").median == 9_000
@@ -67,13 +67,13 @@ def test_numbers_show_the_digits_that_matter(value, text):
 
 
 def test_a_single_measurement_has_no_range():
-    assert with_range(Spread.of([5.0])) == "5.0"
-    assert with_range(Spread.of([5.0, 7.0])) == "6.0 (5.0..7.0)"
+    assert with_range(MedianRange.of([5.0])) == "5.0"
+    assert with_range(MedianRange.of([5.0, 7.0])) == "6.0 (5.0..7.0)"
 
 
 def test_results_are_saved_with_machine_and_single_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(outcomes, "FOLDER", tmp_path)
-    path = outcomes.save("here", MACHINE, Window(400, 1_500), [outcome(run(2_000))])
+    monkeypatch.setattr(cell_results, "FOLDER", tmp_path)
+    path = cell_results.save("here", MACHINE, Window(400, 1_500), [outcome(run(2_000))])
     saved = json.loads(path.read_text())
     assert saved["machine"]["commit"] == "abc1234"
     assert saved["cells"][0]["tasks_per_second"]["median"] == 1_000

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskraft_pipeline.errors import JournalRefused
-from taskraft_pipeline.journal.folder import sync_folder
-from taskraft_pipeline.journal.manifest import File, Held
+from taskraft_pipeline.journal.journal import sync_folder
+from taskraft_pipeline.journal.manifest import DataFile, HeldRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,16 +23,16 @@ INSPECTED: Final = ["feed_partition", "seq", "ts"]
 
 
 @dataclass(slots=True, frozen=True)
-class Content:
+class BatchContent:
     """What the files of a batch hold; times in milliseconds, 0 where there are no events."""
 
-    held: Mapping[int, Held]
+    held: Mapping[int, HeldRange]
     first_ms: int
     last_ms: int
-    files: tuple[File, ...]
+    files: tuple[DataFile, ...]
 
 
-def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> Content:
+def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> BatchContent:
     """Read the files of a batch and return what they hold.
 
     Every sequence number is looked at, so that the count proves that none is missing or double.
@@ -50,7 +50,7 @@ def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> Content:
         data = path.read_bytes()
         table = pq.read_table(pa.BufferReader(data), columns=INSPECTED)
         place = path.relative_to(root).as_posix()
-        files.append(File(place, table.num_rows, len(data), zlib.crc32(data)))
+        files.append(DataFile(place, table.num_rows, len(data), zlib.crc32(data)))
         tables.append(table)
         if is_synced:
             sync(path)
@@ -59,18 +59,18 @@ def inspect(folder: Path, root: Path, *, is_synced: bool = False) -> Content:
             sync_folder(inner)
         sync_folder(folder.parent)
     if not any(table.num_rows for table in tables):
-        return Content({}, 0, 0, tuple(files))
+        return BatchContent({}, 0, 0, tuple(files))
     whole = pa.concat_tables(tables)
     times_ms = whole["ts"].cast(pa.int64()).to_numpy() // 1_000
     partitions, numbers = whole["feed_partition"].to_numpy(), whole["seq"].to_numpy()
     held = {
-        int(partition): dense(numbers[partitions == partition], folder)
+        int(partition): dense_range(numbers[partitions == partition], folder)
         for partition in np.unique(partitions)
     }
-    return Content(held, int(times_ms.min()), int(times_ms.max()), tuple(files))
+    return BatchContent(held, int(times_ms.min()), int(times_ms.max()), tuple(files))
 
 
-def dense(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], folder: Path) -> Held:
+def dense_range(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], folder: Path) -> HeldRange:
     """Return the range that sequence numbers fill.
 
     Raises:
@@ -79,7 +79,7 @@ def dense(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], folder: Path) -> 
     ordered = np.sort(numbers)
     if not (np.diff(ordered) == 1).all():
         raise JournalRefused(f"{folder}: sequence numbers are missing or double")
-    return Held(int(ordered[0]), int(ordered[-1]), len(ordered))
+    return HeldRange(int(ordered[0]), int(ordered[-1]), len(ordered))
 
 
 def sync(path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 import grpc
 
-from demo.chronicle import Chronicle
+from demo.event_log import EventLog
 from taskraft.v1 import task_pb2, tube_service_pb2, tube_service_pb2_grpc
 from tools.local_cluster import LocalCluster
 
@@ -27,12 +27,12 @@ STALLED_AFTER_MS: Final = 60_000
 """Without any progress for so long the demo has failed."""
 
 
-class Stalled(Exception):
+class ProgressStalled(Exception):
     """Nothing has moved for too long; the text says how far the tasks had come."""
 
 
 @dataclass(slots=True, frozen=True)
-class Sight:
+class TubeProgress:
     """How things stand at one moment."""
 
     leader: str = ""
@@ -41,62 +41,62 @@ class Sight:
     held: int = 0
 
     def describe(self) -> str:
-        """Return the sight as a line."""
+        """Return the progress as a line."""
         leader = f"{self.leader} leads" if self.leader else "nobody leads"
         return f"{self.put} put, {self.held} held, {self.processed} processed; {leader}"
 
 
-class Progress:
+class ProgressWatcher:
     """Look at a tube of a cluster from a thread of its own, from enter to exit."""
 
-    def __init__(self, cluster: LocalCluster, tube: str, chronicle: Chronicle) -> None:
+    def __init__(self, cluster: LocalCluster, tube: str, event_log: EventLog) -> None:
         self._cluster: Final = cluster
         self._tube: Final = tube
-        self._chronicle: Final = chronicle
+        self._event_log: Final = event_log
         self._channels: Final = {
             node.name: grpc.insecure_channel(node.address) for node in cluster.nodes
         }
         self._changed: Final = threading.Condition()
-        self._sight = Sight()
+        self._progress = TubeProgress()
         self._is_over = False
         self._thread: Final = threading.Thread(target=self._watch, name="progress")
 
-    def wait_until(self, is_reached: Callable[[Sight], bool]) -> Sight:
-        """Wait until the sight is as wanted; return it.
+    def wait_until(self, is_reached: Callable[[TubeProgress], bool]) -> TubeProgress:
+        """Wait until the progress is as wanted; return it.
 
         Raises:
-            Stalled: no progress at all for a minute.
+            ProgressStalled: no progress at all for a minute.
         """
         with self._changed:
-            while not is_reached(self._sight):
-                before = self._sight
-                if not self._changed.wait(STALLED_AFTER_MS / 1_000) and self._sight == before:
-                    raise Stalled(self._sight.describe())
-            return self._sight
+            while not is_reached(self._progress):
+                before = self._progress
+                if not self._changed.wait(STALLED_AFTER_MS / 1_000) and self._progress == before:
+                    raise ProgressStalled(self._progress.describe())
+            return self._progress
 
     def _watch(self) -> None:
-        told_ns, told = 0, Sight()
+        told_ns, told = 0, TubeProgress()
         while not self._is_over:
             now_ns = time.monotonic_ns()
-            sight = self._look()
-            self._note(sight)
-            if sight.leader and sight.leader != told.leader:
-                self._chronicle.tell(f"{sight.leader} leads")
-                told = Sight(sight.leader, told.put, told.processed, told.held)
-            if now_ns - told_ns >= TELL_EVERY_MS * 1_000_000 and sight != told:
-                self._chronicle.tell(sight.describe())
-                told_ns, told = now_ns, sight if sight.leader else told
+            progress = self._look()
+            self._note(progress)
+            if progress.leader and progress.leader != told.leader:
+                self._event_log.print_event(f"{progress.leader} leads")
+                told = TubeProgress(progress.leader, told.put, told.processed, told.held)
+            if now_ns - told_ns >= TELL_EVERY_MS * 1_000_000 and progress != told:
+                self._event_log.print_event(progress.describe())
+                told_ns, told = now_ns, progress if progress.leader else told
             time.sleep(POLL_MS / 1_000)
 
-    def _note(self, sight: Sight) -> None:
+    def _note(self, progress: TubeProgress) -> None:
         with self._changed:
-            if sight != self._sight:
-                self._sight = sight
+            if progress != self._progress:
+                self._progress = progress
                 self._changed.notify_all()
 
-    def _look(self) -> Sight:
+    def _look(self) -> TubeProgress:
         """Ask the running nodes; the one that has applied most tells the counts."""
-        leader, counts = "", (self._sight.processed, self._sight.put, self._sight.held)
+        leader, counts = "", (self._progress.processed, self._progress.put, self._progress.held)
         for node in self._cluster.running():
             state = node.state()
             if state is None:
@@ -107,7 +107,7 @@ class Progress:
             if statistics is not None:
                 calls, tasks = statistics.calls, statistics.tasks
                 counts = max(counts, (calls.ack, calls.put, tasks.taken))
-        return Sight(leader, put=counts[1], processed=counts[0], held=counts[2])
+        return TubeProgress(leader, put=counts[1], processed=counts[0], held=counts[2])
 
     def _count(self, name: str) -> tube_service_pb2.TubeStatistics | None:
         stub = tube_service_pb2_grpc.TubeServiceStub(self._channels[name])

@@ -1,10 +1,10 @@
 """Judge deliveries from the consumers' own records."""
 
-from demo.records import ACCEPTED, Record, judge_records, read_records
+from demo.delivery_records import ACCEPTED, DeliveryRecord, check_records, read_records
 
 
 def delivery(task_id=1, consumer="a", token=1, taken_ns=0, settled_ns=10, answer=ACCEPTED):
-    return Record(
+    return DeliveryRecord(
         consumer=consumer,
         task_id=task_id,
         token=token,
@@ -18,13 +18,13 @@ def delivery(task_id=1, consumer="a", token=1, taken_ns=0, settled_ns=10, answer
 
 
 def test_every_task_processed_once_is_clean():
-    judged = judge_records([1, 2], [delivery(1), delivery(2, token=2)])
+    judged = check_records([1, 2], [delivery(1), delivery(2, token=2)])
     assert judged.processed == 2
     assert judged.is_clean
 
 
 def test_a_task_without_an_accepted_acknowledgement_is_lost():
-    judged = judge_records([1, 2], [delivery(1), delivery(2, answer="LEASE_STALE")])
+    judged = check_records([1, 2], [delivery(1), delivery(2, answer="LEASE_STALE")])
     assert judged.lost == [2]
     assert judged.refused == 1
     assert not judged.is_clean
@@ -33,14 +33,14 @@ def test_a_task_without_an_accepted_acknowledgement_is_lost():
 def test_deliveries_that_overlap_held_the_task_twice():
     first = delivery(consumer="a", token=1, taken_ns=0, settled_ns=10, answer="LEASE_STALE")
     second = delivery(consumer="b", token=2, taken_ns=9, settled_ns=20)
-    assert judge_records([1], [first, second]).held_twice == [1]
-    assert judge_records([1], [second, first]).held_twice == [1]
+    assert check_records([1], [first, second]).held_twice == [1]
+    assert check_records([1], [second, first]).held_twice == [1]
 
 
 def test_a_task_delivered_again_after_the_first_lease_ended_is_clean():
     first = delivery(consumer="a", token=1, taken_ns=0, settled_ns=10, answer="LEASE_STALE")
     second = delivery(consumer="b", token=2, taken_ns=10, settled_ns=20)
-    judged = judge_records([1], [first, second])
+    judged = check_records([1], [first, second])
     assert judged.is_clean
     assert judged.processed == 1
 
@@ -48,13 +48,13 @@ def test_a_task_delivered_again_after_the_first_lease_ended_is_clean():
 def test_a_later_delivery_needs_a_larger_token():
     first = delivery(token=5, taken_ns=0, settled_ns=10, answer="LEASE_STALE")
     second = delivery(token=5, taken_ns=11, settled_ns=20)
-    assert judge_records([1], [first, second]).tokens_out_of_order == [1]
+    assert check_records([1], [first, second]).tokens_out_of_order == [1]
 
 
 def test_two_accepted_acknowledgements_are_one_too_many():
     first = delivery(token=1, taken_ns=0, settled_ns=10)
     second = delivery(token=2, taken_ns=11, settled_ns=20)
-    judged = judge_records([1], [first, second])
+    judged = check_records([1], [first, second])
     assert judged.acknowledged_twice == [1]
     assert judged.processed == 0
 

@@ -8,20 +8,20 @@ from collections.abc import Iterable
 from typing import Final
 
 
-class Chronicle:
+class EventLog:
     """Print lines with the time since this was made. Several threads may tell."""
 
     def __init__(self) -> None:
         self._began_ns: Final = time.monotonic_ns()
         self._lock: Final = threading.Lock()
 
-    def tell(self, text: str) -> None:
+    def print_event(self, text: str) -> None:
         """Print one line."""
         elapsed_ms = (time.monotonic_ns() - self._began_ns) // 1_000_000
         with self._lock:
             print(f"{elapsed_ms / 1_000:7.1f} s  {text}", flush=True)
 
-    def conclude(self, lines: Iterable[str]) -> None:
+    def print_lines(self, lines: Iterable[str]) -> None:
         """Print lines as they are."""
         with self._lock:
             print("\n" + "\n".join(lines), flush=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import generator
+from bench import load_generator
 from bench.__main__ import empty_handlers
 from bench.cells import ALL, Cell
-from bench.generator import Window, execute
+from bench.load_generator import Window, execute
 from bench.servers import Server
 from tools.local_cluster import LocalCluster
 
@@ -50,7 +50,7 @@ def test_the_load_generator_passes_its_own_tests(load):
 
 @pytest.mark.parametrize("cell", ALL, ids=lambda cell: cell.name)
 def test_every_cell_of_the_bench_is_measured_without_errors(cell, load, node, monkeypatch):
-    monkeypatch.setattr(generator, "BINARY", load)
+    monkeypatch.setattr(load_generator, "BINARY", load)
     window = Window(warm_up_ms=50, duration_ms=800)
     # More than the warm-up takes, or nothing would be left for the window.
     fill = 30_000 if cell.shape == "batches" else 3_000
@@ -77,7 +77,7 @@ def test_a_cluster_that_is_not_there_is_reported(load):
 
 
 def test_the_floor_answers_the_same_load(load, monkeypatch):
-    monkeypatch.setattr(generator, "BINARY", load)
+    monkeypatch.setattr(load_generator, "BINARY", load)
     with empty_handlers() as (target, servers):
         run = execute(Cell("put", "batches"), target, servers, Window(50, 300))
     assert run.errors == {}
