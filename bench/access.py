@@ -14,10 +14,10 @@ from typing import Final
 
 from bench.codec import BATCH, measure, put_request
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.caller import ANYBODY, AuthenticatedCaller, Caller
-from taskraft_service.access.current_principals import CurrentPrincipals
+from taskraft_service.access.caller import ANONYMOUS, AuthenticatedCaller, Caller
 from taskraft_service.access.leases import own_settlements
 from taskraft_service.access.principals import digest_of
+from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue import commands as core
 from taskraft_service.queue.limits import Limits
@@ -28,7 +28,7 @@ TOKEN: Final = "0123456789abcdef0123456789abcdef"  # noqa: S105 - of nobody
 PRINCIPALS: Final = 100
 
 
-def principals() -> CurrentPrincipals:
+def principals() -> ReloadedPrincipals:
     """Return many principals, of which the last is ours."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "access.toml"
@@ -46,7 +46,7 @@ def principals() -> CurrentPrincipals:
                 'tubes = ["emails"]',
             ]
         path.write_text("\n".join(lines))
-        return CurrentPrincipals(path)
+        return ReloadedPrincipals(path)
 
 
 def taken() -> tuple[QueueLocator, pb.SettleTasksRequest]:
@@ -79,7 +79,7 @@ def main() -> None:
     put = pb.PutTasksRequest.FromString(put_request(with_headers=False))
     contents, settle = taken()
     take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")], tasks_max=BATCH)
-    callers: Mapping[str, Caller] = {"without rights": ANYBODY, "with rights": known}
+    callers: Mapping[str, Caller] = {"without rights": ANONYMOUS, "with rights": known}
     for name, caller in callers.items():
 
         def settle_own(caller: Caller = caller) -> None:

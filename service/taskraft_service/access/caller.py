@@ -9,10 +9,10 @@ from google.protobuf.message import Message
 
 from taskraft.v1 import cluster_service_pb2
 from taskraft_service.access import audit
-from taskraft_service.access.current_principals import CurrentPrincipals
-from taskraft_service.access.denial import NotAllowed, NotKnown
-from taskraft_service.access.rights import EVERYWHERE, Verb
-from taskraft_service.access.rules import needs_of
+from taskraft_service.access.denial import PermissionDenied, Unauthenticated
+from taskraft_service.access.permission_rules import required_permissions
+from taskraft_service.access.permissions import ALL_TUBES, Verb
+from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 
 
 class Caller(Protocol):
@@ -83,7 +83,7 @@ class AnonymousCaller:
         """See ``Caller``."""
 
 
-ANYBODY: Final = AnonymousCaller()
+ANONYMOUS: Final = AnonymousCaller()
 
 
 class AuthenticatedCaller:
@@ -97,7 +97,7 @@ class AuthenticatedCaller:
 
     is_limited = True
 
-    def __init__(self, name: str, credential: str, current: CurrentPrincipals) -> None:
+    def __init__(self, name: str, credential: str, current: ReloadedPrincipals) -> None:
         self.name = name
         self._credential = credential
         self._current = current
@@ -113,7 +113,7 @@ class AuthenticatedCaller:
         if principal is None or (
             self._credential and self._credential not in principal.credentials
         ):
-            raise NotKnown("these credentials are not valid any more")
+            raise Unauthenticated("these credentials are not valid any more")
 
     def may(self, verb: Verb, name: str) -> bool:
         """See ``Caller``."""
@@ -127,10 +127,10 @@ class AuthenticatedCaller:
     def check(self, request: Message) -> Sequence[str]:
         """See ``Caller``."""
         names: list[str] = []
-        for verb, name in needs_of(request):
+        for verb, name in required_permissions(request):
             if not self.may(verb, name):
                 audit.denied(self.name, request, verb.value, name)
-                raise NotAllowed(self.name, verb.value, name)
+                raise PermissionDenied(self.name, verb.value, name)
             if verb is Verb.MANAGE:
                 names.append(name)
         return names
@@ -170,9 +170,9 @@ class NodeCaller:
             not isinstance(request, cluster_service_pb2.AddMemberRequest)
             or request.name != self._node
         ):
-            audit.denied(self.name, request, Verb.MANAGE.value, EVERYWHERE)
-            raise NotAllowed(self.name, Verb.MANAGE.value, EVERYWHERE)
-        return (EVERYWHERE,)
+            audit.denied(self.name, request, Verb.MANAGE.value, ALL_TUBES)
+            raise PermissionDenied(self.name, Verb.MANAGE.value, ALL_TUBES)
+        return (ALL_TUBES,)
 
     def managed(self, request: Message, names: Sequence[str]) -> None:
         """See ``Caller``."""

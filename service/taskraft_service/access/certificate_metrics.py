@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskraft_service.access.security import Security
+from taskraft_service.access.security import NodeSecurity
 
 
 class CertificateCollector(Collector):
     """Reads the certificates when it is scraped; a port without one has no series."""
 
-    def __init__(self, security: Security) -> None:
+    def __init__(self, security: NodeSecurity) -> None:
         self._security = security
 
     def collect(self) -> Iterator[Metric]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 
-class NotKnown(Exception):
+class Unauthenticated(Exception):
     """There were no credentials, or none that are valid; nothing of the request was looked at."""
 
 
-class NotAllowed(Exception):
+class PermissionDenied(Exception):
     """The caller may not do this.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Final
 from taskraft.v1 import session_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.rights import Verb
+from taskraft_service.access.permissions import Verb
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.queue.queue import Queue
 
@@ -29,7 +29,7 @@ def owns_session(queue: Queue, session_id: str, caller: Caller) -> bool:
     return view is not None and caller.owns(view.owner)
 
 
-def strange_leases(
+def foreign_leases(
     contents: QueueLocator, settlements: Iterable[pb.Settlement], caller: Caller
 ) -> frozenset[int]:
     """Return the tokens that are no leases, or not the caller's.
@@ -47,12 +47,12 @@ def own_settlements(
     """Return a request with the leases of the caller only; the same one if there are no others."""
     if not caller.is_limited:
         return request
-    strange = strange_leases(contents, request.settlements, caller)
+    strange = foreign_leases(contents, request.settlements, caller)
     if not strange:
         return request
     own = pb.SettleTasksRequest()
     own.CopyFrom(request)
-    _take_out(own.settlements, strange)
+    _negate_tokens(own.settlements, strange)
     return own
 
 
@@ -67,14 +67,14 @@ def own_batch(
         for operation in request.operations
         for settlement in operation.settle.settlements
     ]
-    strange = strange_leases(contents, settlements, caller)
+    strange = foreign_leases(contents, settlements, caller)
     if not strange:
         return request
     own = pb.ExecuteBatchRequest()
     own.CopyFrom(request)
     for operation in own.operations:
         if operation.HasField("settle"):
-            _take_out(operation.settle.settlements, strange)
+            _negate_tokens(operation.settle.settlements, strange)
     return own
 
 
@@ -103,7 +103,7 @@ def own_session(
     return own
 
 
-def _take_out(settlements: Sequence[pb.Settlement], strange: frozenset[int]) -> None:
+def _negate_tokens(settlements: Sequence[pb.Settlement], strange: frozenset[int]) -> None:
     for settlement in settlements:
         if not strange.isdisjoint(settlement.tokens):
             settlement.tokens[:] = [

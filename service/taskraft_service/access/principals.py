@@ -24,7 +24,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from taskraft_service.access.rights import Grant, Rights
+from taskraft_service.access.permissions import Grant, Permissions
 
 DIGEST_PREFIX: Final = "sha256:"
 _LOOKUP_CHARACTERS: Final = 16
@@ -34,7 +34,7 @@ Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:*-]{1,128}$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class AccessInvalid(Exception):
+class AccessFileInvalid(Exception):
     """The file cannot be used; the text says why, in one line."""
 
 
@@ -71,7 +71,7 @@ class Principal:
     """Somebody who may call; ``credentials`` are digests of tokens and names in certificates."""
 
     name: str
-    rights: Rights
+    rights: Permissions
     credentials: frozenset[str]
 
 
@@ -131,18 +131,18 @@ def read_principals(path: Path) -> Principals:
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
         shape = _FileShape.model_validate(content)
     except OSError as error:
-        raise AccessInvalid(f"{path}: {error.strerror}") from error
+        raise AccessFileInvalid(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         # Not the input: it may be a token that somebody wrote where its digest belongs.
-        raise AccessInvalid(f"{path}: {place}: {first['msg']}") from None
+        raise AccessFileInvalid(f"{path}: {place}: {first['msg']}") from None
     except ValueError as error:
-        raise AccessInvalid(f"{path}: {error}") from error
+        raise AccessFileInvalid(f"{path}: {error}") from error
     try:
         return Principals(_principals(shape))
-    except AccessInvalid as error:
-        raise AccessInvalid(f"{path}: {error}") from error
+    except AccessFileInvalid as error:
+        raise AccessFileInvalid(f"{path}: {error}") from error
 
 
 def _principals(shape: _FileShape) -> Mapping[str, Principal]:
@@ -150,12 +150,12 @@ def _principals(shape: _FileShape) -> Mapping[str, Principal]:
     principals: dict[str, Principal] = {}
     for name, each in shape.principals.items():
         if not _PRINCIPAL.fullmatch(name):
-            raise AccessInvalid(
+            raise AccessFileInvalid(
                 f'"{name}" is no name of a principal (1 to 64 of A-Z a-z 0-9 _ . @ -)'
             )
         credentials = frozenset((*each.tokens, *each.certificates))
         _check_holders(holders, name, credentials)
-        rights = Rights([Grant(grant.role, grant.tubes) for grant in each.grants])
+        rights = Permissions([Grant(grant.role, grant.tubes) for grant in each.grants])
         principals[name] = Principal(name, rights, credentials)
     return principals
 
@@ -169,4 +169,4 @@ def _check_holders(holders: dict[str, str], name: str, credentials: Iterable[str
         other = holders.setdefault(key, name)
         if other != name:
             kind = "token" if is_digest else "certificate"
-            raise AccessInvalid(f'"{other}" and "{name}" have the same {kind}')
+            raise AccessFileInvalid(f'"{other}" and "{name}" have the same {kind}')

@@ -11,16 +11,22 @@ import grpc
 from taskraft_replication.errors import PeerRefused
 from taskraft_replication.peers.security import PeerSecurity
 from taskraft_replication.tls.files import CurrentTls
-from taskraft_service.access.current_principals import CurrentPrincipals
-from taskraft_service.access.denial import NotKnown
-from taskraft_service.access.gate import OPEN_GATE, ClientGate, Context, Gate, PeerGate
+from taskraft_service.access.authenticator import (
+    OPEN_AUTHENTICATOR,
+    Authenticator,
+    ClientAuthenticator,
+    Context,
+    PeerAuthenticator,
+)
+from taskraft_service.access.denial import Unauthenticated
+from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 from taskraft_service.config.server_config import ServerConfig
 
-LOOK_SECONDS: Final = 5.0
+RELOAD_CHECK_SECONDS: Final = 5.0
 """How often files are looked at. Those that Kubernetes mounts change without any signal."""
 
 
-class PeerDoor(grpc.GenericRpcHandler):
+class PeerServices(grpc.GenericRpcHandler):
     """Services on the port for peers. The port opens before they exist: it has nobody then."""
 
     def __init__(self) -> None:
@@ -37,7 +43,7 @@ class PeerDoor(grpc.GenericRpcHandler):
         return None
 
 
-class Security:
+class NodeSecurity:
     """Certificates and rights of a node.
 
     Args:
@@ -53,16 +59,16 @@ class Security:
         self.peer = (
             None if peer is None else PeerSecurity(peer, config.cluster_id, config.node_name)
         )
-        self.rights = None if config.access_file is None else CurrentPrincipals(config.access_file)
+        self.rights = None if config.access_file is None else ReloadedPrincipals(config.access_file)
         self.reflects = config.reflects
-        self.door = PeerDoor()
+        self.door = PeerServices()
 
     @property
-    def client_gate(self) -> Gate:
+    def client_gate(self) -> Authenticator:
         """What callers on the port for clients pass."""
-        return OPEN_GATE if self.rights is None else ClientGate(self.rights)
+        return OPEN_AUTHENTICATOR if self.rights is None else ClientAuthenticator(self.rights)
 
-    def peer_gate(self, is_member: Callable[[str], bool]) -> Gate | None:
+    def peer_gate(self, is_member: Callable[[str], bool]) -> Authenticator | None:
         """Return what callers on the port for peers pass; None: nothing is served there to them."""
         peer = self.peer
         if peer is None:
@@ -72,9 +78,9 @@ class Security:
             try:
                 return peer.node_of(context.auth_context())
             except PeerRefused as error:
-                raise NotKnown(str(error)) from error
+                raise Unauthenticated(str(error)) from error
 
-        return PeerGate(self.rights, node_of, is_member)
+        return PeerAuthenticator(self.rights, node_of, is_member)
 
     def refresh(self, *, always: bool = False) -> bool:
         """Take over what has changed; tell whether channels to peers need new credentials.
@@ -95,6 +101,6 @@ class Security:
             peers_renewed: opens the channels to peers anew.
         """
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(RELOAD_CHECK_SECONDS)
             if self.refresh():
                 peers_renewed()

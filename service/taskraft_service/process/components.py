@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.node.node import Node
-from taskraft_service.access.security import Security
-from taskraft_service.api.rpc.endpoint import Surface
+from taskraft_service.access.security import NodeSecurity
+from taskraft_service.api.rpc.endpoint import GrpcEndpoint
 from taskraft_service.api.rpc.forwarding import Forwarder
 from taskraft_service.api.server import Health
-from taskraft_service.api.streams.service import Streams
+from taskraft_service.api.streams.service import SubscriptionRegistry
 from taskraft_service.api.tasks.waiting_take import WaitingTakes
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.cluster.effective_settings import EffectiveSettings
@@ -65,7 +65,7 @@ class NodeComponents:
         place: MemberIdentity,
         node: Node,
         machine: QueueMachine,
-        security: Security,
+        security: NodeSecurity,
         defect_met: Callable[[Exception], None],
     ) -> None:
         self.config = config
@@ -81,11 +81,11 @@ class NodeComponents:
         self.roles = PhaseMachine()
         self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
         self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, monotonic_ms)
-        self.streams = Streams()
+        self.streams = SubscriptionRegistry()
         self.applications = ApplyNotifier()
         self._make_waits()
         self._make_leadership(MemberId(place.member.member_id))
-        self.surface = Surface(self.forwarder, defect_met)
+        self.endpoint = GrpcEndpoint(self.forwarder, defect_met)
         self.health = Health()
         self._listen()
 

@@ -16,7 +16,7 @@ import structlog
 
 from taskraft_replication.errors import DirectoryRefused, ReplicationError
 from taskraft_replication.node.node import Node
-from taskraft_service.access.principals import AccessInvalid
+from taskraft_service.access.principals import AccessFileInvalid
 from taskraft_service.api.server import PortTaken
 from taskraft_service.cluster.member_identity import JoinRefused
 from taskraft_service.config.addresses import ConfigInvalid
@@ -48,7 +48,7 @@ _REFUSALS: Final = (
     StateMissing,
     StateDamaged,
     PortTaken,
-    AccessInvalid,
+    AccessFileInvalid,
     DriverMissing,
     DriverUnusable,
     OSError,

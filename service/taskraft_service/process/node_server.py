@@ -18,7 +18,7 @@ from taskraft_replication.errors import ReplicationError
 from taskraft_replication.node.node import Node
 from taskraft_replication.peers.transport import GrpcTransport
 from taskraft_replication.storage.data_directory import DataDirectory
-from taskraft_service.access.security import Security
+from taskraft_service.access.security import NodeSecurity
 from taskraft_service.api.server import listen
 from taskraft_service.cluster.address_announcer import AddressAnnouncer
 from taskraft_service.cluster.member_identity import MemberIdentity, resolve_member_identity
@@ -50,7 +50,7 @@ class NodeServer:
         machine: QueueMachine,
         transport: GrpcTransport,
         directory: DataDirectory,
-        security: Security,
+        security: NodeSecurity,
     ) -> None:
         """Use ``NodeServer.open``."""
         self.config = config
@@ -77,7 +77,7 @@ class NodeServer:
             TlsUnusable, AccessInvalid: a certificate, or the file of rights, cannot be used.
             OSError: a port or a directory cannot be had.
         """
-        security = Security(config)
+        security = NodeSecurity(config)
         async with AsyncExitStack() as undo:
             directory = DataDirectory(config.data_dir)
             undo.callback(directory.release)
@@ -131,7 +131,7 @@ class NodeServer:
         """Stop in order: be seen as gone, hand over, say good-bye, finish, sync."""
         parts = self.parts
         await parts.health.stop()
-        parts.surface.draining = True
+        parts.endpoint.draining = True
         if parts.leadership.leads_here:
             await self._hand_over()
         parts.streams.depart(error_pb2.Error.DRAINING, "this node stops", parts.leadership.address)
@@ -145,7 +145,7 @@ class NodeServer:
     async def _end(self) -> None:
         """Finish the calls in hand, then close everything."""
         parts = self.parts
-        if not await parts.surface.drained(self.config.stop_grace_ms / 1000):
+        if not await parts.endpoint.drained(self.config.stop_grace_ms / 1000):
             log.warning("calls are cut off", grace_ms=self.config.stop_grace_ms)
         await self._grpc.stop(CLOSING_SECONDS)
         parts.proposer.rest()

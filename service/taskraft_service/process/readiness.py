@@ -36,7 +36,7 @@ class Readiness:
     def is_ready(self) -> bool:
         """Tell whether the node answers calls, and not far behind the others."""
         parts = self._parts
-        if parts.surface.draining or parts.roles.phase is NodePhase.INIT:
+        if parts.endpoint.draining or parts.roles.phase is NodePhase.INIT:
             return False
         status = parts.node.status()
         is_near = status.commit - status.applied <= LAG_ENTRIES_MAX
@@ -44,7 +44,7 @@ class Readiness:
 
     def _say_health(self) -> None:
         parts = self._parts
-        if not parts.surface.draining:
+        if not parts.endpoint.draining:
             saying = parts.health.phase_changed(parts.roles.phase, ready=self.is_ready)
             self._background.start(saying)
 
@@ -67,7 +67,7 @@ def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
         ),
         NodeCollector(
             parts.roles,
-            parts.surface.counts,
+            parts.endpoint.counts,
             parts.proposer,
             parts.waiters,
             lambda: len(parts.streams),

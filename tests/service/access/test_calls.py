@@ -33,7 +33,7 @@ from tests.service.access.secured import (
     token_of,
     write_principals,
 )
-from tests.service.access.test_rules import methods_of_the_contract
+from tests.service.access.test_permission_rules import methods_of_the_contract
 from tests.service.conftest import ack, config_in, create, put, reason_of, take
 from tests.turns import turns_until
 

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from taskraft_service.access.current_principals import CurrentPrincipals
+from taskraft_service.access.permissions import Permissions
 from taskraft_service.access.principals import (
-    AccessInvalid,
+    AccessFileInvalid,
     Principal,
     Principals,
     digest_of,
     read_principals,
 )
-from taskraft_service.access.rights import Rights
+from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 from tests.service.access.secured import token_of, write_principals
 
 A, B = digest_of("a"), digest_of("b")
@@ -38,8 +38,12 @@ def test_a_token_and_a_certificate_tell_of_their_principal(tmp_path):
 
 def test_a_digest_that_only_begins_alike_is_another():
     alike = A[:40] + "0" * (len(A) - 40)
-    assert Principals({"x": Principal("x", Rights([]), frozenset({alike}))}).of_token("a") is None
-    assert Principals({"x": Principal("x", Rights([]), frozenset({A}))}).of_token("a") is not None
+    assert (
+        Principals({"x": Principal("x", Permissions([]), frozenset({alike}))}).of_token("a") is None
+    )
+    assert (
+        Principals({"x": Principal("x", Permissions([]), frozenset({A}))}).of_token("a") is not None
+    )
 
 
 def test_a_certificate_with_names_of_two_tells_of_nobody(tmp_path):
@@ -79,26 +83,26 @@ def test_json_of_the_same_shape_is_read_as_well(tmp_path):
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, content, part):
-    with pytest.raises(AccessInvalid) as caught:
+    with pytest.raises(AccessFileInvalid) as caught:
         read_principals(written(tmp_path, content, "a.toml"))
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_token_in_place_of_its_digest_is_not_repeated_in_the_error(tmp_path):
-    with pytest.raises(AccessInvalid) as caught:
+    with pytest.raises(AccessFileInvalid) as caught:
         read_principals(written(tmp_path, "[principals.x]\ntokens = ['hunter2']"))
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(AccessInvalid, match=r"none.toml: No such file"):
+    with pytest.raises(AccessFileInvalid, match=r"none.toml: No such file"):
         read_principals(tmp_path / "none.toml")
 
 
 def test_a_changed_file_is_in_force_after_the_next_look(tmp_path):
     path = write_principals(tmp_path / "a.toml", {"x": []})
-    current = CurrentPrincipals(path)
+    current = ReloadedPrincipals(path)
     write_principals(path, {"y": []})
     assert current.principals.principal("y") is None
     current.refresh()
@@ -110,7 +114,7 @@ def test_a_changed_file_is_in_force_after_the_next_look(tmp_path):
 
 def test_a_file_that_was_broken_leaves_the_rights_as_they_were(tmp_path):
     path = write_principals(tmp_path / "a.toml", {"x": []})
-    current = CurrentPrincipals(path)
+    current = ReloadedPrincipals(path)
     path.write_text("nonsense")
     current.refresh()
     assert (current.principals.principal("x").name, current.version) == ("x", 1)

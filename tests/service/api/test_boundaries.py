@@ -7,7 +7,7 @@ import pytest
 from taskraft.v1 import session_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import limits
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks import selection_checks
 from taskraft_service.api.tasks.settle_checks import settle_violations
@@ -344,6 +344,6 @@ CASES = [
 )
 def test_a_limit_is_where_it_is_said_to_be(accepted, refused, path):
     accepted()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CallRefused) as caught:
         refused()
     assert [field for field, _ in caught.value.violations] == [path]

@@ -152,7 +152,7 @@ async def test_a_follower_reads_its_own_state_if_that_is_fresh_enough(three):
 
 async def test_a_call_keeps_its_trace_on_the_way_to_the_leader(three, monkeypatch):
     await create(three.leader)
-    surface = three.leader.server.parts.surface
+    surface = three.leader.server.parts.endpoint
     answer, seen = surface._answer, []
 
     async def noting(path, rpc, raw, context, caller):

@@ -37,10 +37,10 @@ async def test_other_pages_do_not_exist(node):
 
 
 async def test_a_stopping_node_is_alive_and_not_ready(node):
-    node.server.parts.surface.draining = True
+    node.server.parts.endpoint.draining = True
     assert (await get(node, "/readyz"))[0] == 503
     assert (await get(node, "/livez"))[0] == 200
-    node.server.parts.surface.draining = False
+    node.server.parts.endpoint.draining = False
 
 
 async def scraped(node):

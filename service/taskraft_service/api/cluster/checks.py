@@ -10,7 +10,7 @@ from taskraft.v1 import error_pb2
 from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.types import MemberId, MemberInfo
 from taskraft_replication.node.status import NodeStatus
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
 from taskraft_service.config.addresses import ConfigInvalid, port_of
 from taskraft_service.limits import NAME_BYTES_MAX
@@ -22,7 +22,7 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}")
 _DIRECTORY: Final = re.compile(r"[0-9a-f]{0,64}")
 
 
-def check_addition(request: pb.AddMemberRequest, cluster_id: str) -> None:
+def check_add_member(request: pb.AddMemberRequest, cluster_id: str) -> None:
     """Check a request to add a member.
 
     Raises:
@@ -54,7 +54,7 @@ def check_request_id(request_id: str) -> None:
     violations.raise_any()
 
 
-def check_progress(status: NodeStatus, info: MemberInfo) -> None:
+def check_caught_up(status: NodeStatus, info: MemberInfo) -> None:
     """Make sure that a learner can take part in the next commit.
 
     Raises:
@@ -68,14 +68,14 @@ def check_progress(status: NodeStatus, info: MemberInfo) -> None:
         state = f"{lag} entries behind" if follows else "not following the log yet"
         state = state if answers else "not answering"
         state = state if info.directory_id else "not there: its node has not joined"
-        raise Refused(
+        raise CallRefused(
             error_pb2.Error.NODE_BEHIND,
             f'"{info.name}" is {state}: it must catch up before it votes',
             {"name": info.name, "lag_entries": str(lag)},
         )
 
 
-def loneliness_without(status: NodeStatus, member: MemberId) -> Refused | None:
+def refused_without_quorum(status: NodeStatus, member: MemberId) -> CallRefused | None:
     """Return the refusal to remove ``member`` if the others could commit nothing without it."""
     if member not in status.conf_state.voters:
         return None
@@ -83,7 +83,7 @@ def loneliness_without(status: NodeStatus, member: MemberId) -> Refused | None:
     answering = [voter for voter in rest if _answers(status, voter)]
     if 2 * len(answering) > len(rest):
         return None
-    return Refused(
+    return CallRefused(
         error_pb2.Error.MEMBER_NEEDED,
         f"of the {len(rest)} voters that would be left only {len(answering)} answer: "
         f"nothing could be committed any more",

@@ -15,12 +15,12 @@ from taskraft_replication.errors import ChangeRefused, NotLeader, ProposalLost, 
 from taskraft_replication.membership.roster import change_of, made_before, removal_of
 from taskraft_replication.node.status import NodeStatus
 from taskraft_service.api.cluster.checks import (
-    check_addition,
-    check_progress,
+    check_add_member,
+    check_caught_up,
     check_request_id,
-    loneliness_without,
+    refused_without_quorum,
 )
-from taskraft_service.api.rpc.status import RETRY_MS, Refused
+from taskraft_service.api.rpc.status import RETRY_DELAY_MS, CallRefused
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.proposal import OutcomeUnknown
 
@@ -32,7 +32,7 @@ ANSWER_PAUSE_MS: Final = 20
 """How long to look for the answers of the others, and how often."""
 
 
-class Raft(Protocol):
+class RaftMember(Protocol):
     """What this module needs of the Raft driver."""
 
     def status(self) -> NodeStatus:
@@ -45,7 +45,7 @@ class Raft(Protocol):
         """Hand leadership over."""
 
 
-class MembershipApi:
+class MembershipChanges:
     """The handlers that change the members.
 
     They are called on the leader only. Each works on the members as they are when it begins; the
@@ -54,7 +54,7 @@ class MembershipApi:
     remembers the last changes by their requests, whoever leads.
     """
 
-    def __init__(self, cluster_id: str, raft: Raft, leadership: LeadershipTracker) -> None:
+    def __init__(self, cluster_id: str, raft: RaftMember, leadership: LeadershipTracker) -> None:
         self._cluster_id = cluster_id
         self._raft = raft
         self._leadership = leadership
@@ -62,7 +62,7 @@ class MembershipApi:
 
     async def add(self, request: pb.AddMemberRequest) -> MemberId:
         """Add a member as a learner, or let a node come that was added before."""
-        check_addition(request, self._cluster_id)
+        check_add_member(request, self._cluster_id)
         wanted = MemberInfo(
             MemberId(0), request.name, request.peer_address, request.address, request.directory_id
         )
@@ -76,7 +76,7 @@ class MembershipApi:
             if known is None:
                 return await self._add_new(roster, wanted, key)
             if known.directory_id and known.directory_id != request.directory_id:
-                raise Refused(
+                raise CallRefused(
                     error_pb2.Error.MEMBER_EXISTS,
                     f'"{known.name}" is member {known.member}, which has another data directory; '
                     f"remove it before a new one comes under its name",
@@ -89,7 +89,7 @@ class MembershipApi:
 
     async def _add_new(self, roster: Roster, wanted: MemberInfo, key: str) -> MemberId:
         if len(roster.members) >= MEMBERS_MAX:
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.LIMIT_REACHED,
                 f"a cluster has at most {MEMBERS_MAX} members",
                 {"limit": str(MEMBERS_MAX)},
@@ -110,7 +110,7 @@ class MembershipApi:
             status = self._raft.status()
             if info.member in status.conf_state.voters:
                 return info.member
-            check_progress(status, info)
+            check_caught_up(status, info)
             await self._change(change_of(MemberChangeKind.ADD_VOTER, info, key))
             return info.member
 
@@ -135,7 +135,7 @@ class MembershipApi:
         try:
             await self._leadership.hand_over(self._raft.transfer_leadership)
         except TransferFailed as error:
-            raise Refused(error_pb2.Error.NO_LEADER, str(error)) from error
+            raise CallRefused(error_pb2.Error.NO_LEADER, str(error)) from error
         raise NotLeader(self._leadership.leader_id)
 
     async def _check_quorum_without(self, member: MemberId) -> None:
@@ -145,7 +145,7 @@ class MembershipApi:
             Refused: MEMBER_NEEDED.
         """
         until = asyncio.get_running_loop().time() + ANSWER_WAIT_MS / 1000
-        while (lonely := loneliness_without(self._raft.status(), member)) is not None:
+        while (lonely := refused_without_quorum(self._raft.status(), member)) is not None:
             if asyncio.get_running_loop().time() > until:
                 raise lonely
             # A new leader has not heard everybody yet.
@@ -158,7 +158,7 @@ class MembershipApi:
     def _member(self, name: str) -> MemberInfo:
         info = _named(self._roster, name)
         if info is None:
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.MEMBER_NOT_FOUND, f'there is no member "{name}"', {"name": name}
             )
         return info
@@ -167,10 +167,10 @@ class MembershipApi:
         try:
             await self._raft.change_membership(change)
         except (ChangeRefused, ProposalDropped) as error:
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.MEMBERS_CHANGING,
                 f"the members cannot be changed at present: {error}",
-                retry_ms=RETRY_MS,
+                retry_ms=RETRY_DELAY_MS,
             ) from error
         except ProposalLost as error:
             raise OutcomeUnknown(str(error)) from error

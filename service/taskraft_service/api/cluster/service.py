@@ -16,10 +16,10 @@ from taskraft_replication.membership.roster import find
 from taskraft_replication.node.status import NodeStatus
 from taskraft_service import limits
 from taskraft_service.api.cluster.checks import check_request_id
-from taskraft_service.api.cluster.membership import MembershipApi, Raft
-from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
-from taskraft_service.api.rpc.status import Refused
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.cluster.membership import MembershipChanges, RaftMember
+from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.cluster.cluster_members import ClusterMembers
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.config.server_config import ServerConfig
@@ -59,17 +59,17 @@ def server_version() -> str:
         return "unknown"
 
 
-class ClusterApi:
+class ClusterService:
     """The handlers of ClusterService."""
 
     def __init__(
         self,
         config: ServerConfig,
-        raft: Raft,
+        raft: RaftMember,
         roles: PhaseMachine,
         leadership: LeadershipTracker,
-        reading: Reading,
-        configure: Unary[pb.ConfigureRequest],
+        reading: QueueReader,
+        configure: UnaryMethod[pb.ConfigureRequest],
         members: ClusterMembers,
     ) -> None:
         self._config = config
@@ -79,24 +79,41 @@ class ClusterApi:
         self._reading = reading
         self._configure = configure
         self._members = members
-        self._membership = MembershipApi(config.cluster_id, raft, leadership)
+        self._membership = MembershipChanges(config.cluster_id, raft, leadership)
 
-    def servicer(self) -> Servicer:
+    def servicer(self) -> ServiceMethods:
         """Return the methods of the service."""
-        return Servicer(
+        return ServiceMethods(
             SERVICE,
             (
-                Unary("GetServerInfo", pb.GetServerInfoRequest, Route.HERE, self.get_server_info),
-                Unary(
-                    "GetClusterState", pb.GetClusterStateRequest, Route.HERE, self.get_cluster_state
+                UnaryMethod(
+                    "GetServerInfo",
+                    pb.GetServerInfoRequest,
+                    ExecutionSite.HERE,
+                    self.get_server_info,
                 ),
-                Unary("AddMember", pb.AddMemberRequest, Route.LEADER, self.add_member),
-                Unary("PromoteMember", pb.PromoteMemberRequest, Route.LEADER, self.promote_member),
-                Unary("RemoveMember", pb.RemoveMemberRequest, Route.LEADER, self.remove_member),
-                Unary(
+                UnaryMethod(
+                    "GetClusterState",
+                    pb.GetClusterStateRequest,
+                    ExecutionSite.HERE,
+                    self.get_cluster_state,
+                ),
+                UnaryMethod(
+                    "AddMember", pb.AddMemberRequest, ExecutionSite.LEADER, self.add_member
+                ),
+                UnaryMethod(
+                    "PromoteMember",
+                    pb.PromoteMemberRequest,
+                    ExecutionSite.LEADER,
+                    self.promote_member,
+                ),
+                UnaryMethod(
+                    "RemoveMember", pb.RemoveMemberRequest, ExecutionSite.LEADER, self.remove_member
+                ),
+                UnaryMethod(
                     "TransferLeadership",
                     pb.TransferLeadershipRequest,
-                    Route.LEADER,
+                    ExecutionSite.LEADER,
                     self.transfer_leadership,
                 ),
                 self._configure,
@@ -106,7 +123,7 @@ class ClusterApi:
         )
 
     async def get_server_info(
-        self, _call: Call[pb.GetServerInfoRequest]
+        self, _call: UnaryCall[pb.GetServerInfoRequest]
     ) -> pb.GetServerInfoResponse:
         """Tell what this server is."""
         return pb.GetServerInfoResponse(
@@ -123,7 +140,7 @@ class ClusterApi:
         return {**named, "payload_bytes_max": self._config.payload_bytes_max}
 
     async def get_cluster_state(
-        self, _call: Call[pb.GetClusterStateRequest]
+        self, _call: UnaryCall[pb.GetClusterStateRequest]
     ) -> pb.GetClusterStateResponse:
         """Show the members, as this node sees them."""
         status = self._raft.status()
@@ -165,7 +182,7 @@ class ClusterApi:
             shown.active = peer.is_active or member.member_id == status.member_id
         return shown
 
-    async def add_member(self, call: Call[pb.AddMemberRequest]) -> pb.AddMemberResponse:
+    async def add_member(self, call: UnaryCall[pb.AddMemberRequest]) -> pb.AddMemberResponse:
         """Add a member as a learner, or let a node come that was added before."""
         added = call.request
         member = await self._membership.add(added)
@@ -179,13 +196,17 @@ class ClusterApi:
         )
         return pb.AddMemberResponse(member=self._shown(member) or gone)
 
-    async def promote_member(self, call: Call[pb.PromoteMemberRequest]) -> pb.PromoteMemberResponse:
+    async def promote_member(
+        self, call: UnaryCall[pb.PromoteMemberRequest]
+    ) -> pb.PromoteMemberResponse:
         """Make a learner that has caught up a voter."""
         member = await self._membership.promote(call.request)
         gone = pb.Member(id=member, name=call.request.name, suffrage=pb.Member.VOTER, joined=True)
         return pb.PromoteMemberResponse(member=self._shown(member) or gone)
 
-    async def remove_member(self, call: Call[pb.RemoveMemberRequest]) -> pb.RemoveMemberResponse:
+    async def remove_member(
+        self, call: UnaryCall[pb.RemoveMemberRequest]
+    ) -> pb.RemoveMemberResponse:
         """Remove a member for good."""
         await self._membership.remove(call.request)
         return pb.RemoveMemberResponse()
@@ -195,7 +216,7 @@ class ClusterApi:
         return None if member is None else self._member(member, self._raft.status())
 
     async def transfer_leadership(
-        self, call: Call[pb.TransferLeadershipRequest]
+        self, call: UnaryCall[pb.TransferLeadershipRequest]
     ) -> pb.TransferLeadershipResponse:
         """Hand leadership to a member by name, or to the one that has come farthest."""
         check_request_id(call.request.request_id)
@@ -205,7 +226,7 @@ class ClusterApi:
         try:
             await self._leadership.hand_over(lambda: self._raft.transfer_leadership(target))
         except TransferFailed as error:
-            raise Refused(error_pb2.Error.NO_LEADER, str(error)) from error
+            raise CallRefused(error_pb2.Error.NO_LEADER, str(error)) from error
         until = asyncio.get_running_loop().time() + TRANSFER_WAIT_MS / 1000
         await self._leadership.settled(until)
         leader = self._leadership.leader
@@ -217,7 +238,7 @@ class ClusterApi:
         member = self._members.named(name)
         if member is not None:
             return MemberId(member.member_id)
-        raise Refused(
+        raise CallRefused(
             error_pb2.Error.MEMBER_NOT_FOUND, f'there is no member "{name}"', {"name": name}
         )
 

@@ -6,24 +6,24 @@ from taskraft.v1 import cluster_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2
 from taskraft_service import forms
 from taskraft_service.api.cluster.settings_checks import check_configure
-from taskraft_service.api.rpc.methods import Call, Route, Unary
-from taskraft_service.api.state.mutations import Mutations, result_of
+from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.queue.commands import ClusterSettings, SettingsResult
 
 
-class SettingsApi:
+class ConfigureHandler:
     """The handler of Configure; it belongs to ClusterService."""
 
-    def __init__(self, mutations: Mutations, in_force: EffectiveSettings) -> None:
+    def __init__(self, mutations: CommandExecutor, in_force: EffectiveSettings) -> None:
         self._mutations = mutations
         self._in_force = in_force
 
-    def method(self) -> Unary[pb.ConfigureRequest]:
+    def method(self) -> UnaryMethod[pb.ConfigureRequest]:
         """Return the method, to be served with those of ClusterService."""
-        return Unary("Configure", pb.ConfigureRequest, Route.LEADER, self.configure)
+        return UnaryMethod("Configure", pb.ConfigureRequest, ExecutionSite.LEADER, self.configure)
 
-    async def configure(self, call: Call[pb.ConfigureRequest]) -> pb.ConfigureResponse:
+    async def configure(self, call: UnaryCall[pb.ConfigureRequest]) -> pb.ConfigureResponse:
         """Change settings, all or none; a request without any shows them."""
         check_configure(call.request)
         outcome = await self._mutations.apply(forms.CONFIGURE, call)

@@ -7,29 +7,33 @@ from collections.abc import Sequence
 
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service import forms, limits
-from taskraft_service.api.rpc.methods import AnyUnary, Call, Route, Unary
+from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.api.state.mutations import Mutations, result_of
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.command_executor import CommandExecutor, result_of
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.queue.commands import ConsumerView, CountResult
 from taskraft_service.queue.queue import Queue
 
 
-class FeedPositions:
+class FeedPositionHandlers:
     """The handlers of ResolveTimestamp and CommitCursor."""
 
-    def __init__(self, mutations: Mutations, reading: Reading) -> None:
+    def __init__(self, mutations: CommandExecutor, reading: QueueReader) -> None:
         self._mutations = mutations
         self._reading = reading
 
-    def methods(self) -> Sequence[AnyUnary]:
+    def methods(self) -> Sequence[AnyUnaryMethod]:
         """Return the methods."""
         return (
-            Unary("ResolveTimestamp", pb.ResolveTimestampRequest, Route.HERE, self.resolve),
-            Unary("CommitCursor", pb.CommitCursorRequest, Route.LEADER, self.commit),
+            UnaryMethod(
+                "ResolveTimestamp", pb.ResolveTimestampRequest, ExecutionSite.HERE, self.resolve
+            ),
+            UnaryMethod("CommitCursor", pb.CommitCursorRequest, ExecutionSite.LEADER, self.commit),
         )
 
-    async def resolve(self, call: Call[pb.ResolveTimestampRequest]) -> pb.ResolveTimestampResponse:
+    async def resolve(
+        self, call: UnaryCall[pb.ResolveTimestampRequest]
+    ) -> pb.ResolveTimestampResponse:
         """Find the first events at or after a time, one partition in a turn of the event loop."""
         at_ms = call.request.at_ms
         wrong = Violations()
@@ -42,7 +46,7 @@ class FeedPositions:
             await asyncio.sleep(0)
         return pb.ResolveTimestampResponse(cursor=cursor)
 
-    async def commit(self, call: Call[pb.CommitCursorRequest]) -> pb.CommitCursorResponse:
+    async def commit(self, call: UnaryCall[pb.CommitCursorRequest]) -> pb.CommitCursorResponse:
         """Store how far a consumer has come."""
         request = call.request
         _check(request, len(self._reading.applied.feed.views()))

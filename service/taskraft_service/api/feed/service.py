@@ -15,14 +15,20 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service import limits
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.rights import Verb
+from taskraft_service.access.permissions import Verb
 from taskraft_service.api.feed.answers import chunk_message, partition_message, rows_max
-from taskraft_service.api.feed.positions import FeedPositions, check_cursor, consumer_message
+from taskraft_service.api.feed.positions import FeedPositionHandlers, check_cursor, consumer_message
 from taskraft_service.api.rpc.context import ServicerContext
-from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary, parse
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.methods import (
+    ExecutionSite,
+    ServiceMethods,
+    UnaryCall,
+    UnaryMethod,
+    parse_request,
+)
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.queue.feed.chunk import ChangeChunk, only
@@ -34,7 +40,7 @@ FOR_EVER: Final = 2**63 - 1
 _KINDS: Final = frozenset(pb.ChangeEvent.Kind.values()) - {pb.ChangeEvent.KIND_UNSPECIFIED}
 
 
-class FeedApi:
+class FeedService:
     """The handlers of FeedService.
 
     Args:
@@ -47,8 +53,8 @@ class FeedApi:
 
     def __init__(
         self,
-        positions: FeedPositions,
-        reading: Reading,
+        positions: FeedPositionHandlers,
+        reading: QueueReader,
         applications: ApplyNotifier,
         nodes: Callable[[], Sequence[PeerAddress]],
         leader_name: Callable[[], str],
@@ -59,26 +65,28 @@ class FeedApi:
         self._nodes = nodes
         self._leader_name = leader_name
 
-    def servicer(self) -> Servicer:
+    def servicer(self) -> ServiceMethods:
         """Return the methods of the service."""
-        return Servicer(
+        return ServiceMethods(
             SERVICE,
             (
-                Unary(
+                UnaryMethod(
                     "DescribeFeed",
                     pb.DescribeFeedRequest,
-                    Route.FRESH,
+                    ExecutionSite.FRESH,
                     self.describe_feed,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
-                Unary("WatchFeed", pb.WatchFeedRequest, Route.HERE, self.watch_feed),
+                UnaryMethod("WatchFeed", pb.WatchFeedRequest, ExecutionSite.HERE, self.watch_feed),
                 *self._positions.methods(),
             ),
             streams={},
             readings={"ReadChanges": self.read_changes},
         )
 
-    async def describe_feed(self, call: Call[pb.DescribeFeedRequest]) -> pb.DescribeFeedResponse:
+    async def describe_feed(
+        self, call: UnaryCall[pb.DescribeFeedRequest]
+    ) -> pb.DescribeFeedResponse:
         """Describe the partitions and who serves them."""
         wrong = Violations()
         wrong.consistency(call.request.consistency)
@@ -101,7 +109,7 @@ class FeedApi:
             ],
         )
 
-    async def watch_feed(self, call: Call[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:
+    async def watch_feed(self, call: UnaryCall[pb.WatchFeedRequest]) -> pb.WatchFeedResponse:
         """Wait until a partition holds more than the caller knows."""
         request = call.request
         wrong = Violations()
@@ -127,7 +135,7 @@ class FeedApi:
 
     async def read_changes(self, raw: bytes, context: ServicerContext, caller: Caller) -> None:
         """Stream a range of one partition, or follow it for ever."""
-        request = parse(pb.ReadChangesRequest, raw)
+        request = parse_request(pb.ReadChangesRequest, raw)
         caller.check(request)
         self._check(request)
         most = rows_max(request)
@@ -156,7 +164,7 @@ class FeedApi:
             NotKnown: its credentials are not valid any more.
         """
         if self._applications.ended:
-            raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
+            raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
         if caller.is_limited:
             caller.confirm()
             caller.check(request)
@@ -203,7 +211,7 @@ class FeedApi:
         wait_ms = min(request.wait_ms, limits.WAIT_MAX_MS)
         if not await self._applications.wait_for(is_there, wait_ms / 1000):
             high = self._high_seq(partition)
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.NODE_BEHIND,
                 f"this node has applied events up to {high} only",
                 {"partition": str(partition), "high": str(high)},
@@ -216,7 +224,7 @@ class FeedApi:
         feed: Feed = self._reading.applied.feed
         low = feed.views()[request.partition].low_seq
         if at < low:
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.CURSOR_TRIMMED,
                 f"events below {low} were removed by retention",
                 {"partition": str(request.partition), "low": str(low)},
@@ -229,7 +237,7 @@ class FeedApi:
 
 def _same_feed(queue: Queue, feed_id: str) -> None:
     if feed_id and feed_id != queue.feed.feed_id:
-        raise Refused(
+        raise CallRefused(
             error_pb2.Error.FEED_MISMATCH,
             "the position belongs to another feed",
             {"feed_id": queue.feed.feed_id},

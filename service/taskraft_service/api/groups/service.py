@@ -8,39 +8,45 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import group_service_pb2 as pb
 from taskraft_service import forms
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.rights import Verb
+from taskraft_service.access.permissions import Verb
 from taskraft_service.api.groups.checks import check_create_group, check_get_group
-from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
-from taskraft_service.api.rpc.status import Refused, error_message
+from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.status import CallRefused, error_message
 from taskraft_service.api.rpc.violations import check_name
-from taskraft_service.api.state.disk_space import DiskRoom
-from taskraft_service.api.state.mutations import Mutations, result_of
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.command_executor import CommandExecutor, result_of
+from taskraft_service.api.state.disk_space import DiskSpaceGuard
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.queue.commands import GroupResult, GroupTask, GroupView
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]
 
 
-class GroupApi:
+class GroupService:
     """The handlers of GroupService."""
 
-    def __init__(self, mutations: Mutations, reading: Reading, disk: DiskRoom) -> None:
+    def __init__(
+        self, mutations: CommandExecutor, reading: QueueReader, disk: DiskSpaceGuard
+    ) -> None:
         self._mutations = mutations
         self._reading = reading
         self._disk = disk
 
-    def servicer(self) -> Servicer:
+    def servicer(self) -> ServiceMethods:
         """Return the methods of the service."""
-        return Servicer(
+        return ServiceMethods(
             SERVICE,
             (
-                Unary("CreateGroup", pb.CreateGroupRequest, Route.LEADER, self.create),
-                Unary("StartGroup", pb.StartGroupRequest, Route.LEADER, self.start),
-                Unary("CancelGroup", pb.CancelGroupRequest, Route.LEADER, self.cancel),
-                Unary(
+                UnaryMethod(
+                    "CreateGroup", pb.CreateGroupRequest, ExecutionSite.LEADER, self.create
+                ),
+                UnaryMethod("StartGroup", pb.StartGroupRequest, ExecutionSite.LEADER, self.start),
+                UnaryMethod(
+                    "CancelGroup", pb.CancelGroupRequest, ExecutionSite.LEADER, self.cancel
+                ),
+                UnaryMethod(
                     "GetGroup",
                     pb.GetGroupRequest,
-                    Route.FRESH,
+                    ExecutionSite.FRESH,
                     self.get,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
@@ -49,7 +55,7 @@ class GroupApi:
             readings={},
         )
 
-    async def create(self, call: Call[pb.CreateGroupRequest]) -> pb.CreateGroupResponse:
+    async def create(self, call: UnaryCall[pb.CreateGroupRequest]) -> pb.CreateGroupResponse:
         """Create a group."""
         check_create_group(call.request)
         self._disk.check()
@@ -57,21 +63,21 @@ class GroupApi:
         group = group_message(result_of(outcome, GroupResult).group)
         return pb.CreateGroupResponse(group=group, revision=outcome.index)
 
-    async def start(self, call: Call[pb.StartGroupRequest]) -> pb.StartGroupResponse:
+    async def start(self, call: UnaryCall[pb.StartGroupRequest]) -> pb.StartGroupResponse:
         """Start a group; what does not fit into one entry goes on after the answer."""
         check_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.START_GROUP, call)
-        group = group_as_seen(result_of(outcome, GroupResult).group, call.caller)
+        group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.StartGroupResponse(group=group, revision=outcome.index)
 
-    async def cancel(self, call: Call[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
+    async def cancel(self, call: UnaryCall[pb.CancelGroupRequest]) -> pb.CancelGroupResponse:
         """Cancel a group; what does not fit into one entry goes on after the answer."""
         check_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.CANCEL_GROUP, call)
-        group = group_as_seen(result_of(outcome, GroupResult).group, call.caller)
+        group = visible_group(result_of(outcome, GroupResult).group, call.caller)
         return pb.CancelGroupResponse(group=group, revision=outcome.index)
 
-    async def get(self, call: Call[pb.GetGroupRequest]) -> pb.GetGroupResponse:
+    async def get(self, call: UnaryCall[pb.GetGroupRequest]) -> pb.GetGroupResponse:
         """Show a group."""
         request = call.request
         check_get_group(request)
@@ -79,11 +85,11 @@ class GroupApi:
         view = queue.group(request.name)
         if view is None:
             text = f'there is no group "{request.name}"'
-            raise Refused(error_pb2.Error.GROUP_NOT_FOUND, text, {"group": request.name})
-        return pb.GetGroupResponse(group=group_as_seen(view, call.caller))
+            raise CallRefused(error_pb2.Error.GROUP_NOT_FOUND, text, {"group": request.name})
+        return pb.GetGroupResponse(group=visible_group(view, call.caller))
 
 
-def group_as_seen(view: GroupView, caller: Caller) -> pb.Group:
+def visible_group(view: GroupView, caller: Caller) -> pb.Group:
     """Return a group as a caller may see it: what it puts only where they may read the tube."""
     message = group_message(view)
     for following in (message.end_task, message.abort_task):

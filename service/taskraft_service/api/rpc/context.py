@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 import grpc.aio
 
 from taskraft.v1 import error_pb2
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import MESSAGE_BYTES_MAX
 
 ServicerContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
@@ -36,7 +36,7 @@ def check_size(raw: bytes) -> None:
     gRPC's own limit is higher, so that the caller gets our error as long as memory allows it.
     """
     if len(raw) > MESSAGE_BYTES_MAX:
-        raise Refused(
+        raise CallRefused(
             error_pb2.Error.PAYLOAD_TOO_LARGE,
             f"the message has {len(raw)} bytes, more than {MESSAGE_BYTES_MAX}",
             {"field": "message", "limit": str(MESSAGE_BYTES_MAX), "actual": str(len(raw))},

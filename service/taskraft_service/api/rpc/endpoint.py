@@ -13,19 +13,24 @@ import structlog
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.errors import NotLeader
+from taskraft_service.access.authenticator import OPEN_AUTHENTICATOR, Authenticator
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.gate import OPEN_GATE, Gate
 from taskraft_service.api.rpc.context import ServicerContext, check_size, deadline_of
-from taskraft_service.api.rpc.forwarding import Forwarder, ServeHere
-from taskraft_service.api.rpc.forwarding_metadata import hops_of, trace_of, waited_of
-from taskraft_service.api.rpc.methods import AnyUnary, ReadingMethod, Servicer, StreamMethod
-from taskraft_service.api.rpc.refusals import refusal_of
+from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding_metadata import hop_count, trace_context, waited_seconds
+from taskraft_service.api.rpc.methods import (
+    AnyUnaryMethod,
+    ServerStreamHandler,
+    ServiceMethods,
+    StreamHandler,
+)
+from taskraft_service.api.rpc.refusals import refused_for
 from taskraft_service.api.rpc.status import (
     CODES,
-    RETRY_MS,
+    RETRY_DELAY_MS,
+    RETRYABLE_REASONS,
     STATUS_KEY,
-    WAITING_HELPS,
-    Refused,
+    CallRefused,
     reason_name,
     rpc_status,
 )
@@ -35,7 +40,7 @@ log: Final = structlog.get_logger(__name__)
 
 LEADER_KEY: Final = "x-taskraft-leader"
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
-HANDOVERS_MAX: Final = 8
+EXECUTION_ATTEMPTS_MAX: Final = 8
 """How often a call follows a leadership that moves before it gives up."""
 
 
@@ -51,7 +56,7 @@ class CallCounts:
         self.by_outcome[key] = self.by_outcome.get(key, 0) + 1
 
 
-class Surface:
+class GrpcEndpoint:
     """Puts servicers on a gRPC server.
 
     Args:
@@ -71,7 +76,9 @@ class Surface:
         self.draining = False
         self.counts = CallCounts({})
 
-    def handler(self, servicer: Servicer, gate: Gate = OPEN_GATE) -> grpc.GenericRpcHandler:
+    def handler(
+        self, servicer: ServiceMethods, gate: Authenticator = OPEN_AUTHENTICATOR
+    ) -> grpc.GenericRpcHandler:
         """Return the handlers of all methods of a service, behind a gate."""
         unary = {rpc.name: rpc for rpc in servicer.unary}
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
@@ -117,7 +124,7 @@ class Surface:
     # ------------------------------------------------------------------------------ kinds of calls
 
     def _unary(
-        self, path: str, rpc: AnyUnary, gate: Gate
+        self, path: str, rpc: AnyUnaryMethod, gate: Authenticator
     ) -> Callable[[bytes, ServicerContext], Awaitable[bytes]]:
         async def handle(raw: bytes, context: ServicerContext) -> bytes:
             self._take_up()
@@ -136,23 +143,23 @@ class Surface:
         return handle
 
     async def _answer(
-        self, path: str, rpc: AnyUnary, raw: bytes, context: ServicerContext, caller: Caller
+        self, path: str, rpc: AnyUnaryMethod, raw: bytes, context: ServicerContext, caller: Caller
     ) -> bytes:
         """Answer here or let the leader answer, following it while leadership moves."""
         check_size(raw)
         deadline = deadline_of(context)
         metadata = dict(context.invocation_metadata() or ())
-        begun = asyncio.get_running_loop().time() - waited_of(metadata)
-        for _ in range(HANDOVERS_MAX):
+        begun = asyncio.get_running_loop().time() - waited_seconds(metadata)
+        for _ in range(EXECUTION_ATTEMPTS_MAX):
             if self.draining:
-                raise Refused(error_pb2.Error.DRAINING, "this node is stopping")
+                raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
             if self._leadership.serves or rpc.is_local(raw):
                 try:
                     return await rpc.serve(raw, deadline, caller, begun)
                 except (NotProposed, NotLeader):
                     # Leadership moved before anything was written: the new leader answers.
                     pass
-            if hops_of(metadata):
+            if hop_count(metadata):
                 if await self._forwarder.serves_soon(deadline):
                     continue
                 break
@@ -164,16 +171,18 @@ class Surface:
                     deadline,
                     repeatable=repeatable,
                     principal=caller.name,
-                    trace=trace_of(metadata),
+                    trace=trace_context(metadata),
                     begun=begun,
                 )
-            except ServeHere:
+            except ThisNodeLeads:
                 pass
         address = self._leadership.address
-        raise Refused(error_pb2.Error.NOT_LEADER, "this node does not lead", {"leader": address})
+        raise CallRefused(
+            error_pb2.Error.NOT_LEADER, "this node does not lead", {"leader": address}
+        )
 
     def _streaming(
-        self, path: str, method: StreamMethod, gate: Gate
+        self, path: str, method: StreamHandler, gate: Authenticator
     ) -> Callable[[object, ServicerContext], Awaitable[None]]:
         async def handle(_requests: object, context: ServicerContext) -> None:
             await self._run(path, context, lambda: method(context, gate.admit(context)))
@@ -181,7 +190,7 @@ class Surface:
         return handle
 
     def _reading(
-        self, path: str, method: ReadingMethod, gate: Gate
+        self, path: str, method: ServerStreamHandler, gate: Authenticator
     ) -> Callable[[bytes, ServicerContext], Awaitable[None]]:
         async def handle(raw: bytes, context: ServicerContext) -> None:
             await self._run(path, context, lambda: method(raw, context, gate.admit(context)))
@@ -215,16 +224,16 @@ class Surface:
             await context.abort(error.code(), error.details() or "", (*kept, leader))
         if isinstance(error, grpc.aio.AbortError):
             raise error
-        refused = refusal_of(error)
+        refused = refused_for(error)
         if refused is None:
             log.error("a call failed by a defect", method=path, exc_info=error)
             self._defect_met(error)
-            refused = Refused(error_pb2.Error.INTERNAL_ERROR, "a defect of the server")
+            refused = CallRefused(error_pb2.Error.INTERNAL_ERROR, "a defect of the server")
         self.counts.count(path, reason_name(refused.reason))
         metadata: list[tuple[str, str | bytes]] = [
             leader,
             (STATUS_KEY, rpc_status(refused).SerializeToString()),
         ]
-        if refused.reason in WAITING_HELPS:
-            metadata.append((PUSHBACK_KEY, str(refused.retry_ms or RETRY_MS)))
+        if refused.reason in RETRYABLE_REASONS:
+            metadata.append((PUSHBACK_KEY, str(refused.retry_ms or RETRY_DELAY_MS)))
         await context.abort(CODES[refused.reason], refused.message, tuple(metadata))

@@ -18,8 +18,18 @@ from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.peers.security import PeerSecurity
-from taskraft_service.api.rpc.forwarding_metadata import WAITED_KEY, Trace, marks_of
-from taskraft_service.api.rpc.status import DOMAIN, RETRY_MS, STATUS_KEY, Refused, reason_name
+from taskraft_service.api.rpc.forwarding_metadata import (
+    WAITED_KEY,
+    TraceContext,
+    forwarding_metadata,
+)
+from taskraft_service.api.rpc.status import (
+    DOMAIN,
+    RETRY_DELAY_MS,
+    STATUS_KEY,
+    CallRefused,
+    reason_name,
+)
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.limits import MESSAGE_BYTES_MAX
@@ -54,7 +64,7 @@ _NOT_PROPOSED: Final = frozenset(
 """Reasons with which a node says that it has not begun: the call may go to another."""
 
 
-class ServeHere(Exception):
+class ThisNodeLeads(Exception):
     """This node has become the leader while the call waited: it answers itself."""
 
 
@@ -145,13 +155,15 @@ class Forwarder:
         limit = self._limit(deadline)
         while await self.leadership.settled(limit):
             if self.leadership.leads_here:
-                raise ServeHere
+                raise ThisNodeLeads
             leader = self.leadership.leader
             assert leader is not None, "settled, and not led from here"
             channel = self._channel(leader)
             if await self._reach(channel, limit):
                 return channel
-        raise Refused(error_pb2.Error.NO_LEADER, "there is no leader at present", retry_ms=RETRY_MS)
+        raise CallRefused(
+            error_pb2.Error.NO_LEADER, "there is no leader at present", retry_ms=RETRY_DELAY_MS
+        )
 
     async def _reach(self, channel: grpc.aio.Channel, limit: float) -> bool:
         """Wait until a channel is open, or leadership changes; tell whether it is open.
@@ -178,7 +190,7 @@ class Forwarder:
         *,
         repeatable: bool,
         principal: str = "",
-        trace: Trace = (),
+        trace: TraceContext = (),
         begun: float | None = None,
     ) -> bytes:
         """Pass a call on to the leader and return its answer.
@@ -205,7 +217,7 @@ class Forwarder:
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             left = None if deadline is None else deadline - loop.time()
             waited = (WAITED_KEY, str(int((loop.time() - begun) * 1000)))
-            metadata = (*marks_of(principal, trace), waited)
+            metadata = (*forwarding_metadata(principal, trace), waited)
             try:
                 answer = await call(raw, timeout=left, metadata=metadata)
             except grpc.aio.AioRpcError as error:
@@ -226,7 +238,7 @@ class Forwarder:
             return False
         if repeatable:
             return True
-        raise Refused(
+        raise CallRefused(
             error_pb2.Error.COMMIT_UNKNOWN, "the leader was lost during the call"
         ) from error
 
@@ -236,7 +248,7 @@ class Forwarder:
         requests: AsyncIterator[bytes],
         deadline: float | None,
         principal: str = "",
-        trace: Trace = (),
+        trace: TraceContext = (),
     ) -> grpc.aio.StreamStreamCall[bytes, bytes]:
         """Open the same stream on the leader.
 
@@ -246,4 +258,4 @@ class Forwarder:
         """
         channel = await self.leader_channel(deadline)
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(method)
-        return call(requests, metadata=marks_of(principal, trace))
+        return call(requests, metadata=forwarding_metadata(principal, trace))

@@ -17,12 +17,12 @@ from google.protobuf.message import DecodeError, Message
 from taskraft.v1 import error_pb2
 from taskraft_service.access.caller import Caller
 from taskraft_service.api.rpc.context import ServicerContext
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.status import CallRefused
 
 M = TypeVar("M", bound=Message)
 
 
-class Route(Enum):
+class ExecutionSite(Enum):
     """Who answers a method."""
 
     LEADER = "leader"
@@ -34,7 +34,7 @@ class Route(Enum):
 
 
 @dataclass(slots=True)
-class Call(Generic[M]):
+class UnaryCall(Generic[M]):
     """One call in hand; its instants are times of the event loop.
 
     ``deadline`` None: the caller set none. ``begun``: when it came to the first node that it met.
@@ -48,13 +48,13 @@ class Call(Generic[M]):
 
 
 @dataclass(slots=True, frozen=True)
-class Unary(Generic[M]):
+class UnaryMethod(Generic[M]):
     """One method: its request, who answers it, and how."""
 
     name: str
     request: type[M]
-    route: Route
-    answer: Callable[[Call[M]], Awaitable[Message | bytes]]
+    route: ExecutionSite
+    answer: Callable[[UnaryCall[M]], Awaitable[Message | bytes]]
     local: Callable[[M], bool] = lambda _request: False
     """With FRESH: tells whether a request may be answered from this node's own state."""
     reads: bool = False
@@ -69,28 +69,30 @@ class Unary(Generic[M]):
             Refused: the call is answered with an error.
             NotAllowed: the caller may not make it.
         """
-        request = parse(self.request, raw)
+        request = parse_request(self.request, raw)
         managed = caller.check(request)
-        answer = await self.answer(Call(request, raw, deadline, caller, begun))
+        answer = await self.answer(UnaryCall(request, raw, deadline, caller, begun))
         if managed:
             caller.managed(request, managed)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
     def is_local(self, raw: bytes) -> bool:
         """Tell whether any node may answer this request."""
-        return self.route is Route.HERE or (
-            self.route is Route.FRESH and self.local(parse(self.request, raw))
+        return self.route is ExecutionSite.HERE or (
+            self.route is ExecutionSite.FRESH and self.local(parse_request(self.request, raw))
         )
 
     def is_repeatable(self, raw: bytes) -> bool:
         """Tell whether a second try has no second effect."""
-        request = parse(self.request, raw)
+        request = parse_request(self.request, raw)
         return (
-            self.reads or self.route is not Route.LEADER or bool(getattr(request, "request_id", ""))
+            self.reads
+            or self.route is not ExecutionSite.LEADER
+            or bool(getattr(request, "request_id", ""))
         )
 
 
-class AnyUnary(Protocol):
+class AnyUnaryMethod(Protocol):
     """A method whatever its request is."""
 
     @property
@@ -100,32 +102,32 @@ class AnyUnary(Protocol):
     async def serve(
         self, raw: bytes, deadline: float | None, caller: Caller, begun: float
     ) -> bytes:
-        """See ``Unary``."""
+        """See ``UnaryMethod``."""
 
     def is_local(self, raw: bytes) -> bool:
-        """See ``Unary``."""
+        """See ``UnaryMethod``."""
 
     def is_repeatable(self, raw: bytes) -> bool:
-        """See ``Unary``."""
+        """See ``UnaryMethod``."""
 
 
-StreamMethod: TypeAlias = Callable[[ServicerContext, Caller], Awaitable[None]]
+StreamHandler: TypeAlias = Callable[[ServicerContext, Caller], Awaitable[None]]
 """Reads raw requests from the context and writes raw answers to it."""
-ReadingMethod: TypeAlias = Callable[[bytes, ServicerContext, Caller], Awaitable[None]]
+ServerStreamHandler: TypeAlias = Callable[[bytes, ServicerContext, Caller], Awaitable[None]]
 """Gets one raw request and writes raw answers to the context."""
 
 
 @dataclass(slots=True, frozen=True)
-class Servicer:
+class ServiceMethods:
     """The methods of one service, all of them."""
 
     service: ServiceDescriptor
-    unary: Sequence[AnyUnary]
-    streams: Mapping[str, StreamMethod]
-    readings: Mapping[str, ReadingMethod]
+    unary: Sequence[AnyUnaryMethod]
+    streams: Mapping[str, StreamHandler]
+    readings: Mapping[str, ServerStreamHandler]
 
 
-def parse(message: type[M], raw: bytes) -> M:
+def parse_request(message: type[M], raw: bytes) -> M:
     """Return the request.
 
     Raises:
@@ -135,7 +137,7 @@ def parse(message: type[M], raw: bytes) -> M:
         return message.FromString(raw)
     except DecodeError as error:
         name = message.DESCRIPTOR.full_name
-        raise Refused(
+        raise CallRefused(
             error_pb2.Error.INVALID_FIELD,
             f"the request is not a {name}",
             {"message": name},

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final, TypeVar
 
 from taskraft.v1 import error_pb2
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.status import CallRefused
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ MALFORMED: Final = "not a token of an earlier answer"
 _MARK_BYTES: Final = 6
 
 
-def mark_of(*parts: str) -> str:
+def list_fingerprint(*parts: str) -> str:
     """Return what tells one list from another."""
     digest = blake2b(digest_size=_MARK_BYTES)
     for part in parts:
@@ -35,7 +35,7 @@ def token_after(key: str) -> str:
     return base64.urlsafe_b64encode(key.encode()).decode()
 
 
-def key_of(token: str) -> str:
+def key_of_token(token: str) -> str:
     """Return the key behind which a page begins; empty for the first page.
 
     Raises:
@@ -43,11 +43,11 @@ def key_of(token: str) -> str:
     """
     key = _key_or_none(token)
     if key is None:
-        raise malformed_token()
+        raise page_token_refused()
     return key
 
 
-def is_token(token: str) -> bool:
+def is_page_token(token: str) -> bool:
     """Tell whether a text has the form of the tokens that are made here."""
     return _key_or_none(token) is not None
 
@@ -59,9 +59,9 @@ def _key_or_none(token: str) -> str | None:
         return None
 
 
-def malformed_token() -> Refused:
+def page_token_refused() -> CallRefused:
     """Return the refusal of a page token that no answer ever held."""
-    return Refused(
+    return CallRefused(
         error_pb2.Error.INVALID_FIELD,
         f"page_token: {MALFORMED}",
         {"field": "page_token"},
@@ -81,9 +81,9 @@ def page_of(
     """
     start = 0
     if token:
-        own_mark, _, last = key_of(token).partition(":")
+        own_mark, _, last = key_of_token(token).partition(":")
         if own_mark != mark:
-            raise malformed_token()
+            raise page_token_refused()
         start = bisect_right(ordered, last, key=key)
     end = min(start + size, len(ordered))
     while start < end < len(ordered) and key(ordered[end]) == key(ordered[end - 1]):

@@ -18,7 +18,7 @@ from taskraft_service.queue.commands import ItemRefusal, Refusal
 
 DOMAIN: Final = "taskraft.v1"
 STATUS_KEY: Final = "grpc-status-details-bin"
-RETRY_MS: Final = 200
+RETRY_DELAY_MS: Final = 200
 """What callers are told to wait when the service itself does not know better."""
 
 _Reason = error_pb2.Error
@@ -68,7 +68,7 @@ CODES: Final[Mapping[int, grpc.StatusCode]] = {
 }
 """What each reason means for gRPC. Checked by a test to cover the whole contract."""
 
-WAITING_HELPS: Final = frozenset(
+RETRYABLE_REASONS: Final = frozenset(
     {
         _Reason.TUBE_FULL,
         _Reason.RATE_LIMITED,
@@ -87,11 +87,11 @@ WAITING_HELPS: Final = frozenset(
 
 VIOLATIONS_BYTES_MAX: Final = 4 * 1024
 """Clients accept 8 KiB of trailing metadata by default, some of them counted in base64."""
-FRAME_BYTES: Final = 3
+VIOLATION_OVERHEAD_BYTES: Final = 3
 """What one violation costs besides itself."""
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call that is answered with an error; raised by the handlers of this package only.
 
     Attributes:
@@ -108,7 +108,7 @@ class Refused(Exception):
         message: str,
         metadata: Mapping[str, str] | None = None,
         violations: Sequence[tuple[str, str]] = (),
-        retry_ms: int = RETRY_MS,
+        retry_ms: int = RETRY_DELAY_MS,
     ) -> None:
         super().__init__(message)
         self.reason = reason
@@ -118,7 +118,7 @@ class Refused(Exception):
         self.retry_ms = retry_ms
 
 
-def refused(refusal: Refusal) -> Refused:
+def refused_by_queue(refusal: Refusal) -> CallRefused:
     """Return the exception for a refusal of the queue core."""
     violations = refusal.violations
     if (
@@ -127,7 +127,7 @@ def refused(refusal: Refusal) -> Refused:
         and "field" in refusal.metadata
     ):
         violations = ((refusal.metadata["field"], refusal.message),)
-    return Refused(int(refusal.reason), refusal.message, refusal.metadata, violations)
+    return CallRefused(int(refusal.reason), refusal.message, refusal.metadata, violations)
 
 
 def reason_name(reason: int) -> str:
@@ -135,7 +135,7 @@ def reason_name(reason: int) -> str:
     return _Reason.Reason.Name(_Reason.Reason.ValueType(reason))
 
 
-def rpc_status(error: Refused) -> status_pb2.Status:
+def rpc_status(error: CallRefused) -> status_pb2.Status:
     """Return the status with its details."""
     details: list[any_pb2.Any] = []
 
@@ -154,7 +154,7 @@ def rpc_status(error: Refused) -> status_pb2.Status:
     if len(bad_request.field_violations) < len(error.violations):
         metadata = {**metadata, "violations": str(len(error.violations))}
     add(error_details_pb2.ErrorInfo(reason=name, domain=DOMAIN, metadata=metadata))
-    if error.reason in WAITING_HELPS:
+    if error.reason in RETRYABLE_REASONS:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(error.retry_ms)
         add(error_details_pb2.RetryInfo(retry_delay=delay))
@@ -170,7 +170,7 @@ def _bad_request(violations: Sequence[tuple[str, str]]) -> error_details_pb2.Bad
     size_bytes = 0
     for field, description in violations:
         one = error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
-        size_bytes += one.ByteSize() + FRAME_BYTES
+        size_bytes += one.ByteSize() + VIOLATION_OVERHEAD_BYTES
         if size_bytes > VIOLATIONS_BYTES_MAX:
             break
         detail.field_violations.append(one)
@@ -191,9 +191,9 @@ def item_errors(refused_items: Sequence[ItemRefusal]) -> list[error_pb2.ItemErro
     ]
 
 
-def tube_not_found(name: str) -> Refused:
+def tube_not_found(name: str) -> CallRefused:
     """Return the refusal of a call that names a tube which does not exist."""
-    return Refused(_Reason.TUBE_NOT_FOUND, f'there is no tube "{name}"', {"tube": name})
+    return CallRefused(_Reason.TUBE_NOT_FOUND, f'there is no tube "{name}"', {"tube": name})
 
 
 def task_not_found(item: int, task_id: int) -> error_pb2.ItemError:

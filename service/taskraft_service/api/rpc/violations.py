@@ -7,8 +7,8 @@ from collections.abc import Container, Mapping, Sequence, Sized
 from typing import Final
 
 from taskraft.v1 import error_pb2, task_pb2
-from taskraft_service.api.rpc.paging import MALFORMED, is_token
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.paging import MALFORMED, is_page_token
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.limits import (
     KEY_BYTES_MAX,
     KEY_PARTS_MAX,
@@ -146,7 +146,7 @@ class Violations:
     def page(self, size: int, token: str) -> None:
         """Check which page of a list is wanted; a token may still belong to another list."""
         self.in_range("page_size", size, 0, PAGE_SIZE_MAX)
-        if not is_token(token):
+        if not is_page_token(token):
             self.add("page_token", MALFORMED)
 
     def consistency(self, consistency: task_pb2.Consistency) -> None:
@@ -177,7 +177,7 @@ class Violations:
             self._fields += sizes
             text = "; ".join(f"{path}: {description}" for path, description in self._fields[:3])
             more = len(self._fields) - 3
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.INVALID_FIELD,
                 text + (f"; and {more} more" if more > 0 else ""),
                 self._metadata,
@@ -185,7 +185,7 @@ class Violations:
             )
         if self._too_large:
             path, limit, actual = self._too_large[0]
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.PAYLOAD_TOO_LARGE,
                 f"{path} has {actual} bytes, more than {limit}",
                 {"field": path, "limit": str(limit), "actual": str(actual)},

@@ -11,15 +11,15 @@ from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.rights import Verb
-from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
-from taskraft_service.api.rpc.paging import mark_of, page_of
+from taskraft_service.access.permissions import Verb
+from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import error_message
 from taskraft_service.api.rpc.violations import check_name
 from taskraft_service.api.schedules.checks import check_schedule
-from taskraft_service.api.state.disk_space import DiskRoom
-from taskraft_service.api.state.mutations import Mutations, hash_if_named, result_of
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.disk_space import DiskSpaceGuard
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tubes.checks import check_page
 from taskraft_service.entries.codec import record_own
 from taskraft_service.forms import Form
@@ -32,7 +32,7 @@ Request = TypeVar("Request", bound=Message)
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ScheduleService"]
 
 
-class ScheduleApi:
+class ScheduleService:
     """The handlers of ScheduleService.
 
     Args:
@@ -44,9 +44,9 @@ class ScheduleApi:
 
     def __init__(
         self,
-        mutations: Mutations,
-        reading: Reading,
-        disk: DiskRoom,
+        mutations: CommandExecutor,
+        reading: QueueReader,
+        disk: DiskSpaceGuard,
         now_ms: Callable[[], int],
     ) -> None:
         self._mutations = mutations
@@ -54,18 +54,24 @@ class ScheduleApi:
         self._disk = disk
         self._now_ms = now_ms
 
-    def servicer(self) -> Servicer:
+    def servicer(self) -> ServiceMethods:
         """Return the methods of the service."""
-        return Servicer(
+        return ServiceMethods(
             SERVICE,
             (
-                Unary("CreateSchedule", pb.CreateScheduleRequest, Route.LEADER, self.create),
-                Unary("UpdateSchedule", pb.UpdateScheduleRequest, Route.LEADER, self.update),
-                Unary("DeleteSchedule", pb.DeleteScheduleRequest, Route.LEADER, self.delete),
-                Unary(
+                UnaryMethod(
+                    "CreateSchedule", pb.CreateScheduleRequest, ExecutionSite.LEADER, self.create
+                ),
+                UnaryMethod(
+                    "UpdateSchedule", pb.UpdateScheduleRequest, ExecutionSite.LEADER, self.update
+                ),
+                UnaryMethod(
+                    "DeleteSchedule", pb.DeleteScheduleRequest, ExecutionSite.LEADER, self.delete
+                ),
+                UnaryMethod(
                     "ListSchedules",
                     pb.ListSchedulesRequest,
-                    Route.FRESH,
+                    ExecutionSite.FRESH,
                     self.list_schedules,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
@@ -74,7 +80,7 @@ class ScheduleApi:
             readings={},
         )
 
-    async def create(self, call: Call[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
+    async def create(self, call: UnaryCall[pb.CreateScheduleRequest]) -> pb.CreateScheduleResponse:
         """Create a schedule; its first time stands in the log."""
         request = call.request
         check_schedule(request.schedule, request.request_id)
@@ -83,7 +89,7 @@ class ScheduleApi:
         schedule, revision = await self._store(forms.CREATE_SCHEDULE, message, call)
         return pb.CreateScheduleResponse(schedule=schedule, revision=revision)
 
-    async def update(self, call: Call[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
+    async def update(self, call: UnaryCall[pb.UpdateScheduleRequest]) -> pb.UpdateScheduleResponse:
         """Replace a schedule."""
         request = call.request
         check_schedule(request.schedule, request.request_id)
@@ -98,22 +104,24 @@ class ScheduleApi:
         return first_time(request.schedule, self._now_ms())
 
     async def _store(
-        self, form: Form[M], message: M, call: Call[Request]
+        self, form: Form[M], message: M, call: UnaryCall[Request]
     ) -> tuple[pb.Schedule, int]:
         """Commit a schedule with its first time; return it with its revision."""
-        recorded = record_own(form, message, hash_if_named(call))
+        recorded = record_own(form, message, idempotency_hash(call))
         outcome = await self._mutations.propose(recorded, call.deadline)
         stored = result_of(outcome, ScheduleResult)
         return schedule_message(stored.schedule), outcome.index
 
-    async def delete(self, call: Call[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
+    async def delete(self, call: UnaryCall[pb.DeleteScheduleRequest]) -> pb.DeleteScheduleResponse:
         """Remove a schedule."""
         check_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.DELETE_SCHEDULE, call)
         result_of(outcome, CountResult)
         return pb.DeleteScheduleResponse(revision=outcome.index)
 
-    async def list_schedules(self, call: Call[pb.ListSchedulesRequest]) -> pb.ListSchedulesResponse:
+    async def list_schedules(
+        self, call: UnaryCall[pb.ListSchedulesRequest]
+    ) -> pb.ListSchedulesResponse:
         """List schedules by name."""
         request = call.request
         check_page(request)
@@ -123,14 +131,15 @@ class ScheduleApi:
             lambda view: view.name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
-            mark_of("schedules"),
+            list_fingerprint("schedules"),
         )
         return pb.ListSchedulesResponse(
-            schedules=[_as_seen(view, call.caller) for view in page], next_page_token=next_token
+            schedules=[_visible_schedule(view, call.caller) for view in page],
+            next_page_token=next_token,
         )
 
 
-def _as_seen(view: ScheduleView, caller: Caller) -> pb.Schedule:
+def _visible_schedule(view: ScheduleView, caller: Caller) -> pb.Schedule:
     """Return a schedule as a caller may see it: what it puts only where they may read the tube."""
     message = schedule_message(view)
     if not caller.may(Verb.READ, message.tube):

@@ -10,12 +10,12 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.leases import own_session, own_sessions
-from taskraft_service.access.rights import EVERYWHERE, Verb
-from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
-from taskraft_service.api.rpc.paging import mark_of, page_of
+from taskraft_service.access.permissions import ALL_TUBES, Verb
+from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.paging import list_fingerprint, page_of
 from taskraft_service.api.rpc.status import item_errors
-from taskraft_service.api.state.mutations import Mutations, hash_if_named, result_of
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import SECRET_PREFIX, session_message
 from taskraft_service.api.tubes.checks import (
     check_close_session,
@@ -30,25 +30,31 @@ from taskraft_service.queue.commands import CountResult, KeepResult, SessionResu
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 
 
-class SessionApi:
+class SessionService:
     """The handlers of SessionService."""
 
-    def __init__(self, mutations: Mutations, reading: Reading) -> None:
+    def __init__(self, mutations: CommandExecutor, reading: QueueReader) -> None:
         self._mutations = mutations
         self._reading = reading
 
-    def servicer(self) -> Servicer:
+    def servicer(self) -> ServiceMethods:
         """Return the methods of the service."""
-        return Servicer(
+        return ServiceMethods(
             SERVICE,
             (
-                Unary("OpenSession", pb.OpenSessionRequest, Route.LEADER, self.open_session),
-                Unary("KeepSessions", pb.KeepSessionsRequest, Route.LEADER, self.keep_sessions),
-                Unary("CloseSession", pb.CloseSessionRequest, Route.LEADER, self.close_session),
-                Unary(
+                UnaryMethod(
+                    "OpenSession", pb.OpenSessionRequest, ExecutionSite.LEADER, self.open_session
+                ),
+                UnaryMethod(
+                    "KeepSessions", pb.KeepSessionsRequest, ExecutionSite.LEADER, self.keep_sessions
+                ),
+                UnaryMethod(
+                    "CloseSession", pb.CloseSessionRequest, ExecutionSite.LEADER, self.close_session
+                ),
+                UnaryMethod(
                     "ListSessions",
                     pb.ListSessionsRequest,
-                    Route.FRESH,
+                    ExecutionSite.FRESH,
                     self.list_sessions,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
@@ -57,7 +63,7 @@ class SessionApi:
             readings={},
         )
 
-    async def open_session(self, call: Call[pb.OpenSessionRequest]) -> pb.OpenSessionResponse:
+    async def open_session(self, call: UnaryCall[pb.OpenSessionRequest]) -> pb.OpenSessionResponse:
         """Open a session under an id drawn here."""
         check_open_session(call.request)
         drawn = log_pb2.OpenSession(
@@ -66,14 +72,16 @@ class SessionApi:
             as_settings=not call.request.ttr_ms,
             owner=call.caller.name,
         )
-        hash_of_request = hash_if_named(call)
+        hash_of_request = idempotency_hash(call)
         recorded = record_own(forms.OPEN_SESSION, drawn, hash_of_request)
         outcome = await self._mutations.propose(recorded, call.deadline)
         opened = result_of(outcome, SessionResult)
         session = session_message(opened.session)
         return pb.OpenSessionResponse(session=session, revision=outcome.index)
 
-    async def keep_sessions(self, call: Call[pb.KeepSessionsRequest]) -> pb.KeepSessionsResponse:
+    async def keep_sessions(
+        self, call: UnaryCall[pb.KeepSessionsRequest]
+    ) -> pb.KeepSessionsResponse:
         """Prolong sessions."""
         check_keep_sessions(call.request)
         own = own_sessions(self._reading.applied, call.request, call.caller)
@@ -88,7 +96,9 @@ class SessionApi:
             ],
         )
 
-    async def close_session(self, call: Call[pb.CloseSessionRequest]) -> pb.CloseSessionResponse:
+    async def close_session(
+        self, call: UnaryCall[pb.CloseSessionRequest]
+    ) -> pb.CloseSessionResponse:
         """Close a session."""
         check_close_session(call.request)
         own = own_session(self._reading.applied, call.request, call.caller)
@@ -96,7 +106,9 @@ class SessionApi:
         released = result_of(outcome, CountResult).count
         return pb.CloseSessionResponse(released=released, revision=outcome.index)
 
-    async def list_sessions(self, call: Call[pb.ListSessionsRequest]) -> pb.ListSessionsResponse:
+    async def list_sessions(
+        self, call: UnaryCall[pb.ListSessionsRequest]
+    ) -> pb.ListSessionsResponse:
         """List sessions by their ids."""
         check_page(call.request)
         await self._reading.queue(call.request.consistency)
@@ -110,7 +122,7 @@ class SessionApi:
             lambda view: view.session_id[:SECRET_PREFIX],
             call.request.page_size or PAGE_SIZE_MAX,
             call.request.page_token,
-            mark_of("sessions"),
+            list_fingerprint("sessions"),
         )
         return pb.ListSessionsResponse(
             sessions=[session_message(view, secret=True) for view in page],
@@ -120,4 +132,4 @@ class SessionApi:
     @staticmethod
     def _may_see(view: SessionView, caller: Caller) -> bool:
         """Tell whether a session is the caller's, or the caller looks after the whole cluster."""
-        return caller.owns(view.owner) or caller.may(Verb.MANAGE, EVERYWHERE)
+        return caller.owns(view.owner) or caller.may(Verb.MANAGE, ALL_TUBES)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from taskraft.v1 import error_pb2
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.storage.disk_monitor import DiskMonitor
 
 
-class DiskRoom:
+class DiskSpaceGuard:
     """Tells whether the disk has room for what a call brings.
 
     Args:
@@ -40,8 +40,8 @@ class DiskRoom:
         if self._disk.is_low:
             raise self._low()
 
-    def _low(self) -> Refused:
-        return Refused(
+    def _low(self) -> CallRefused:
+        return CallRefused(
             error_pb2.Error.DISK_LOW,
             "the disk is nearly full: new content is refused, takes and settles still work",
             {"free_bytes": str(self._disk.free_bytes), "low": str(self._disk.low_bytes)},

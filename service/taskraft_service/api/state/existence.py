@@ -8,12 +8,12 @@ from typing import Protocol
 from taskraft.v1 import error_pb2
 from taskraft_service.access.caller import Caller
 from taskraft_service.access.leases import owns_session
-from taskraft_service.api.rpc.status import Refused, tube_not_found
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.rpc.status import CallRefused, tube_not_found
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.languages.patterns import is_pattern
 
 
-class Known(Protocol):
+class ExistenceCheck(Protocol):
     """Confirms that what a call names exists."""
 
     async def tubes(self, sources: Sequence[str]) -> None:
@@ -23,15 +23,15 @@ class Known(Protocol):
         """Refuse with SESSION_NOT_FOUND if there is no such session, or it is another's."""
 
 
-class KnownOnLeader:
+class LinearizableExistenceCheck:
     """Looks at what is applied; before it says no, it asks whether that is the last word."""
 
-    def __init__(self, reading: Reading, *, lenient: Callable[[], bool]) -> None:
+    def __init__(self, reading: QueueReader, *, lenient: Callable[[], bool]) -> None:
         self._reading = reading
         self._lenient = lenient
 
     async def tubes(self, sources: Sequence[str]) -> None:
-        """See ``Known``; with automatic creation an unknown tube may come into being."""
+        """See ``ExistenceCheck``; with automatic creation an unknown tube may come into being."""
         if self._lenient():
             return
         for source in sources:
@@ -43,8 +43,8 @@ class KnownOnLeader:
                     raise tube_not_found(source)
 
     async def session(self, session_id: str, caller: Caller) -> None:
-        """See ``Known``."""
+        """See ``ExistenceCheck``."""
         if session_id and not owns_session(self._reading.applied, session_id, caller):
             await self._reading.barrier()
             if not owns_session(self._reading.applied, session_id, caller):
-                raise Refused(error_pb2.Error.SESSION_NOT_FOUND, "there is no such session", {})
+                raise CallRefused(error_pb2.Error.SESSION_NOT_FOUND, "there is no such session", {})

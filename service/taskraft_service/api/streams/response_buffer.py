@@ -9,11 +9,11 @@ from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
 
-MESSAGE_BYTES: Final = 1024 * 1024
+MESSAGE_BYTES_TARGET: Final = 1024 * 1024
 """One message of the stream is about so large at most (a single larger task excepted)."""
 
 
-class Outbox:
+class ResponseBuffer:
     """What is to be sent on a stream, in order: parts of SubscribeResponse on the wire.
 
     Parts of one message are concatenated: in protobuf's wire format that merges them.
@@ -57,7 +57,9 @@ class Outbox:
             await self._ready.wait()
         message: list[bytes] = []
         size = 0
-        while self._parts and (not message or size + len(self._parts[0][0]) <= MESSAGE_BYTES):
+        while self._parts and (
+            not message or size + len(self._parts[0][0]) <= MESSAGE_BYTES_TARGET
+        ):
             part, _ = self._parts.popleft()
             message.append(part)
             size += len(part)

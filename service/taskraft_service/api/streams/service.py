@@ -15,18 +15,18 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.denial import NotKnown
+from taskraft_service.access.denial import Unauthenticated
 from taskraft_service.api.rpc.context import ServicerContext, deadline_of, read_message
 from taskraft_service.api.rpc.endpoint import LEADER_KEY
-from taskraft_service.api.rpc.forwarding import Forwarder, ServeHere
-from taskraft_service.api.rpc.forwarding_metadata import hops_of, trace_of
-from taskraft_service.api.rpc.methods import parse
-from taskraft_service.api.rpc.status import RETRY_MS, refused
-from taskraft_service.api.state.existence import Known
-from taskraft_service.api.state.mutations import Mutations, result_of
-from taskraft_service.api.state.reading import Reading
-from taskraft_service.api.streams.stream_link import StreamLink
-from taskraft_service.api.streams.subscription_state import Subscription, opened_message
+from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
+from taskraft_service.api.rpc.forwarding_metadata import hop_count, trace_context
+from taskraft_service.api.rpc.methods import parse_request
+from taskraft_service.api.rpc.status import RETRY_DELAY_MS, refused_by_queue
+from taskraft_service.api.state.command_executor import CommandExecutor, result_of
+from taskraft_service.api.state.existence import ExistenceCheck
+from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.streams.subscribe_stream import SubscribeStream
+from taskraft_service.api.streams.subscription_state import SubscriptionState, opened_message
 from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks.lease_returns import LeaseReturns
 from taskraft_service.entries.codec import Recorded, record_own
@@ -40,23 +40,23 @@ from taskraft_service.queue.commands import KeepResult, TaskView
 PATH: Final = "/taskraft.v1.TaskService/Subscribe"
 
 
-class Streams:
+class SubscriptionRegistry:
     """The subscriptions that are open on this leader, and how many each session has."""
 
     def __init__(self) -> None:
-        self._open: dict[Subscription, None] = {}
+        self._open: dict[SubscriptionState, None] = {}
         self._by_session: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: SubscriptionState) -> None:
         """Count a stream in."""
         self._open[subscription] = None
         session_id = subscription.session_id
         self._by_session[session_id] = self._by_session.get(session_id, 0) + 1
 
-    def remove(self, subscription: Subscription) -> bool:
+    def remove(self, subscription: SubscriptionState) -> bool:
         """Count a stream out; tell whether it was the last one of its session."""
         del self._open[subscription]
         left = self._by_session[subscription.session_id] - 1
@@ -70,19 +70,19 @@ class Streams:
         """Tell all clients to go elsewhere."""
         error = error_pb2.Error(reason=reason, message=why)
         for subscription in list(self._open):
-            subscription.depart(error, leader, RETRY_MS)
+            subscription.depart(error, leader, RETRY_DELAY_MS)
 
 
-class SubscribeApi:
+class SubscribeHandler:
     """The handler of Subscribe."""
 
     def __init__(
         self,
-        mutations: Mutations,
-        reading: Reading,
-        known: Known,
+        mutations: CommandExecutor,
+        reading: QueueReader,
+        known: ExistenceCheck,
         waiters: Waiters,
-        streams: Streams,
+        streams: SubscriptionRegistry,
         forwarder: Forwarder,
         payload_bytes_max: int,
     ) -> None:
@@ -103,7 +103,7 @@ class SubscribeApi:
         first = await read_message(context)
         if first is None:
             return
-        passed_on = hops_of(dict(context.invocation_metadata() or ()))
+        passed_on = hop_count(dict(context.invocation_metadata() or ()))
         if passed_on:
             await self._forwarder.serves_soon(deadline_of(context))
         while not self._leadership.serves:
@@ -111,7 +111,7 @@ class SubscribeApi:
                 raise NotProposed("this node does not lead")
             try:
                 await self._pass_on(first, context, caller)
-            except ServeHere:
+            except ThisNodeLeads:
                 continue
             return
         await self._serve(first, context, caller)
@@ -119,20 +119,20 @@ class SubscribeApi:
     # ------------------------------------------------------------------------------ a leader's
 
     async def _serve(self, first: bytes, context: ServicerContext, caller: Caller) -> None:
-        message = parse(pb.SubscribeRequest, first)
+        message = parse_request(pb.SubscribeRequest, first)
         caller.check(message)
         task_checks.check_message(message, 0, is_first=True)
         opened = message.open
         await self._known.tubes([source.tube for source in opened.sources])
         await self._known.session(opened.session_id, caller)
         session_id = opened.session_id or str(uuid.uuid4())
-        subscription = Subscription(opened, session_id, self._give_back.tokens, caller)
+        subscription = SubscriptionState(opened, session_id, self._give_back.tokens, caller)
         self._streams.add(subscription)
         try:
             held = await self._begin(subscription, opened)
             subscription.outbox.add(opened_message(session_id, held))
             self._waiters.add(subscription)
-            link = StreamLink(
+            link = SubscribeStream(
                 subscription,
                 context,
                 self._submitter,
@@ -145,7 +145,7 @@ class SubscribeApi:
             self._close(subscription)
 
     async def _begin(
-        self, subscription: Subscription, opened: pb.SubscribeRequest.Open
+        self, subscription: SubscriptionState, opened: pb.SubscribeRequest.Open
     ) -> Sequence[TaskView]:
         """Open or resume the session; return what it holds."""
         session_id = subscription.session_id
@@ -163,10 +163,10 @@ class SubscribeApi:
             await self._mutations.propose(record_own(forms.OPEN_SESSION, drawn), None)
         outcome = await self._mutations.propose(_attachment(session_id, attached=True), None)
         for refused_item in result_of(outcome, KeepResult).refused:
-            raise refused(refused_item.refusal)
+            raise refused_by_queue(refused_item.refusal)
         return () if subscription.is_new else self._reading.contents.held(session_id)
 
-    def _beat(self, subscription: Subscription) -> pb.SubscribeResponse:
+    def _beat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
         heartbeat = pb.SubscribeResponse.Heartbeat(
             now_ms=self._reading.now_ms(),
             leader=self._leadership.address,
@@ -174,7 +174,7 @@ class SubscribeApi:
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)
 
-    def _close(self, subscription: Subscription) -> None:
+    def _close(self, subscription: SubscriptionState) -> None:
         """Let the stream go: give back what it never saw, and start the session's grace."""
         subscription.outbox.end()
         self._waiters.remove(subscription)
@@ -204,19 +204,19 @@ class SubscribeApi:
             Refused: NO_LEADER.
             NotKnown: the caller's credentials were withdrawn.
         """
-        withdrawn: list[NotKnown] = []
+        withdrawn: list[Unauthenticated] = []
 
         async def requests() -> AsyncIterator[bytes]:
             yield first
             while (raw := await read_message(context)) is not None:
                 try:
                     caller.confirm()
-                except NotKnown as error:
+                except Unauthenticated as error:
                     withdrawn.append(error)
                     return
                 yield raw
 
-        trace = trace_of(dict(context.invocation_metadata() or ()))
+        trace = trace_context(dict(context.invocation_metadata() or ()))
         upstream = await self._forwarder.stream(
             PATH, requests(), deadline_of(context), caller.name, trace
         )
@@ -230,7 +230,7 @@ class SubscribeApi:
                 raise
             # The leader is gone: the client shall come back, not see a broken stream.
             lost = error_pb2.Error(reason=error_pb2.Error.NO_LEADER, message="the leader was lost")
-            go_away = pb.SubscribeResponse.GoAway(error=lost, retry_ms=RETRY_MS)
+            go_away = pb.SubscribeResponse.GoAway(error=lost, retry_ms=RETRY_DELAY_MS)
             message = pb.SubscribeResponse(go_away=go_away)
             await context.write(message.SerializeToString())
         finally:

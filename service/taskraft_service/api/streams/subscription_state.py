@@ -12,11 +12,11 @@ from typing import Final
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms, wire
-from taskraft_service.access.caller import ANYBODY, Caller
-from taskraft_service.api.rpc.status import Refused, error_message, item_errors
-from taskraft_service.api.streams.response_buffer import Outbox
+from taskraft_service.access.caller import ANONYMOUS, Caller
+from taskraft_service.api.rpc.status import CallRefused, error_message, item_errors
+from taskraft_service.api.streams.response_buffer import ResponseBuffer
 from taskraft_service.api.tasks.answers import encode_tasks
-from taskraft_service.api.tasks.consumer_sources import Sources
+from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from taskraft_service.entries.codec import Recorded, record_own
 from taskraft_service.forms import payload_bytes
 from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
@@ -27,7 +27,7 @@ from taskraft_service.queue.commands import Reason, Refusal, SettleResult, TakeR
 _TASKS: Final = pb.SubscribeResponse.TASKS_FIELD_NUMBER
 
 
-class Subscription:
+class SubscriptionState:
     """A consumer with credit; satisfies ``leader.waiting_consumer.Consumer``.
 
     Args:
@@ -44,14 +44,14 @@ class Subscription:
         opened: pb.SubscribeRequest.Open,
         session_id: str,
         give_back: Callable[[list[int]], None],
-        caller: Caller = ANYBODY,
+        caller: Caller = ANONYMOUS,
     ) -> None:
         self.session_id = session_id
         self.caller = caller
-        self._sources = Sources(opened.sources, caller)
+        self._sources = ConsumerSources(opened.sources, caller)
         self.sources = self._sources.names
         self.is_new = not opened.session_id
-        self.outbox = Outbox()
+        self.outbox = ResponseBuffer()
         self._give_back = give_back
         self._payload_omit = opened.payload_omit
         self._last_take: tuple[tuple[tuple[str, ...], int, int], Recorded] | None = None
@@ -179,10 +179,10 @@ def opened_message(session_id: str, held: Sequence[TaskView]) -> bytes:
     return wire.length_delimited(opened, b"".join((session, *leases)))
 
 
-def settled_message(request_id: str, outcome: AppliedCommand | Refused) -> pb.SubscribeResponse:
+def settled_message(request_id: str, outcome: AppliedCommand | CallRefused) -> pb.SubscribeResponse:
     """Return the answer to one message of settlements."""
     settled = pb.SubscribeResponse.Settled(request_id=request_id)
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, CallRefused):
         settled.error.reason = error_pb2.Error.Reason.ValueType(outcome.reason)
         settled.error.message = outcome.message
         settled.error.metadata.update(outcome.metadata)

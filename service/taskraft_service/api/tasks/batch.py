@@ -8,24 +8,24 @@ from typing import Final
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms, limits
 from taskraft_service.access.leases import own_batch
-from taskraft_service.api.rpc.methods import Call, Route, Unary
+from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.api.state.disk_space import DiskRoom
-from taskraft_service.api.state.mutations import Mutations, result_of
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.command_executor import CommandExecutor, result_of
+from taskraft_service.api.state.disk_space import DiskSpaceGuard
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.answers import settled_message
 from taskraft_service.api.tasks.put_checks import put_violations
 from taskraft_service.api.tasks.settle_checks import settle_violations
 from taskraft_service.api.tasks.update_checks import brings_content
-from taskraft_service.api.tubes.auto_creation import MissingTubes
+from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
 from taskraft_service.queue.commands import BatchOutcome, BatchResult, PutResult, SettleResult
 
 BATCH_OPERATIONS_MAX: Final = 100
 
 
-class BatchApi:
+class BatchHandler:
     """The handler of ExecuteBatch.
 
     Args:
@@ -38,10 +38,10 @@ class BatchApi:
 
     def __init__(
         self,
-        mutations: Mutations,
-        reading: Reading,
-        disk: DiskRoom,
-        missing: MissingTubes,
+        mutations: CommandExecutor,
+        reading: QueueReader,
+        disk: DiskSpaceGuard,
+        missing: TubeAutoCreation,
         payload_bytes_max: int,
     ) -> None:
         self._mutations = mutations
@@ -50,11 +50,13 @@ class BatchApi:
         self._missing = missing
         self._payload_bytes_max = payload_bytes_max
 
-    def method(self) -> Unary[pb.ExecuteBatchRequest]:
+    def method(self) -> UnaryMethod[pb.ExecuteBatchRequest]:
         """Return the method ExecuteBatch."""
-        return Unary("ExecuteBatch", pb.ExecuteBatchRequest, Route.LEADER, self.execute)
+        return UnaryMethod(
+            "ExecuteBatch", pb.ExecuteBatchRequest, ExecutionSite.LEADER, self.execute
+        )
 
-    async def execute(self, call: Call[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
+    async def execute(self, call: UnaryCall[pb.ExecuteBatchRequest]) -> pb.ExecuteBatchResponse:
         """Do all operations or none; with automatic creation, make tubes of puts first."""
         check_batch(call.request, self._payload_bytes_max)
         self._disk.check_tubes(_enlarged_tubes(call.request))

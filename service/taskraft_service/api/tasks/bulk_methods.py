@@ -13,11 +13,11 @@ from google.protobuf.message import Message
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms
-from taskraft_service.api.rpc.methods import AnyUnary, Call, Route, Unary
+from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import item_errors
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.api.state.disk_space import DiskRoom
-from taskraft_service.api.state.mutations import Mutations, result_of
+from taskraft_service.api.state.command_executor import CommandExecutor, result_of
+from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.update_checks import brings_content
 from taskraft_service.forms import Form
@@ -39,9 +39,9 @@ Counting: TypeAlias = (
 """Responses that differ in name only."""
 
 
-def chosen_tasks(
-    mutations: Mutations, disk: DiskRoom, payload_bytes_max: int
-) -> Sequence[AnyUnary]:
+def selector_methods(
+    mutations: CommandExecutor, disk: DiskSpaceGuard, payload_bytes_max: int
+) -> Sequence[AnyUnaryMethod]:
     """Return the methods; ``disk`` and ``payload_bytes_max`` bound what an update may bring."""
 
     def check_kick(request: pb.KickTasksRequest) -> None:
@@ -62,12 +62,14 @@ def chosen_tasks(
     def limited(violations: Callable[[M], Violations]) -> Callable[[M], None]:
         return lambda request: violations(request).raise_any()
 
-    def method(name: str, form: Form[M], check: Callable[[M], None], answer: Answer) -> AnyUnary:
-        async def handle(call: Call[M]) -> Message:
+    def method(
+        name: str, form: Form[M], check: Callable[[M], None], answer: Answer
+    ) -> AnyUnaryMethod:
+        async def handle(call: UnaryCall[M]) -> Message:
             check(call.request)
             return answer(await mutations.apply(form, call))
 
-        return Unary(name, form.message, Route.LEADER, handle)
+        return UnaryMethod(name, form.message, ExecutionSite.LEADER, handle)
 
     bury, delete = limited(checks.bury_violations), limited(checks.delete_violations)
     snatch, switch = limited(checks.snatch_violations), limited(checks.switch_violations)

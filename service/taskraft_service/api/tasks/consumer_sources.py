@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.caller import ANYBODY, Caller
-from taskraft_service.access.rights import Verb
+from taskraft_service.access.caller import ANONYMOUS, Caller
+from taskraft_service.access.permissions import Verb
 from taskraft_service.languages.patterns import TubePattern, is_pattern
 
 
-class Sources:
+class ConsumerSources:
     """The sources of one consumer, in the order in which it gave them.
 
     A pattern stands for those of its tubes from which ``caller`` may take.
     """
 
-    def __init__(self, sources: Sequence[pb.TakeSource], caller: Caller = ANYBODY) -> None:
+    def __init__(self, sources: Sequence[pb.TakeSource], caller: Caller = ANONYMOUS) -> None:
         self._caller = caller
         self.names: Final = tuple(source.tube for source in sources)
         self.has_patterns: Final = any(is_pattern(name) for name in self.names)

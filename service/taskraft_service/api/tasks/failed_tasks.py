@@ -9,7 +9,9 @@ from taskraft_service.queue.commands import ByIds, ByKeys, Refusal, State, TaskV
 from taskraft_service.queue.queue import Queue
 
 
-def known_or_failed(queue: Queue, tube: str, selector: ByIds | ByKeys) -> list[TaskView | Refusal]:
+def select_with_failed(
+    queue: Queue, tube: str, selector: ByIds | ByKeys
+) -> list[TaskView | Refusal]:
     """Return chosen tasks of a tube in order, also those that failed and are gone; or why not."""
     found = queue.select_tasks(tube, selector)
     if not any(isinstance(one, Refusal) for one in found):
@@ -26,7 +28,7 @@ def is_gone(view: TaskView) -> bool:
     return view.state is State.GONE
 
 
-def with_key(view: TaskView) -> TaskView:
+def with_unique_key(view: TaskView) -> TaskView:
     """Return a task that is gone with its unique key, if that is all that is left of its content.
 
     One that ends while somebody waits for it is told with its content.

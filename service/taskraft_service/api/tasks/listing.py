@@ -14,8 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.rpc.paging import key_of, malformed_token, mark_of, token_after
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.rpc.paging import (
+    key_of_token,
+    list_fingerprint,
+    page_token_refused,
+    token_after,
+)
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.limits import (
     LIST_BYTES_MAX,
@@ -34,7 +39,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 @dataclass(slots=True)
-class Page:
+class TaskPage:
     """A page of tasks, the token of the next one, and the position and time that it shows."""
 
     tasks: list[TaskView]
@@ -43,7 +48,9 @@ class Page:
     now_ms: int
 
 
-async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksRequest) -> Page:
+async def read_task_page(
+    reading: QueueReader, tube: TubeView, request: pb.ListTasksRequest
+) -> TaskPage:
     """Return the page that a checked request asks for.
 
     It may hold fewer tasks than asked for, even none, and yet not be the last: looking at so many
@@ -53,7 +60,7 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
         Refused: the token was not made for this list.
     """
     # A tube of the same name made anew is another.
-    mark = mark_of(tube.name, str(tube.created_ms), request.filter, request.order_by)
+    mark = list_fingerprint(tube.name, str(tube.created_ms), request.filter, request.order_by)
     queue = reading.applied
     by_place = request.order_by == TAKING
     last_id = reading.contents.of(tube.name).last_id(tube.name)
@@ -77,7 +84,7 @@ async def page_of_tasks(reading: Reading, tube: TubeView, request: pb.ListTasksR
             break
         await asyncio.sleep(0)
     token = "" if rest.is_empty else token_after(_text(rest, mark))
-    return Page(tasks, token, queue.applied_index, now_ms)
+    return TaskPage(tasks, token, queue.applied_index, now_ms)
 
 
 def _text(rest: Rest, mark: str) -> str:
@@ -88,13 +95,13 @@ def _text(rest: Rest, mark: str) -> str:
 
 def _rest(token: str, mark: str, *, by_place: bool) -> Rest:
     """Return what is left of a list behind a page."""
-    *parts, own_mark = key_of(token).split(":")
+    *parts, own_mark = key_of_token(token).split(":")
     if own_mark != mark or len(parts) != (4 if by_place else 2):
-        raise malformed_token()
+        raise page_token_refused()
     if not all(_NUMBER.fullmatch(part) for part in parts):
-        raise malformed_token()
+        raise page_token_refused()
     *begin, last_id = map(int, parts)
     lowest = -(1 << 63) if by_place else 0
     if not all(lowest <= number < 1 << 63 for number in begin) or not 0 <= last_id < 1 << 63:
-        raise malformed_token()
+        raise page_token_refused()
     return Passed(tuple(begin), last_id) if by_place else Window(begin[0], last_id)

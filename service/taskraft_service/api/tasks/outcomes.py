@@ -12,13 +12,18 @@ from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import wire
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.rights import Verb
-from taskraft_service.api.rpc.forwarding import Forwarder, ServeHere
-from taskraft_service.api.rpc.methods import Call, Route, Unary
-from taskraft_service.api.rpc.status import Refused, error_message, task_not_found, tube_not_found
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.access.permissions import Verb
+from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads
+from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.status import (
+    CallRefused,
+    error_message,
+    task_not_found,
+    tube_not_found,
+)
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_tasks
-from taskraft_service.api.tasks.failed_tasks import known_or_failed, with_key
+from taskraft_service.api.tasks.failed_tasks import select_with_failed, with_unique_key
 from taskraft_service.api.tasks.selection_checks import check_wait
 from taskraft_service.api.tasks.waiting_take import wait_seconds
 from taskraft_service.forms.selection import selector_of
@@ -32,7 +37,7 @@ _WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER
 _OUTCOMES: Final = pb.PutTasksResponse.OUTCOMES_FIELD_NUMBER
 
 
-class OutcomeApi:
+class OutcomeHandlers:
     """The handlers that wait for the ends of tasks.
 
     Args:
@@ -43,18 +48,24 @@ class OutcomeApi:
     """
 
     def __init__(
-        self, reading: Reading, outcomes: OutcomeWaits, rooms: CapacityWaiters, forwarder: Forwarder
+        self,
+        reading: QueueReader,
+        outcomes: OutcomeWaits,
+        rooms: CapacityWaiters,
+        forwarder: Forwarder,
     ) -> None:
         self.rooms = rooms
         self._reading = reading
         self._outcomes = outcomes
         self._forwarder = forwarder
 
-    def wait_tasks_method(self) -> Unary[pb.WaitTasksRequest]:
+    def wait_tasks_method(self) -> UnaryMethod[pb.WaitTasksRequest]:
         """Return the method WaitTasks; only the leader knows at once when a task ends."""
-        return Unary("WaitTasks", pb.WaitTasksRequest, Route.LEADER, self.wait_tasks, reads=True)
+        return UnaryMethod(
+            "WaitTasks", pb.WaitTasksRequest, ExecutionSite.LEADER, self.wait_tasks, reads=True
+        )
 
-    async def wait_tasks(self, call: Call[pb.WaitTasksRequest]) -> bytes:
+    async def wait_tasks(self, call: UnaryCall[pb.WaitTasksRequest]) -> bytes:
         """Wait until tasks have ended; when leadership is lost, the next leader waits on."""
         request = call.request
         check_wait(request)
@@ -64,7 +75,7 @@ class OutcomeApi:
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
         queue = self._reading.contents.of(request.tube)
-        found = known_or_failed(queue, request.tube, selector)
+        found = select_with_failed(queue, request.tube, selector)
         ids = [one.id for one in found if not isinstance(one, Refusal)]
         self._outcomes.check_room(len(ids))
         wish = OutcomeQuery(
@@ -79,7 +90,7 @@ class OutcomeApi:
         for item, one in enumerate(found):
             view = None if isinstance(one, Refusal) else next(ended)
             if view is not None:
-                known.append(with_key(as_seen(view, request.tube, call.caller)))
+                known.append(with_unique_key(visible_task(view, request.tube, call.caller)))
             elif isinstance(one, Refusal):
                 answer.errors.add(item=item, error=error_message(one))
             else:
@@ -88,8 +99,8 @@ class OutcomeApi:
 
     async def put_and_wait(
         self,
-        call: Call[pb.PutTasksRequest],
-        put: Callable[[Call[pb.PutTasksRequest]], Awaitable[pb.PutTasksResponse]],
+        call: UnaryCall[pb.PutTasksRequest],
+        put: Callable[[UnaryCall[pb.PutTasksRequest]], Awaitable[pb.PutTasksResponse]],
     ) -> bytes:
         """Put tasks and wait until all of them have ended.
 
@@ -111,7 +122,7 @@ class OutcomeApi:
                 raise
             encoded = await self._finish_elsewhere(call, ids, until)
         parts = iter(encoded)
-        unknown = element(_OUTCOMES, task_pb2.Task(tube=request.tube))
+        unknown = task_element(_OUTCOMES, task_pb2.Task(tube=request.tube))
         outcomes = [next(parts) if task_id else unknown for task_id in answer.task_ids]
         return answer.SerializeToString() + b"".join(outcomes)
 
@@ -120,14 +131,14 @@ class OutcomeApi:
         left = max(until - asyncio.get_running_loop().time(), 0.0)
         views: list[TaskView | None] = await self._outcomes.finish(wait, left)
         return [
-            encode_tasks([as_seen(view, wait.wish.tube, caller)], _OUTCOMES, secret=True)[0]
+            encode_tasks([visible_task(view, wait.wish.tube, caller)], _OUTCOMES, secret=True)[0]
             if view is not None
-            else element(_OUTCOMES, task_pb2.Task(tube=wait.wish.tube, id=task_id))
+            else task_element(_OUTCOMES, task_pb2.Task(tube=wait.wish.tube, id=task_id))
             for task_id, view in zip(wait.wish.ids, views, strict=True)
         ]
 
     async def _finish_elsewhere(
-        self, call: Call[pb.PutTasksRequest], ids: Sequence[int], until: float
+        self, call: UnaryCall[pb.PutTasksRequest], ids: Sequence[int], until: float
     ) -> list[bytes]:
         """Ask the next leader; what it does not know, or if there is none in time, stays open.
 
@@ -136,13 +147,13 @@ class OutcomeApi:
         tube = call.request.tube
         try:
             answer = await self._ask_leader(tube, ids, until, call.caller)
-        except (Refused, grpc.aio.AioRpcError):
+        except (CallRefused, grpc.aio.AioRpcError):
             answer = pb.WaitTasksResponse()
             answer.errors.extend(task_not_found(item, ids[item]) for item in range(len(ids)))
         unknown = {error.item for error in answer.errors}
         found = iter(answer.tasks)
         return [
-            element(
+            task_element(
                 _OUTCOMES,
                 task_pb2.Task(tube=tube, id=task_id) if item in unknown else next(found),
             )
@@ -167,15 +178,17 @@ class OutcomeApi:
                 found = await self._forwarder.unary(
                     _WAIT_METHOD, raw, None, repeatable=True, principal=caller.name
                 )
-            except ServeHere:
+            except ThisNodeLeads:
                 try:
-                    found = await self.wait_tasks(Call(request, raw, None, caller, loop.time()))
+                    found = await self.wait_tasks(
+                        UnaryCall(request, raw, None, caller, loop.time())
+                    )
                 except NotProposed:
                     continue
             return pb.WaitTasksResponse.FromString(found)
 
 
-def as_seen(view: TaskView, tube: str, caller: Caller) -> TaskView:
+def visible_task(view: TaskView, tube: str, caller: Caller) -> TaskView:
     """Return a task of a tube that the caller may read, as far as the caller may see it by now.
 
     It may have gone on to a tube that the caller may not read: of what happens there, where it is,
@@ -203,6 +216,6 @@ def as_seen(view: TaskView, tube: str, caller: Caller) -> TaskView:
     )
 
 
-def element(field: int, task: task_pb2.Task) -> bytes:
+def task_element(field: int, task: task_pb2.Task) -> bytes:
     """Return a task as an element of the repeated field ``field`` of an answer."""
     return wire.length_delimited(field, task.SerializeToString())

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.rpc.methods import AnyUnary, Call, Route, Unary
+from taskraft_service.api.rpc.methods import AnyUnaryMethod, ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.rpc.status import error_message, tube_not_found
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import encode_tasks
-from taskraft_service.api.tasks.failed_tasks import with_key
-from taskraft_service.api.tasks.listing import page_of_tasks
+from taskraft_service.api.tasks.failed_tasks import with_unique_key
+from taskraft_service.api.tasks.listing import read_task_page
 from taskraft_service.api.tasks.selection_checks import check_get, check_list
 from taskraft_service.forms.selection import selector_of
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
@@ -22,7 +22,7 @@ _FAILED: Final = pb.GetTasksResponse.FAILED_FIELD_NUMBER
 assert pb.ListTasksResponse.TASKS_FIELD_NUMBER == _SHOWN
 
 
-class TaskReads:
+class TaskReadHandlers:
     """The handlers that show tasks and change nothing.
 
     Args:
@@ -30,21 +30,29 @@ class TaskReads:
         notes: counts looks at tasks.
     """
 
-    def __init__(self, reading: Reading, notes: UnloggedCalls) -> None:
+    def __init__(self, reading: QueueReader, notes: UnloggedCalls) -> None:
         self._reading = reading
         self._notes = notes
 
-    def methods(self) -> Sequence[AnyUnary]:
+    def methods(self) -> Sequence[AnyUnaryMethod]:
         """Return the methods GetTasks and ListTasks."""
         return (
-            Unary("GetTasks", pb.GetTasksRequest, Route.FRESH, self.get_tasks, self._is_here),
-            Unary("ListTasks", pb.ListTasksRequest, Route.FRESH, self.list_tasks, self._is_here),
+            UnaryMethod(
+                "GetTasks", pb.GetTasksRequest, ExecutionSite.FRESH, self.get_tasks, self._is_here
+            ),
+            UnaryMethod(
+                "ListTasks",
+                pb.ListTasksRequest,
+                ExecutionSite.FRESH,
+                self.list_tasks,
+                self._is_here,
+            ),
         )
 
     def _is_here(self, request: pb.GetTasksRequest | pb.ListTasksRequest) -> bool:
         return self._reading.is_here(request.consistency, [request.tube])
 
-    async def get_tasks(self, call: Call[pb.GetTasksRequest]) -> bytes:
+    async def get_tasks(self, call: UnaryCall[pb.GetTasksRequest]) -> bytes:
         """Show chosen tasks."""
         request = call.request
         check_get(request)
@@ -66,7 +74,7 @@ class TaskReads:
         failed: list[TaskView] = []
         if answer.errors:
             gone = contents.failed_tasks(request.tube, selector)
-            failed = [with_key(view) for view in gone if view is not None]
+            failed = [with_unique_key(view) for view in gone if view is not None]
         return b"".join(
             (
                 answer.SerializeToString(),
@@ -75,7 +83,7 @@ class TaskReads:
             )
         )
 
-    async def list_tasks(self, call: Call[pb.ListTasksRequest]) -> bytes:
+    async def list_tasks(self, call: UnaryCall[pb.ListTasksRequest]) -> bytes:
         """List tasks by id."""
         request = call.request
         check_list(request)
@@ -83,7 +91,7 @@ class TaskReads:
         tube = queue.tube(request.tube)
         if tube is None:
             raise tube_not_found(request.tube)
-        page = await page_of_tasks(self._reading, tube, request)
+        page = await read_task_page(self._reading, tube, request)
         answer = pb.ListTasksResponse(
             next_page_token=page.next_token, revision=page.revision, now_ms=page.now_ms
         )

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.rpc.methods import Call
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.methods import UnaryCall
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks.waiting_take import wait_seconds
 from taskraft_service.forms import payload_bytes, specs_of
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
@@ -19,12 +19,14 @@ from taskraft_service.leader.proposal import AppliedCommand
 class Propose(Protocol):
     """Proposes a put."""
 
-    def __call__(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> Awaitable[AppliedCommand]:
+    def __call__(
+        self, call: UnaryCall[pb.PutTasksRequest], *, whole: bool
+    ) -> Awaitable[AppliedCommand]:
         """Put all or nothing where there is no room for all, or (``whole`` False) what fits."""
 
 
 async def put_when_room(
-    rooms: CapacityWaiters, call: Call[pb.PutTasksRequest], propose: Propose
+    rooms: CapacityWaiters, call: UnaryCall[pb.PutTasksRequest], propose: Propose
 ) -> AppliedCommand:
     """Put as soon as there is room for all of it; when the time is over, what fits.
 
@@ -47,11 +49,11 @@ async def put_when_room(
     return await propose(call, whole=False)
 
 
-async def _try(call: Call[pb.PutTasksRequest], propose: Propose) -> AppliedCommand | None:
+async def _try(call: UnaryCall[pb.PutTasksRequest], propose: Propose) -> AppliedCommand | None:
     """Try to put everything; None: there is no room for all of it."""
     try:
         return await propose(call, whole=True)
-    except Refused as refusal:
+    except CallRefused as refusal:
         if refusal.reason != error_pb2.Error.TUBE_FULL:
             raise
         return None

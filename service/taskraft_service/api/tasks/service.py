@@ -9,21 +9,27 @@ from typing import Final
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms
 from taskraft_service.access.leases import own_settlements
-from taskraft_service.api.rpc.methods import Call, Route, Servicer, StreamMethod, Unary
+from taskraft_service.api.rpc.methods import (
+    ExecutionSite,
+    ServiceMethods,
+    StreamHandler,
+    UnaryCall,
+    UnaryMethod,
+)
 from taskraft_service.api.rpc.status import item_errors
-from taskraft_service.api.state.disk_space import DiskRoom
-from taskraft_service.api.state.mutations import Mutations, hash_if_named, result_of
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.disk_space import DiskSpaceGuard
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks.answers import settled_message
-from taskraft_service.api.tasks.batch import BatchApi
-from taskraft_service.api.tasks.bulk_methods import chosen_tasks
-from taskraft_service.api.tasks.outcomes import OutcomeApi
-from taskraft_service.api.tasks.reads import TaskReads
+from taskraft_service.api.tasks.batch import BatchHandler
+from taskraft_service.api.tasks.bulk_methods import selector_methods
+from taskraft_service.api.tasks.outcomes import OutcomeHandlers
+from taskraft_service.api.tasks.reads import TaskReadHandlers
 from taskraft_service.api.tasks.room_waits import put_when_room
 from taskraft_service.api.tasks.settle_checks import settle_violations
-from taskraft_service.api.tasks.takes import TakeApi
-from taskraft_service.api.tubes.auto_creation import MissingTubes
+from taskraft_service.api.tasks.takes import TakeHandler
+from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.entries.codec import Recorded, record_own
 from taskraft_service.leader.proposal import AppliedCommand
@@ -43,7 +49,7 @@ class TaskSettings:
     in_force: EffectiveSettings
 
 
-class TaskApi:
+class TaskService:
     """The methods of TaskService; those that put and settle are handled here.
 
     Args:
@@ -58,12 +64,12 @@ class TaskApi:
 
     def __init__(
         self,
-        mutations: Mutations,
-        reading: Reading,
-        disk: DiskRoom,
-        outcomes: OutcomeApi,
-        takes: TakeApi,
-        reads: TaskReads,
+        mutations: CommandExecutor,
+        reading: QueueReader,
+        disk: DiskSpaceGuard,
+        outcomes: OutcomeHandlers,
+        takes: TakeHandler,
+        reads: TaskReadHandlers,
         settings: TaskSettings,
     ) -> None:
         self._mutations = mutations
@@ -73,22 +79,24 @@ class TaskApi:
         self._takes = takes
         self._reads = reads
         self._settings = settings
-        self._missing = MissingTubes(reading, settings.in_force)
-        self._batches = BatchApi(
+        self._missing = TubeAutoCreation(reading, settings.in_force)
+        self._batches = BatchHandler(
             mutations, reading, disk, self._missing, settings.payload_bytes_max
         )
 
-    def servicer(self, subscribe: StreamMethod) -> Servicer:
+    def servicer(self, subscribe: StreamHandler) -> ServiceMethods:
         """Return the methods of the service; ``subscribe`` serves the streaming one."""
-        return Servicer(
+        return ServiceMethods(
             SERVICE,
             (
-                Unary("PutTasks", pb.PutTasksRequest, Route.LEADER, self.put_tasks),
+                UnaryMethod("PutTasks", pb.PutTasksRequest, ExecutionSite.LEADER, self.put_tasks),
                 self._outcomes.wait_tasks_method(),
                 self._batches.method(),
                 self._takes.method(),
-                Unary("SettleTasks", pb.SettleTasksRequest, Route.LEADER, self.settle_tasks),
-                *chosen_tasks(self._mutations, self._disk, self._settings.payload_bytes_max),
+                UnaryMethod(
+                    "SettleTasks", pb.SettleTasksRequest, ExecutionSite.LEADER, self.settle_tasks
+                ),
+                *selector_methods(self._mutations, self._disk, self._settings.payload_bytes_max),
                 *self._reads.methods(),
             ),
             streams={"Subscribe": subscribe},
@@ -97,7 +105,7 @@ class TaskApi:
 
     # ------------------------------------------------------------------------------ put
 
-    async def put_tasks(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
+    async def put_tasks(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse | bytes:
         """Put tasks, and wait for their outcomes if that is asked for."""
         payload_bytes_max = self._settings.payload_bytes_max
         task_checks.put_violations(call.request, call.raw, payload_bytes_max).raise_any()
@@ -105,7 +113,7 @@ class TaskApi:
             return await self._outcomes.put_and_wait(call, self._put)
         return await self._put(call)
 
-    async def _put(self, call: Call[pb.PutTasksRequest]) -> pb.PutTasksResponse:
+    async def _put(self, call: UnaryCall[pb.PutTasksRequest]) -> pb.PutTasksResponse:
         """Put tasks; with automatic creation, make their tube first, in the same entry."""
         self._disk.check_tubes((call.request.tube,))
         if call.request.room_wait_ms:
@@ -120,7 +128,9 @@ class TaskApi:
             revision=outcome.index,
         )
 
-    async def _propose_put(self, call: Call[pb.PutTasksRequest], *, whole: bool) -> AppliedCommand:
+    async def _propose_put(
+        self, call: UnaryCall[pb.PutTasksRequest], *, whole: bool
+    ) -> AppliedCommand:
         """Put all or nothing, or (``whole`` False) what there is room for.
 
         A call may have waited for a minute: the disk is looked at again.
@@ -131,16 +141,16 @@ class TaskApi:
         request = pb.PutTasksRequest()
         request.CopyFrom(call.request)
         request.ClearField("room_wait_ms")
-        hash_of_request = hash_if_named(call)
+        hash_of_request = idempotency_hash(call)
         recorded = record_own(forms.PUT, request, hash_of_request)
         return await self._mutations.propose(recorded, call.deadline)
 
-    def _missing_tube(self, call: Call[pb.PutTasksRequest]) -> Sequence[Recorded]:
+    def _missing_tube(self, call: UnaryCall[pb.PutTasksRequest]) -> Sequence[Recorded]:
         return self._missing.creations((call.request.tube,), call.request.request_id)
 
     # ------------------------------------------------------------------------------ settle
 
-    async def settle_tasks(self, call: Call[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
+    async def settle_tasks(self, call: UnaryCall[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle leases."""
         settle_violations(call.request, self._settings.payload_bytes_max).raise_any()
         own = own_settlements(self._reading.contents, call.request, call.caller)

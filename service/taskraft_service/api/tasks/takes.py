@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.rpc.methods import Call, Route, Unary
-from taskraft_service.api.state.existence import Known
-from taskraft_service.api.state.mutations import Mutations, hash_if_named, result_of
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
+from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.existence import ExistenceCheck
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks.lease_returns import LeaseReturns
 from taskraft_service.api.tasks.take_answer import TakeAnswer
@@ -21,7 +21,7 @@ from taskraft_service.limits import TAKE_BYTES_BESIDE, TAKE_BYTES_DEFAULT
 from taskraft_service.queue.commands import TakeResult
 
 
-class TakeApi:
+class TakeHandler:
     """The handler of TakeTasks.
 
     Args:
@@ -34,9 +34,9 @@ class TakeApi:
 
     def __init__(
         self,
-        mutations: Mutations,
-        reading: Reading,
-        known: Known,
+        mutations: CommandExecutor,
+        reading: QueueReader,
+        known: ExistenceCheck,
         waiters: Waiters,
         notes: UnloggedCalls,
     ) -> None:
@@ -48,18 +48,18 @@ class TakeApi:
         self._submitter = mutations.submitter
         self._give_back = LeaseReturns(mutations.submitter)
 
-    def method(self) -> Unary[pb.TakeTasksRequest]:
+    def method(self) -> UnaryMethod[pb.TakeTasksRequest]:
         """Return the method TakeTasks; consumers wait on the leader."""
-        return Unary("TakeTasks", pb.TakeTasksRequest, Route.LEADER, self.take_tasks)
+        return UnaryMethod("TakeTasks", pb.TakeTasksRequest, ExecutionSite.LEADER, self.take_tasks)
 
-    async def take_tasks(self, call: Call[pb.TakeTasksRequest]) -> bytes:
+    async def take_tasks(self, call: UnaryCall[pb.TakeTasksRequest]) -> bytes:
         """Take tasks, or wait for some."""
         request = call.request
         task_checks.check_take(request)
         sources = [source.tube for source in request.sources]
         await self._known.tubes(sources)
         await self._known.session(request.session_id, call.caller)
-        hash_of_request = hash_if_named(call)
+        hash_of_request = idempotency_hash(call)
         taker = WaitingTake(request, hash_of_request, self._give_back, call.caller)
         wait_ms = request.wait_ms if request.HasField("wait_ms") else None
         wait = wait_seconds(wait_ms, call)
@@ -75,7 +75,7 @@ class TakeApi:
         return answer.raw
 
     async def _take_at_once(
-        self, call: Call[pb.TakeTasksRequest], taker: WaitingTake, wait: float
+        self, call: UnaryCall[pb.TakeTasksRequest], taker: WaitingTake, wait: float
     ) -> AppliedCommand | None:
         """Take without a place in line where that is asked for; None: the call has to wait.
 

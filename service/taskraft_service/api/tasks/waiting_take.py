@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms
-from taskraft_service.access.caller import ANYBODY, Caller
-from taskraft_service.api.rpc.methods import Call, M
-from taskraft_service.api.rpc.status import refused, tube_not_found
-from taskraft_service.api.tasks.consumer_sources import Sources
+from taskraft_service.access.caller import ANONYMOUS, Caller
+from taskraft_service.api.rpc.methods import M, UnaryCall
+from taskraft_service.api.rpc.status import refused_by_queue, tube_not_found
+from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from taskraft_service.entries.codec import Recorded, record_own
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed, SubmitFailure
 from taskraft_service.leader.waiters import Waiters
@@ -19,7 +19,7 @@ from taskraft_service.limits import DEADLINE_MARGIN_MS, WAIT_MAX_MS
 from taskraft_service.queue.commands import Reason, Refusal, TakeResult, TaskView
 
 
-def wait_seconds(wait_ms: int | None, call: Call[M]) -> float:
+def wait_seconds(wait_ms: int | None, call: UnaryCall[M]) -> float:
     """Return how long a call may wait from now on: it ends shortly before the caller gives up.
 
     What it has waited already, here or at a leader before, is part of its wait.
@@ -52,14 +52,14 @@ class WaitingTake:
         request: pb.TakeTasksRequest,
         hash_of_request: int,
         give_back: Callable[[Sequence[TaskView]], None],
-        caller: Caller = ANYBODY,
+        caller: Caller = ANONYMOUS,
     ) -> None:
         self._request = request
         self._hash = hash_of_request
         self._give_back = give_back
         self._claimed = False
         self._abandoned = False
-        self._sources = Sources(request.sources, caller)
+        self._sources = ConsumerSources(request.sources, caller)
         self.sources = self._sources.names
         self._left = set(self.sources)
         """Names of the tubes that have not been dropped meanwhile."""
@@ -110,7 +110,7 @@ class WaitingTake:
             # A tube that matched a pattern may be dropped meanwhile; another may come.
             is_gone = outcome.result.reason is Reason.TUBE_NOT_FOUND
             if not (is_gone and self._sources.has_patterns):
-                self._fail(refused(outcome.result))
+                self._fail(refused_by_queue(outcome.result))
         elif isinstance(outcome.result, TakeResult):
             self.cut_short = outcome.result.cut_short
             if outcome.result.tasks:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from taskraft.v1 import tube_service_pb2
 from taskraft_service import forms
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.entries.codec import Recorded, record_own
 
 
-class MissingTubes:
+class TubeAutoCreation:
     """Writes the commands that make tubes, for the entry of the put that needs them.
 
     Args:
@@ -19,7 +19,7 @@ class MissingTubes:
         in_force: the settings that say whether, and which.
     """
 
-    def __init__(self, reading: Reading, in_force: EffectiveSettings) -> None:
+    def __init__(self, reading: QueueReader, in_force: EffectiveSettings) -> None:
         self._reading = reading
         self._in_force = in_force
 

@@ -9,12 +9,12 @@ from taskraft.v1 import error_pb2
 from taskraft.v1 import tube_service_pb2 as pb
 from taskraft_service import forms
 from taskraft_service.access.caller import Caller
-from taskraft_service.access.rights import EVERYWHERE, Verb
-from taskraft_service.api.rpc.methods import Call, Route, Servicer, Unary
-from taskraft_service.api.rpc.paging import mark_of, page_of
-from taskraft_service.api.rpc.status import Refused
-from taskraft_service.api.state.mutations import Mutations, hash_if_named, result_of
-from taskraft_service.api.state.reading import Reading
+from taskraft_service.access.permissions import ALL_TUBES, Verb
+from taskraft_service.api.rpc.methods import ExecutionSite, ServiceMethods, UnaryCall, UnaryMethod
+from taskraft_service.api.rpc.paging import list_fingerprint, page_of
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.state.command_executor import CommandExecutor, idempotency_hash, result_of
+from taskraft_service.api.state.queue_reader import QueueReader
 from taskraft_service.api.tasks.answers import statistics_message, total_message
 from taskraft_service.api.tubes.answers import tube_message
 from taskraft_service.api.tubes.checks import (
@@ -40,12 +40,12 @@ def _chosen(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str
 
     Looks at no others where names are wanted, nor asks for rights one by one where one is for all.
     """
-    if not wanted and caller.may(Verb.READ, EVERYWHERE):
+    if not wanted and caller.may(Verb.READ, ALL_TUBES):
         return queue.tube_names()
     if wanted and not any(map(is_pattern, wanted)):
         names = [name for name in sorted(set(wanted)) if queue.tube_number(name) is not None]
         return [name for name in names if caller.may(Verb.READ, name)]
-    patterns = [TubePattern(pattern) for pattern in wanted or (EVERYWHERE,)]
+    patterns = [TubePattern(pattern) for pattern in wanted or (ALL_TUBES,)]
     return [
         name
         for name in queue.tube_names()
@@ -53,13 +53,13 @@ def _chosen(queue: Queue, wanted: Sequence[str], caller: Caller) -> Sequence[str
     ]
 
 
-class TubeApi:
+class TubeService:
     """The handlers of TubeService."""
 
     def __init__(
         self,
-        mutations: Mutations,
-        reading: Reading,
+        mutations: CommandExecutor,
+        reading: QueueReader,
         waiters: Waiters,
         notes: UnloggedCalls,
         creates_tubes: Callable[[], bool],
@@ -71,27 +71,35 @@ class TubeApi:
         self._notes = notes
         self._creates_tubes = creates_tubes
 
-    def servicer(self) -> Servicer:
+    def servicer(self) -> ServiceMethods:
         """Return the methods of the service."""
-        return Servicer(
+        return ServiceMethods(
             SERVICE,
             (
-                Unary("CreateTube", pb.CreateTubeRequest, Route.LEADER, self.create_tube),
-                Unary("UpdateTube", pb.UpdateTubeRequest, Route.LEADER, self.update_tube),
-                Unary("DropTube", pb.DropTubeRequest, Route.LEADER, self.drop_tube),
-                Unary("TruncateTube", pb.TruncateTubeRequest, Route.LEADER, self.truncate_tube),
-                Unary("ReleaseAll", pb.ReleaseAllRequest, Route.LEADER, self.release_all),
-                Unary(
+                UnaryMethod(
+                    "CreateTube", pb.CreateTubeRequest, ExecutionSite.LEADER, self.create_tube
+                ),
+                UnaryMethod(
+                    "UpdateTube", pb.UpdateTubeRequest, ExecutionSite.LEADER, self.update_tube
+                ),
+                UnaryMethod("DropTube", pb.DropTubeRequest, ExecutionSite.LEADER, self.drop_tube),
+                UnaryMethod(
+                    "TruncateTube", pb.TruncateTubeRequest, ExecutionSite.LEADER, self.truncate_tube
+                ),
+                UnaryMethod(
+                    "ReleaseAll", pb.ReleaseAllRequest, ExecutionSite.LEADER, self.release_all
+                ),
+                UnaryMethod(
                     "ListTubes",
                     pb.ListTubesRequest,
-                    Route.FRESH,
+                    ExecutionSite.FRESH,
                     self.list_tubes,
                     lambda request: self._reading.is_local(request.consistency),
                 ),
-                Unary(
+                UnaryMethod(
                     "GetStatistics",
                     pb.GetStatisticsRequest,
-                    Route.FRESH,
+                    ExecutionSite.FRESH,
                     self.get_statistics,
                     lambda request: self._reading.is_here(
                         request.consistency, request.tubes or ("*",)
@@ -102,7 +110,7 @@ class TubeApi:
             readings={},
         )
 
-    async def create_tube(self, call: Call[pb.CreateTubeRequest]) -> pb.CreateTubeResponse:
+    async def create_tube(self, call: UnaryCall[pb.CreateTubeRequest]) -> pb.CreateTubeResponse:
         """Create a tube."""
         check_create_tube(call.request)
         if call.request.tube.kind == pb.Tube.CUSTOM:
@@ -113,7 +121,7 @@ class TubeApi:
         tube = tube_message(created.tube)
         return pb.CreateTubeResponse(tube=tube, existed=created.existed, revision=outcome.index)
 
-    async def _create_custom(self, call: Call[pb.CreateTubeRequest]) -> AppliedCommand:
+    async def _create_custom(self, call: UnaryCall[pb.CreateTubeRequest]) -> AppliedCommand:
         """Create a tube whose driver is installed here; its version stands in the log."""
         request = pb.CreateTubeRequest()
         request.CopyFrom(call.request)
@@ -122,31 +130,31 @@ class TubeApi:
         version = request.tube.driver_version
         if found is None or version not in (0, found.version):
             installed = ", ".join(f"{name} {one.version}" for name, one in sorted(drivers.items()))
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.DRIVER_MISSING,
                 f"the leader has no driver {request.tube.driver!r} {version or ''}".rstrip(),
                 {"driver": request.tube.driver, "installed": installed},
             )
         request.tube.driver_version = found.version
-        hash_of_request = hash_if_named(call)
+        hash_of_request = idempotency_hash(call)
         recorded = record_own(forms.CREATE_TUBE, request, hash_of_request)
         return await self._mutations.propose(recorded, call.deadline)
 
-    async def update_tube(self, call: Call[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
+    async def update_tube(self, call: UnaryCall[pb.UpdateTubeRequest]) -> pb.UpdateTubeResponse:
         """Change options of a tube."""
         check_update_tube(call.request, self._reading.applied.faults_of_update)
         outcome = await self._mutations.apply(forms.UPDATE_TUBE, call)
         updated = result_of(outcome, TubeResult)
         return pb.UpdateTubeResponse(tube=tube_message(updated.tube), revision=outcome.index)
 
-    async def drop_tube(self, call: Call[pb.DropTubeRequest]) -> pb.DropTubeResponse:
+    async def drop_tube(self, call: UnaryCall[pb.DropTubeRequest]) -> pb.DropTubeResponse:
         """Remove a tube; the leader alone knows of consumers that wait on it."""
         check_tube_name(call.request.name, call.request.request_id)
         name, queue = call.request.name, self._reading.applied
         waiting = self._waiters.waiting(name)
         is_repeated = queue.remembers(call.request.request_id)
         if waiting and not call.request.force and not is_repeated and queue.tube(name):
-            raise Refused(
+            raise CallRefused(
                 error_pb2.Error.TUBE_BUSY,
                 f"the tube has {waiting} waiting consumers",
                 {"tube": name, "waiting": str(waiting)},
@@ -159,7 +167,9 @@ class TubeApi:
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
 
-    async def truncate_tube(self, call: Call[pb.TruncateTubeRequest]) -> pb.TruncateTubeResponse:
+    async def truncate_tube(
+        self, call: UnaryCall[pb.TruncateTubeRequest]
+    ) -> pb.TruncateTubeResponse:
         """Remove all tasks of a tube."""
         check_tube_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.TRUNCATE_TUBE, call)
@@ -167,7 +177,7 @@ class TubeApi:
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
 
-    async def release_all(self, call: Call[pb.ReleaseAllRequest]) -> pb.ReleaseAllResponse:
+    async def release_all(self, call: UnaryCall[pb.ReleaseAllRequest]) -> pb.ReleaseAllResponse:
         """Release all taken tasks of a tube."""
         check_tube_name(call.request.name, call.request.request_id)
         outcome = await self._mutations.apply(forms.RELEASE_ALL, call)
@@ -175,7 +185,7 @@ class TubeApi:
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
 
-    async def list_tubes(self, call: Call[pb.ListTubesRequest]) -> pb.ListTubesResponse:
+    async def list_tubes(self, call: UnaryCall[pb.ListTubesRequest]) -> pb.ListTubesResponse:
         """List tubes by name."""
         request = call.request
         check_page(request, "names", request.names)
@@ -185,14 +195,16 @@ class TubeApi:
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
-            mark_of("tubes", *request.names),
+            list_fingerprint("tubes", *request.names),
         )
         views = [view for name in page if (view := queue.tube(name)) is not None]
         return pb.ListTubesResponse(
             tubes=[tube_message(view) for view in views], next_page_token=next_token
         )
 
-    async def get_statistics(self, call: Call[pb.GetStatisticsRequest]) -> pb.GetStatisticsResponse:
+    async def get_statistics(
+        self, call: UnaryCall[pb.GetStatisticsRequest]
+    ) -> pb.GetStatisticsResponse:
         """Count tasks, calls and transitions: of a page of tubes, and of all together."""
         request = call.request
         check_page(request, "tubes", request.tubes)
@@ -203,7 +215,7 @@ class TubeApi:
             lambda name: name,
             request.page_size or PAGE_SIZE_MAX,
             request.page_token,
-            mark_of("statistics", *request.tubes),
+            list_fingerprint("statistics", *request.tubes),
         )
         contents, waiting = self._reading.contents, self._waiters.waiting
         shown = [
@@ -212,7 +224,7 @@ class TubeApi:
         ]
         for one in shown:
             self._notes.add_to(one, (one.tube,))
-        is_whole = not request.tubes and call.caller.may(Verb.READ, EVERYWHERE)
+        is_whole = not request.tubes and call.caller.may(Verb.READ, ALL_TUBES)
         return pb.GetStatisticsResponse(
             tubes=shown,
             total=self._total(None if is_whole else names, transitions=request.transitions),

@@ -15,10 +15,10 @@ from taskraft_replication.core.types import (
 from taskraft_replication.node.status import NodeStatus, PeerStatus
 from taskraft_service.api.cluster.checks import (
     PROMOTION_LAG_ENTRIES_MAX,
-    check_progress,
-    loneliness_without,
+    check_caught_up,
+    refused_without_quorum,
 )
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.status import CallRefused
 
 ME, OTHER, THIRD, FOURTH = (MemberId(number) for number in (1, 2, 3, 4))
 NEWCOMER = MemberInfo(OTHER, "n2", "p", "c", "directory")
@@ -38,8 +38,8 @@ def status(voters=(ME,), **peers):
 def refusal(seen, info=NEWCOMER):
     """Return why a learner is not promoted, or None if it may be."""
     try:
-        check_progress(seen, info)
-    except Refused as refused:
+        check_caught_up(seen, info)
+    except CallRefused as refused:
         return refused
     return None
 
@@ -99,7 +99,7 @@ def test_a_voter_goes_only_if_most_of_the_others_answer(voters, silent, is_neede
     peers = {
         f"n{number}": peer(is_active=number not in silent) for number in voters if number != ME
     }
-    refused = loneliness_without(status(voters, **peers), OTHER)
+    refused = refused_without_quorum(status(voters, **peers), OTHER)
     assert (refused is not None) is is_needed
     if refused is not None:
         rest = len(set(voters) - {OTHER})
@@ -111,6 +111,6 @@ def test_a_voter_goes_only_if_most_of_the_others_answer(voters, silent, is_neede
 
 
 def test_a_member_that_was_never_heard_of_does_not_answer():
-    refused = loneliness_without(status((ME, OTHER, THIRD), n2=peer()), OTHER)
+    refused = refused_without_quorum(status((ME, OTHER, THIRD), n2=peer()), OTHER)
     assert refused is not None
     assert refused.metadata["answering"] == "1"

@@ -7,11 +7,11 @@ import pytest
 from taskraft.v1 import error_pb2
 from taskraft.v1 import feed_service_pb2 as pb
 from taskraft_service import limits
-from taskraft_service.access.caller import ANYBODY
+from taskraft_service.access.caller import ANONYMOUS
 from taskraft_service.api.feed.answers import MESSAGE_ROW_BYTES
-from taskraft_service.api.feed.service import FeedApi
-from taskraft_service.api.rpc.methods import Call
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.feed.service import FeedService
+from taskraft_service.api.rpc.methods import UnaryCall
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.machine.apply_notifier import ApplyNotifier
 from taskraft_service.queue.commands import CreateTube, NewTask, Put, Startup, TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import ROW_BYTES
@@ -40,7 +40,7 @@ class Bench:
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
         self.applications = ApplyNotifier()
-        self.api = FeedApi(None, Reading(self.queue), self.applications, list, str)
+        self.api = FeedService(None, Reading(self.queue), self.applications, list, str)
         self.context = Context()
         self.apply(Startup(1, 0, "feed", 1))
         self.apply(CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
@@ -56,7 +56,7 @@ class Bench:
 
     def read(self, **fields):
         request = pb.ReadChangesRequest(**fields)
-        return self.api.read_changes(request.SerializeToString(), self.context, ANYBODY)
+        return self.api.read_changes(request.SerializeToString(), self.context, ANONYMOUS)
 
     def begin(self, **fields):
         return asyncio.ensure_future(self.read(**fields))
@@ -66,7 +66,7 @@ class Bench:
         return [event.seq for answer in self.context.answers for event in answer.events]
 
     async def refusal(self, **fields):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(CallRefused) as caught:
             await self.read(**fields)
         return caught.value
 
@@ -120,7 +120,7 @@ async def test_a_reader_without_an_end_follows_from_where_the_feed_ends(bench):
     bench.put(2)
     await turns_until(lambda: bench.seqs == [5, 6])
     bench.applications.end()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CallRefused) as caught:
         await reading
     assert caught.value.reason == error_pb2.Error.DRAINING
 
@@ -139,7 +139,7 @@ async def test_chunks_have_as_many_rows_as_fit(bench, encoding, row_bytes):
 
 def watch(bench, known, *, deadline=None, **fields):
     request = pb.WatchFeedRequest(cursor=pb.FeedCursor(next_seq={0: known}), **fields)
-    call = Call(request, b"", deadline, ANYBODY, 0.0)
+    call = UnaryCall(request, b"", deadline, ANONYMOUS, 0.0)
     return asyncio.ensure_future(bench.api.watch_feed(call))
 
 

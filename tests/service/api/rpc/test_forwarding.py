@@ -8,15 +8,15 @@ import pytest
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import NO_MEMBER, MemberId, RaftRole, SoftState, Term
-from taskraft_service.api.rpc.forwarding import Forwarder, ServeHere, reason_of
+from taskraft_service.api.rpc.forwarding import Forwarder, ThisNodeLeads, reason_of
 from taskraft_service.api.rpc.forwarding_metadata import (
     HOPS_KEY,
     WAITED_KEY,
-    hops_of,
-    trace_of,
-    waited_of,
+    hop_count,
+    trace_context,
+    waited_seconds,
 )
-from taskraft_service.api.rpc.status import STATUS_KEY, Refused, rpc_status
+from taskraft_service.api.rpc.status import STATUS_KEY, CallRefused, rpc_status
 from taskraft_service.config.addresses import PeerAddress
 from taskraft_service.leader.leadership import LeadershipTracker
 from taskraft_service.leader.node_phases import PhaseMachine
@@ -48,7 +48,7 @@ class Upstream:
         if not self.answers:
             return raw
         answer = self.answers.pop(0)
-        if isinstance(answer, Refused):
+        if isinstance(answer, CallRefused):
             packed = rpc_status(answer).SerializeToString()
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, answer.message, ((STATUS_KEY, packed),)
@@ -102,7 +102,7 @@ async def test_the_trace_of_the_caller_goes_on_at_the_leader_and_nothing_else_of
 ):
     bench.leads(LEADER)
     sent = {"traceparent": "00-aa-bb-01", "tracestate": "x=1", "authorization": "Bearer secret"}
-    trace = trace_of(sent)
+    trace = trace_context(sent)
     await bench.forwarder.unary(METHOD, b"raw", None, repeatable=False, principal="p", trace=trace)
     ((_, metadata),) = bench.upstream.calls
     assert {key: metadata[key] for key in ("traceparent", "tracestate")} == {
@@ -110,7 +110,7 @@ async def test_the_trace_of_the_caller_goes_on_at_the_leader_and_nothing_else_of
         "tracestate": "x=1",
     }
     assert "authorization" not in metadata
-    assert trace_of({"traceparent": b"bytes"}) == ()
+    assert trace_context({"traceparent": b"bytes"}) == ()
 
 
 async def test_a_call_waits_for_an_election(bench):
@@ -121,7 +121,7 @@ async def test_a_call_waits_for_an_election(bench):
 
 
 async def test_without_a_leader_a_call_fails_with_advice_to_wait(bench):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CallRefused) as caught:
         await bench.call()
     assert caught.value.reason == error_pb2.Error.NO_LEADER
     assert caught.value.retry_ms > 0
@@ -130,7 +130,7 @@ async def test_without_a_leader_a_call_fails_with_advice_to_wait(bench):
 async def test_a_call_does_not_wait_beyond_its_deadline(bench):
     loop = asyncio.get_running_loop()
     began = loop.time()
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         await bench.call(deadline=began + 0.02)
     assert loop.time() - began < 0.15
 
@@ -139,14 +139,14 @@ async def test_a_node_that_becomes_the_leader_answers_itself(bench):
     calling = asyncio.ensure_future(bench.call())
     await asyncio.sleep(0)
     bench.leads(ME, RaftRole.LEADER)
-    with pytest.raises(ServeHere):
+    with pytest.raises(ThisNodeLeads):
         await calling
 
 
 async def test_an_outcome_that_is_not_known_is_told(bench):
     bench.leads(LEADER)
     bench.upstream.answers = [grpc.StatusCode.UNAVAILABLE]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CallRefused) as caught:
         await bench.call(repeatable=False)
     assert caught.value.reason == error_pb2.Error.COMMIT_UNKNOWN
     assert len(bench.upstream.calls) == 1
@@ -161,14 +161,14 @@ async def test_what_can_be_repeated_is_repeated(bench):
 
 async def test_a_leader_that_says_it_does_not_lead_is_asked_again(bench):
     bench.leads(LEADER)
-    bench.upstream.answers = [Refused(error_pb2.Error.NOT_LEADER, "not I")]
+    bench.upstream.answers = [CallRefused(error_pb2.Error.NOT_LEADER, "not I")]
     assert await bench.call(repeatable=False) == b"raw"
     assert len(bench.upstream.calls) == 2
 
 
 async def test_the_leaders_own_errors_are_passed_back(bench):
     bench.leads(LEADER)
-    bench.upstream.answers = [Refused(error_pb2.Error.OVERLOADED, "too much")]
+    bench.upstream.answers = [CallRefused(error_pb2.Error.OVERLOADED, "too much")]
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await bench.call(repeatable=True)
     assert reason_of(caught.value) == "OVERLOADED"
@@ -176,7 +176,7 @@ async def test_the_leaders_own_errors_are_passed_back(bench):
 
 async def test_a_leader_that_cannot_be_reached_counts_as_none(bench):
     bench.leads(MemberId(7))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CallRefused) as caught:
         await bench.call()
     assert caught.value.reason == error_pb2.Error.NO_LEADER
     bench.leads(NO_MEMBER, term=2)
@@ -184,11 +184,11 @@ async def test_a_leader_that_cannot_be_reached_counts_as_none(bench):
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "\u00b2", "9" * 400, "9" * 5_000, b"1"])
 def test_what_no_node_says_of_a_call_means_nothing(text):
-    assert hops_of({HOPS_KEY: text}) == 0
-    assert waited_of({WAITED_KEY: text}) == 0
+    assert hop_count({HOPS_KEY: text}) == 0
+    assert waited_seconds({WAITED_KEY: text}) == 0
 
 
 def test_a_call_says_how_often_it_was_passed_on_and_how_long_it_has_waited():
-    assert (hops_of({}), waited_of({})) == (0, 0)
-    assert hops_of({HOPS_KEY: "2"}) == 2
-    assert waited_of({WAITED_KEY: "1500"}) == 1.5
+    assert (hop_count({}), waited_seconds({})) == (0, 0)
+    assert hop_count({HOPS_KEY: "2"}) == 2
+    assert waited_seconds({WAITED_KEY: "1500"}) == 1.5

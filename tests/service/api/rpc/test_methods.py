@@ -4,9 +4,9 @@ import pytest
 
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.caller import ANYBODY
-from taskraft_service.api.rpc.methods import Route, Unary
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.access.caller import ANONYMOUS
+from taskraft_service.api.rpc.methods import ExecutionSite, UnaryMethod
+from taskraft_service.api.rpc.status import CallRefused
 
 LOCAL = task_pb2.Consistency(level=task_pb2.Consistency.LOCAL)
 
@@ -16,14 +16,14 @@ async def answer(call):
 
 
 def putting(**fields):
-    return Unary("PutTasks", pb.PutTasksRequest, Route.LEADER, answer, **fields)
+    return UnaryMethod("PutTasks", pb.PutTasksRequest, ExecutionSite.LEADER, answer, **fields)
 
 
-def getting(route=Route.FRESH):
+def getting(route=ExecutionSite.FRESH):
     def is_local(request):
         return request.consistency == LOCAL
 
-    return Unary("GetTasks", pb.GetTasksRequest, route, answer, is_local)
+    return UnaryMethod("GetTasks", pb.GetTasksRequest, route, answer, is_local)
 
 
 def raw(request):
@@ -43,7 +43,7 @@ def test_a_change_is_tried_twice_only_where_it_is_known_again(method, request_id
     assert method.is_repeatable(raw(request)) is is_repeatable
 
 
-@pytest.mark.parametrize("route", [Route.FRESH, Route.HERE])
+@pytest.mark.parametrize("route", [ExecutionSite.FRESH, ExecutionSite.HERE])
 def test_a_read_is_tried_twice(route):
     assert getting(route).is_repeatable(raw(pb.GetTasksRequest()))
 
@@ -51,10 +51,10 @@ def test_a_read_is_tried_twice(route):
 @pytest.mark.parametrize(
     ("route", "consistency", "is_local"),
     [
-        (Route.LEADER, LOCAL, False),
-        (Route.FRESH, None, False),
-        (Route.FRESH, LOCAL, True),
-        (Route.HERE, None, True),
+        (ExecutionSite.LEADER, LOCAL, False),
+        (ExecutionSite.FRESH, None, False),
+        (ExecutionSite.FRESH, LOCAL, True),
+        (ExecutionSite.HERE, None, True),
     ],
 )
 def test_any_node_answers_what_may_be_old_or_is_about_itself(route, consistency, is_local):
@@ -64,11 +64,11 @@ def test_any_node_answers_what_may_be_old_or_is_about_itself(route, consistency,
 
 async def test_what_is_no_request_is_refused_with_our_own_words():
     for ask in (putting().is_repeatable, getting().is_local):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(CallRefused) as caught:
             ask(b"\xff")
         assert caught.value.reason == error_pb2.Error.INVALID_FIELD
-    with pytest.raises(Refused) as caught:
-        await putting().serve(b"\xff", None, ANYBODY, 0.0)
+    with pytest.raises(CallRefused) as caught:
+        await putting().serve(b"\xff", None, ANONYMOUS, 0.0)
     assert caught.value.metadata == {"message": "taskraft.v1.PutTasksRequest"}
 
 
@@ -78,6 +78,6 @@ async def test_an_answer_may_be_a_message_or_its_bytes():
     async def encoded(call):
         return raw(call.request)
 
-    method = Unary("PutTasks", pb.PutTasksRequest, Route.LEADER, encoded)
-    assert await method.serve(raw(request), None, ANYBODY, 0.0) == raw(request)
-    assert await putting().serve(raw(request), None, ANYBODY, 0.0) == raw(request)
+    method = UnaryMethod("PutTasks", pb.PutTasksRequest, ExecutionSite.LEADER, encoded)
+    assert await method.serve(raw(request), None, ANONYMOUS, 0.0) == raw(request)
+    assert await putting().serve(raw(request), None, ANONYMOUS, 0.0) == raw(request)

@@ -10,10 +10,10 @@ from google.rpc import error_details_pb2, status_pb2
 from taskraft.v1 import error_pb2
 from taskraft_replication.core.types import MemberId
 from taskraft_replication.errors import NotLeader, ReadUnconfirmed, Stopped
-from taskraft_service.access.denial import NotAllowed, NotKnown
-from taskraft_service.api.rpc.endpoint import LEADER_KEY, PUSHBACK_KEY, Surface
-from taskraft_service.api.rpc.refusals import refusal_of
-from taskraft_service.api.rpc.status import STATUS_KEY, Refused
+from taskraft_service.access.denial import PermissionDenied, Unauthenticated
+from taskraft_service.api.rpc.endpoint import LEADER_KEY, PUSHBACK_KEY, GrpcEndpoint
+from taskraft_service.api.rpc.refusals import refused_for
+from taskraft_service.api.rpc.status import STATUS_KEY, CallRefused
 from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, OutcomeUnknown
 from taskraft_service.wire import WireMalformed
 
@@ -44,7 +44,7 @@ class Context:
 class Bench:
     def __init__(self):
         self.defects = []
-        self.surface = Surface(Forwarder(), self.defects.append)
+        self.endpoint = GrpcEndpoint(Forwarder(), self.defects.append)
         self.context = Context()
 
     async def run(self, error=None):
@@ -53,7 +53,7 @@ class Bench:
                 raise error
 
         try:
-            await self.surface._run(PATH, self.context, work)
+            await self.endpoint._run(PATH, self.context, work)
         except grpc.aio.AbortError:
             return self.context.ended
         return None
@@ -62,8 +62,8 @@ class Bench:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (Refused(Error.TUBE_FULL, "x"), Error.TUBE_FULL),
-        (NotKnown("x"), Error.NO_CREDENTIALS),
+        (CallRefused(Error.TUBE_FULL, "x"), Error.TUBE_FULL),
+        (Unauthenticated("x"), Error.NO_CREDENTIALS),
         (LeaderOverloaded("x"), Error.OVERLOADED),
         (OutcomeUnknown("x"), Error.COMMIT_UNKNOWN),
         (ReadUnconfirmed("x"), Error.NO_LEADER),
@@ -74,19 +74,19 @@ class Bench:
     ],
 )
 def test_an_error_of_the_service_has_its_reason(error, reason):
-    refused = refusal_of(error)
+    refused = refused_for(error)
     assert refused is not None
     assert refused.reason == reason
 
 
 def test_whoever_may_not_is_told_what_is_missing():
-    refused = refusal_of(NotAllowed("mailer", "take", "secret"))
+    refused = refused_for(PermissionDenied("mailer", "take", "secret"))
     assert refused.reason == Error.NOT_ALLOWED
     assert refused.metadata == {"principal": "mailer", "verb": "take", "tube": "secret"}
 
 
 def test_what_nobody_expects_is_no_answer():
-    assert refusal_of(KeyError()) is None
+    assert refused_for(KeyError()) is None
 
 
 async def test_a_defect_is_told_to_the_node_and_hidden_from_the_caller():
@@ -97,12 +97,12 @@ async def test_a_defect_is_told_to_the_node_and_hidden_from_the_caller():
     assert metadata[LEADER_KEY] == "n2:1"
     assert PUSHBACK_KEY not in metadata
     assert bench.defects == [defect]
-    assert bench.surface.counts.by_outcome == {(PATH, "INTERNAL_ERROR"): 1}
+    assert bench.endpoint.counts.by_outcome == {(PATH, "INTERNAL_ERROR"): 1}
 
 
 async def test_a_refusal_is_told_with_its_details_and_when_to_come_again():
     bench = Bench()
-    _, text, metadata = await bench.run(Refused(Error.OVERLOADED, "much", {"limit": "5"}))
+    _, text, metadata = await bench.run(CallRefused(Error.OVERLOADED, "much", {"limit": "5"}))
     assert text == "much"
     assert int(metadata[PUSHBACK_KEY]) > 0
     info = error_details_pb2.ErrorInfo()
@@ -113,7 +113,7 @@ async def test_a_refusal_is_told_with_its_details_and_when_to_come_again():
 
 
 async def test_how_long_to_wait_is_what_the_refusal_says():
-    _, _, metadata = await Bench().run(Refused(Error.NO_LEADER, "none", retry_ms=77))
+    _, _, metadata = await Bench().run(CallRefused(Error.NO_LEADER, "none", retry_ms=77))
     assert metadata[PUSHBACK_KEY] == "77"
 
 
@@ -126,18 +126,18 @@ async def test_the_leaders_own_error_is_passed_on_with_what_it_said_and_nothing_
     code, text, metadata = await bench.run(error)
     assert (code, text) == (grpc.StatusCode.NOT_FOUND, "gone")
     assert metadata == {STATUS_KEY: b"s", PUSHBACK_KEY: "5", LEADER_KEY: "n2:1"}
-    assert bench.surface.counts.by_outcome == {(PATH, "NOT_FOUND"): 1}
+    assert bench.endpoint.counts.by_outcome == {(PATH, "NOT_FOUND"): 1}
 
 
 async def test_calls_are_counted_and_in_hand_until_they_end():
     bench = Bench()
     going_on = asyncio.Event()
-    running = asyncio.ensure_future(bench.surface._run(PATH, bench.context, going_on.wait))
+    running = asyncio.ensure_future(bench.endpoint._run(PATH, bench.context, going_on.wait))
     await asyncio.sleep(0)
-    assert not await bench.surface.drained(0.001)
+    assert not await bench.endpoint.drained(0.001)
     await bench.run()
-    assert not await bench.surface.drained(0.001)
+    assert not await bench.endpoint.drained(0.001)
     going_on.set()
     await running
-    assert await bench.surface.drained(0.001)
-    assert bench.surface.counts.by_outcome == {(PATH, "OK"): 2}
+    assert await bench.endpoint.drained(0.001)
+    assert bench.endpoint.counts.by_outcome == {(PATH, "OK"): 2}

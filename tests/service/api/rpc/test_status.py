@@ -8,9 +8,9 @@ from taskraft.v1 import error_pb2
 from taskraft_service.api.rpc.status import (
     CODES,
     DOMAIN,
-    WAITING_HELPS,
-    Refused,
-    refused,
+    RETRYABLE_REASONS,
+    CallRefused,
+    refused_by_queue,
     rpc_status,
 )
 from taskraft_service.queue import commands as core
@@ -20,14 +20,14 @@ REASONS = error_pb2.Error.Reason.items()
 
 @pytest.mark.parametrize(("name", "reason"), REASONS)
 def test_every_reason_has_a_code_and_details(name, reason):
-    status = rpc_status(Refused(reason, "why", {"a": "b"}, [("f", "wrong")]))
+    status = rpc_status(CallRefused(reason, "why", {"a": "b"}, [("f", "wrong")]))
     assert status.code == CODES[reason].value[0]
     assert CODES[reason] is not grpc.StatusCode.OK
     info = error_details_pb2.ErrorInfo()
     assert status.details[0].Unpack(info)
     assert (info.reason, info.domain, dict(info.metadata)) == (name, DOMAIN, {"a": "b"})
     has_retry = any(one.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for one in status.details)
-    assert has_retry == (reason in WAITING_HELPS)
+    assert has_retry == (reason in RETRYABLE_REASONS)
     assert any(one.Is(error_details_pb2.BadRequest.DESCRIPTOR) for one in status.details)
 
 
@@ -43,17 +43,17 @@ def test_the_table_says_what_the_contract_says():
 @pytest.mark.parametrize("reason", core.Reason)
 def test_the_cores_reasons_are_those_of_the_contract(reason):
     assert error_pb2.Error.Reason.Name(reason) == reason.name
-    assert refused(core.Refusal(reason, "why")).reason == reason
+    assert refused_by_queue(core.Refusal(reason, "why")).reason == reason
 
 
 def test_a_refusal_of_the_core_that_names_a_field_is_a_violation():
-    error = refused(core.Refusal(core.Reason.INVALID_FIELD, "why", {"field": "ttl_ms"}))
+    error = refused_by_queue(core.Refusal(core.Reason.INVALID_FIELD, "why", {"field": "ttl_ms"}))
     assert error.violations == (("ttl_ms", "why"),)
 
 
 def test_violations_beyond_what_clients_receive_are_counted():
     violations = [(f"tasks[{place}].ttl_ms", "5 means nothing") for place in range(10_000)]
-    status = rpc_status(Refused(error_pb2.Error.INVALID_FIELD, "why", {"a": "b"}, violations))
+    status = rpc_status(CallRefused(error_pb2.Error.INVALID_FIELD, "why", {"a": "b"}, violations))
     assert status.ByteSize() < 5 * 1024
     info, detail = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     assert status.details[0].Unpack(info)

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskraft_service.api.rpc.status import Refused
-from taskraft_service.api.state.existence import KnownOnLeader
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.state.existence import LinearizableExistenceCheck
 from taskraft_service.queue.commands import CreateTube, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
@@ -31,7 +31,7 @@ class Reading:
 
 
 def known(reading, *, lenient=False):
-    return KnownOnLeader(reading, lenient=lambda: lenient)
+    return LinearizableExistenceCheck(reading, lenient=lambda: lenient)
 
 
 async def test_a_tube_that_is_not_applied_yet_is_known_after_a_barrier():
@@ -44,7 +44,7 @@ async def test_a_tube_that_is_not_applied_yet_is_known_after_a_barrier():
 
 async def test_a_tube_that_is_not_there_after_a_barrier_is_refused():
     reading = Reading()
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         await known(reading).tubes(["missing"])
     assert reading.barriers == 1
     await known(reading, lenient=True).tubes(["missing"])

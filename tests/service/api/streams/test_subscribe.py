@@ -7,7 +7,7 @@ import pytest
 
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.streams import stream_link
+from taskraft_service.api.streams import subscribe_stream as stream_link
 from taskraft_service.leader.node_phases import PhaseEvent
 from tests.service.conftest import create, put, reason_of, take
 from tests.turns import turns_until

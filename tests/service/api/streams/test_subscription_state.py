@@ -7,22 +7,22 @@ import pytest
 from taskraft.v1 import task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import AnonymousCaller
-from taskraft_service.access.rights import Verb
-from taskraft_service.api.streams.response_buffer import MESSAGE_BYTES, Outbox
-from taskraft_service.api.streams.subscription_state import Subscription
+from taskraft_service.access.permissions import Verb
+from taskraft_service.api.streams.response_buffer import MESSAGE_BYTES_TARGET, ResponseBuffer
+from taskraft_service.api.streams.subscription_state import SubscriptionState
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed
 from taskraft_service.leader.waiters import Claim
 from taskraft_service.queue.commands import Reason, Refusal, State, Take, TakeResult, TaskView
 
 
 @pytest.fixture
-def subscription() -> Subscription:
+def subscription() -> SubscriptionState:
     sources = [pb.TakeSource(tube="emails"), pb.TakeSource(tube="letters")]
     opened = pb.SubscribeRequest.Open(sources=sources, types=["urgent"])
-    return Subscription(opened, "session", lambda _tokens: None)
+    return SubscriptionState(opened, "session", lambda _tokens: None)
 
 
-def wish(subscription: Subscription, *tubes: str, tasks_max: int = 1) -> Take:
+def wish(subscription: SubscriptionState, *tubes: str, tasks_max: int = 1) -> Take:
     command = subscription.take(tubes, tasks_max).command
     assert isinstance(command, Take)
     return command
@@ -67,7 +67,7 @@ class Limited(AnonymousCaller):
 def test_a_right_that_was_withdrawn_ends_takes_that_were_like_the_last_one():
     caller = Limited()
     opened = pb.SubscribeRequest.Open(sources=[pb.TakeSource(tube="emails")])
-    subscription = Subscription(opened, "session", lambda _tokens: None, caller)
+    subscription = SubscriptionState(opened, "session", lambda _tokens: None, caller)
     assert wish(subscription, "emails").tubes == ["emails"]
     caller.withdrawn.add("emails")
     assert wish(subscription, "emails").tubes == []
@@ -80,7 +80,7 @@ class Streamed:
         sources = [pb.TakeSource(tube=tube) for tube in tubes]
         self.given_back: list[int] = []
         wish = pb.SubscribeRequest.Open(sources=sources, **opened)
-        self.subscription = Subscription(wish, "session", self.given_back.extend)
+        self.subscription = SubscriptionState(wish, "session", self.given_back.extend)
 
     def claim(self, tasks_max: int) -> Claim:
         recorded = self.subscription.take(self.subscription.sources, tasks_max)
@@ -182,19 +182,19 @@ async def test_tasks_that_come_when_nothing_is_sent_any_more_are_given_back():
 
 
 async def test_one_message_is_not_larger_than_it_should_be_unless_a_part_is():
-    outbox = Outbox()
-    half = b"x" * (MESSAGE_BYTES // 2)
+    outbox = ResponseBuffer()
+    half = b"x" * (MESSAGE_BYTES_TARGET // 2)
     for part in (half, half, b"y", half + half + b"z", b"w"):
         outbox.add(part)
     outbox.end()
     sizes = []
     while (message := await outbox.next()) is not None:
         sizes.append(len(message))
-    assert sizes == [MESSAGE_BYTES, 1, MESSAGE_BYTES + 1, 1]
+    assert sizes == [MESSAGE_BYTES_TARGET, 1, MESSAGE_BYTES_TARGET + 1, 1]
 
 
 async def test_leases_that_were_not_sent_are_known_once():
-    outbox = Outbox()
+    outbox = ResponseBuffer()
     outbox.add(b"opened")
     outbox.add_tasks([b"a", b"b"], [4, 5])
     assert outbox.unsent() == [4, 5]
@@ -202,7 +202,7 @@ async def test_leases_that_were_not_sent_are_known_once():
 
 
 async def test_a_stirred_outbox_gives_an_empty_message_once():
-    outbox = Outbox()
+    outbox = ResponseBuffer()
     outbox.stir()
     assert await outbox.next() == b""
     outbox.add(b"a")

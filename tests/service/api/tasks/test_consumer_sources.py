@@ -7,7 +7,7 @@ import pytest
 
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft.v1 import tube_service_pb2
-from taskraft_service.api.tasks.consumer_sources import Sources
+from taskraft_service.api.tasks.consumer_sources import ConsumerSources
 from tests.service.conftest import create, put, reason_of
 
 Source = pb.TakeSource
@@ -20,7 +20,7 @@ async def take(node, *sources, tasks_max=20, wait_ms=0):
 
 
 def test_a_tube_has_the_weight_of_its_name_before_that_of_a_pattern():
-    sources = Sources([Source(tube="mail.*", weight=2), Source(tube="mail.a", weight=7)])
+    sources = ConsumerSources([Source(tube="mail.*", weight=2), Source(tube="mail.a", weight=7)])
     assert sources.weight_of("mail.a") == 7
     assert sources.weight_of("mail.b") == 2
     assert sources.weight_of("fax") == 0

@@ -8,10 +8,10 @@ import pytest
 from taskraft.v1 import error_pb2, task_pb2
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.access.caller import AnonymousCaller
-from taskraft_service.api.rpc.forwarding import ServeHere
-from taskraft_service.api.rpc.methods import Call
-from taskraft_service.api.rpc.status import Refused
-from taskraft_service.api.tasks.outcomes import OutcomeApi, as_seen
+from taskraft_service.api.rpc.forwarding import ThisNodeLeads
+from taskraft_service.api.rpc.methods import UnaryCall
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.tasks.outcomes import OutcomeHandlers, visible_task
 from taskraft_service.leader.proposal import NotProposed
 from taskraft_service.queue.commands import Bury, ByIds, Extras, Outcome, State, TaskView
 from tests.service.leader.test_outcome_waits import Stage
@@ -52,7 +52,7 @@ class Bench:
     def __init__(self, *answers):
         self.stage = Stage()
         self.forwarder = Forwarder(*answers)
-        self.api = OutcomeApi(Reading(self.stage), self.stage.outcomes, None, self.forwarder)
+        self.api = OutcomeHandlers(Reading(self.stage), self.stage.outcomes, None, self.forwarder)
 
     async def put(self, *payloads, **fields):
         """Put tasks and wait for their ends; leadership is lost as soon as that waits."""
@@ -63,7 +63,7 @@ class Bench:
             bodies = [task_pb2.TaskSpec(payload=one).SerializeToString() for one in payloads]
             return pb.PutTasksResponse(task_ids=self.stage.put(*bodies))
 
-        call = Call(request, b"", None, Mailer(), loop.time())
+        call = UnaryCall(request, b"", None, Mailer(), loop.time())
         putting = asyncio.ensure_future(self.api.put_and_wait(call, do))
         await turns_until(lambda: len(self.stage.outcomes))
         self.stage.outcomes.end()
@@ -104,7 +104,7 @@ async def test_what_the_next_leader_does_not_know_stays_open_in_its_place():
 
 
 async def test_the_put_is_done_although_no_leader_is_found():
-    answer = await Bench(Refused(error_pb2.Error.NO_LEADER, "none")).put(b"x", b"y")
+    answer = await Bench(CallRefused(error_pb2.Error.NO_LEADER, "none")).put(b"x", b"y")
     assert list(answer.task_ids) == [1, 2]
     assert [(one.id, one.outcome) for one in answer.outcomes] == [
         (1, Task.OUTCOME_UNSPECIFIED),
@@ -120,7 +120,7 @@ async def test_a_request_with_an_id_is_repeated_as_a_whole():
 
 
 async def test_a_node_that_leads_again_waits_itself_and_follows_the_leader_once_more():
-    bench = Bench(ServeHere(), known(1))
+    bench = Bench(ThisNodeLeads(), known(1))
     stage = bench.stage
     putting = asyncio.ensure_future(bench.put(b"x"))
     await turns_until(lambda: bench.forwarder.calls and len(stage.outcomes))
@@ -130,7 +130,7 @@ async def test_a_node_that_leads_again_waits_itself_and_follows_the_leader_once_
 
 
 async def test_a_node_that_leads_again_tells_what_became_of_the_task():
-    bench = Bench(ServeHere())
+    bench = Bench(ThisNodeLeads())
     stage = bench.stage
     putting = asyncio.ensure_future(bench.put(b"x"))
     await turns_until(lambda: bench.forwarder.calls and len(stage.outcomes))
@@ -147,7 +147,7 @@ def test_of_a_task_that_went_where_the_caller_may_not_read_only_its_end_is_seen(
     counts = [5] * 6
     extras = Extras(outcome=Outcome.DELETED, group="g")
     view = TaskView("theirs", 7, b"body", State.DONE, 5, *counts, "s", 5, 5, 5, extras)
-    seen = as_seen(view, "before", Blind())
+    seen = visible_task(view, "before", Blind())
     assert seen == TaskView(
         "theirs", 7, b"", State.DONE, *[0] * 7, "", 0, 0, 0, Extras(outcome=Outcome.DELETED)
     )
@@ -156,4 +156,4 @@ def test_of_a_task_that_went_where_the_caller_may_not_read_only_its_end_is_seen(
         (replace(view, tube="before"), Blind()),
         (replace(view, tube="mine"), Blind()),
     ):
-        assert as_seen(shown, "before", caller) is shown
+        assert visible_task(shown, "before", caller) is shown

@@ -7,7 +7,7 @@ import pytest
 
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.api.tasks.takes import TakeApi
+from taskraft_service.api.tasks.takes import TakeHandler
 from taskraft_service.api.tasks.waiting_take import WaitingTake
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed, OutcomeUnknown
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
@@ -43,7 +43,9 @@ class Bench:
     def __init__(self, **fields):
         self.given_back = []
         self.waiters = Waiters(Board(a=3))
-        self.api = TakeApi(Mutations(), Reading(), None, self.waiters, UnloggedCalls(lambda: False))
+        self.api = TakeHandler(
+            Mutations(), Reading(), None, self.waiters, UnloggedCalls(lambda: False)
+        )
         request = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="a")], **fields)
         self.taker = WaitingTake(request, 0, self.given_back.extend)
 

@@ -7,9 +7,9 @@ from typing import Final, Protocol, TypeAlias
 
 import grpc.aio
 
-from taskraft_service.access.caller import ANYBODY, AuthenticatedCaller, Caller, NodeCaller
-from taskraft_service.access.current_principals import CurrentPrincipals
-from taskraft_service.access.denial import NotKnown
+from taskraft_service.access.caller import ANONYMOUS, AuthenticatedCaller, Caller, NodeCaller
+from taskraft_service.access.denial import Unauthenticated
+from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -20,7 +20,7 @@ _SCHEME: Final = "bearer "
 _CREDENTIALS_NEEDED: Final = "a token or a certificate of a known principal is needed"
 
 
-class Gate(Protocol):
+class Authenticator(Protocol):
     """Lets callers in."""
 
     def admit(self, context: Context) -> Caller:
@@ -31,41 +31,41 @@ class Gate(Protocol):
         """
 
 
-class OpenGate:
+class OpenAuthenticator:
     """Lets everybody in: a node without rights."""
 
     def admit(self, context: Context) -> Caller:
-        """See ``Gate``."""
+        """See ``Authenticator``."""
         del context
-        return ANYBODY
+        return ANONYMOUS
 
 
-OPEN_GATE: Final = OpenGate()
+OPEN_AUTHENTICATOR: Final = OpenAuthenticator()
 
 
-class ClientGate:
+class ClientAuthenticator:
     """The port for clients: a token decides, else the certificate of the connection."""
 
-    def __init__(self, current: CurrentPrincipals) -> None:
+    def __init__(self, current: ReloadedPrincipals) -> None:
         self._current = current
 
     def admit(self, context: Context) -> Caller:
-        """See ``Gate``."""
+        """See ``Authenticator``."""
         principals = self._current.principals
         text = metadata_of(context, AUTHORIZATION_KEY)
         if text:
             if text[: len(_SCHEME)].lower() != _SCHEME:
-                raise NotKnown("the authorization is not a bearer token")
+                raise Unauthenticated("the authorization is not a bearer token")
             found = principals.of_token(text[len(_SCHEME) :].strip())
         else:
             found = principals.of_certificate(certificate_names(context))
         if found is None:
-            raise NotKnown(_CREDENTIALS_NEEDED)
+            raise Unauthenticated(_CREDENTIALS_NEEDED)
         principal, credential = found
         return AuthenticatedCaller(principal.name, credential, self._current)
 
 
-class PeerGate:
+class PeerAuthenticator:
     """The port of the peers: a node says for whom it passes a call on, or speaks for itself.
 
     Args:
@@ -76,7 +76,7 @@ class PeerGate:
 
     def __init__(
         self,
-        current: CurrentPrincipals | None,
+        current: ReloadedPrincipals | None,
         node_of: Callable[[Context], str],
         is_member: Callable[[str], bool],
     ) -> None:
@@ -85,7 +85,7 @@ class PeerGate:
         self._is_member = is_member
 
     def admit(self, context: Context) -> Caller:
-        """See ``Gate``."""
+        """See ``Authenticator``."""
         node = self._node_of(context)
         if not self._is_member(node):
             return NodeCaller(node)
@@ -93,11 +93,11 @@ class PeerGate:
         if name.startswith(NodeCaller.PREFIX):
             return NodeCaller(name.removeprefix(NodeCaller.PREFIX))
         if self._current is None:
-            return ANYBODY
+            return ANONYMOUS
         if not name:
             return NodeCaller(node)
         if self._current.principals.principal(name) is None:
-            raise NotKnown(f'the leader knows no principal "{name}"')
+            raise Unauthenticated(f'the leader knows no principal "{name}"')
         return AuthenticatedCaller(name, "", self._current)
 
 

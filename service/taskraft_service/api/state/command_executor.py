@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from taskraft_service.api.rpc.methods import Call
-from taskraft_service.api.rpc.status import refused
+from taskraft_service.api.rpc.methods import UnaryCall
+from taskraft_service.api.rpc.status import refused_by_queue
 from taskraft_service.entries.codec import Recorded, record, record_own, request_hash
 from taskraft_service.forms import Form
 from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
@@ -18,20 +18,20 @@ M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)
 
 
-def hash_if_named(call: Call[M]) -> int:
+def idempotency_hash(call: UnaryCall[M]) -> int:
     """Return the hash of a request that has a request_id; 0 for one that is not remembered."""
     is_named = bool(getattr(call.request, "request_id", ""))
     return request_hash(call.request, call.raw, call.caller.name) if is_named else 0
 
 
-class Mutations:
+class CommandExecutor:
     """Turns checked calls into log entries."""
 
     def __init__(self, submitter: CommandSubmitter) -> None:
         self.submitter = submitter
 
     async def apply(
-        self, form: Form[M], call: Call[M], before: Sequence[Recorded] = ()
+        self, form: Form[M], call: UnaryCall[M], before: Sequence[Recorded] = ()
     ) -> AppliedCommand:
         """Propose a request as it came.
 
@@ -47,13 +47,13 @@ class Mutations:
             OutcomeUnknown: leadership was lost afterwards.
             Overloaded: too much waits already.
         """
-        hash_of_request = hash_if_named(call)
+        hash_of_request = idempotency_hash(call)
         self._propose_before(before, call.deadline)
         recorded = record(form, call.request, call.raw, hash_of_request)
         return await self.propose(recorded, call.deadline)
 
     async def apply_as(
-        self, form: Form[M], call: Call[M], request: M, before: Sequence[Recorded] = ()
+        self, form: Form[M], call: UnaryCall[M], request: M, before: Sequence[Recorded] = ()
     ) -> AppliedCommand:
         """Propose another request in place of the one that came, known under that one's hash.
 
@@ -61,24 +61,24 @@ class Mutations:
         """
         if request is call.request:
             return await self.apply(form, call, before)
-        hash_of_request = hash_if_named(call)
+        hash_of_request = idempotency_hash(call)
         self._propose_before(before, call.deadline)
         return await self.propose(record_own(form, request, hash_of_request), call.deadline)
 
     def _propose_before(self, before: Sequence[Recorded], deadline: float | None) -> None:
         for recorded in before:
             # Not waited for; that its outcome is not looked at is no error either.
-            self.submitter.submit(recorded, deadline).add_done_callback(_look_away)
+            self.submitter.submit(recorded, deadline).add_done_callback(_retrieve_exception)
 
     async def propose(self, recorded: Recorded, deadline: float | None) -> AppliedCommand:
         """Propose a command; see ``apply``."""
         outcome = await self.submitter.submit(recorded, deadline)
         if isinstance(outcome.result, Refusal):
-            raise refused(outcome.result)
+            raise refused_by_queue(outcome.result)
         return outcome
 
 
-def _look_away(future: object) -> None:
+def _retrieve_exception(future: object) -> None:
     """Mark the exception of a future as seen."""
     exception = getattr(future, "exception", None)
     cancelled = getattr(future, "cancelled", None)

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 
 from taskraft.v1 import error_pb2
 from taskraft_replication.errors import ReadUnconfirmed
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.status import CallRefused
 
 
-class Freshness:
+class StalenessGuard:
     """Proves how fresh the applied state is.
 
     Args:
@@ -63,7 +63,7 @@ class Freshness:
                 silence_ms = self._silence_ms()
             else:
                 return
-        raise Refused(
+        raise CallRefused(
             error_pb2.Error.NODE_BEHIND,
             f"this node cannot tell that its state is at most {staleness_ms_max} ms old; "
             f"it has known no leader for {silence_ms} ms",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from taskraft.v1 import task_pb2
-from taskraft_service.api.state.freshness import Freshness
+from taskraft_service.api.state.staleness import StalenessGuard
 from taskraft_service.languages.patterns import TubePattern
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
 from taskraft_service.queue.queue import Queue
 
 
-class Reading:
+class QueueReader:
     """Gives out the queue once it shows what the caller may expect.
 
     Args:
@@ -25,7 +25,7 @@ class Reading:
     def __init__(
         self,
         machine: QueueMachine,
-        freshness: Freshness,
+        freshness: StalenessGuard,
         contents: QueueLocator,
         clock_ms: Callable[[], int],
     ) -> None:

@@ -13,11 +13,11 @@ from typing import Final
 
 from taskraft_service.languages.patterns import TubePattern
 
-EVERYWHERE: Final = "*"
+ALL_TUBES: Final = "*"
 """As the name of a need: every tube there is or may be."""
-ANYWHERE: Final = ""
+ANY_TUBE: Final = ""
 """As the name of a need: some tube, whichever."""
-ANSWERS_MAX: Final = 10_000
+CACHED_DECISIONS_MAX: Final = 10_000
 """Answers remembered for one principal; names come from requests, so they are not few by nature."""
 
 
@@ -50,7 +50,7 @@ class Grant:
     tubes: Sequence[str]
 
 
-class Rights:
+class Permissions:
     """What the grants of one principal add up to. Unchangeable; answers are remembered."""
 
     def __init__(self, grants: Sequence[Grant]) -> None:
@@ -61,12 +61,12 @@ class Rights:
         self._answers: dict[tuple[Verb, str], bool] = {}
 
     def allow(self, verb: Verb, name: str) -> bool:
-        """Tell whether something may be done to a tube, ``EVERYWHERE`` or ``ANYWHERE``."""
+        """Tell whether something may be done to a tube, ``ALL_TUBES`` or ``ANY_TUBE``."""
         known = self._answers.get((verb, name))
         if known is None:
             patterns = self._patterns.get(verb, ())
-            known = any(name == ANYWHERE or pattern.matches(name) for pattern in patterns)
-            if len(self._answers) >= ANSWERS_MAX:
+            known = any(name == ANY_TUBE or pattern.matches(name) for pattern in patterns)
+            if len(self._answers) >= CACHED_DECISIONS_MAX:
                 self._answers.clear()
             self._answers[verb, name] = known
         return known

@@ -9,8 +9,8 @@ import taskraft.v1
 from taskraft.v1 import feed_service_pb2 as feed
 from taskraft.v1 import group_service_pb2, schedule_service_pb2, task_pb2, tube_service_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.rights import Grant, Rights, Verb
-from taskraft_service.access.rules import RULES, needs_of
+from taskraft_service.access.permission_rules import RULES, required_permissions
+from taskraft_service.access.permissions import Grant, Permissions, Verb
 
 PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
 
@@ -36,7 +36,7 @@ def test_every_rule_belongs_to_a_method():
 
 
 def test_a_request_that_nobody_thought_of_is_for_those_who_may_do_everything():
-    assert list(needs_of(task_pb2.UniqueKey())) == [(MANAGE, "*")]
+    assert list(required_permissions(task_pb2.UniqueKey())) == [(MANAGE, "*")]
 
 
 def release(to):
@@ -112,11 +112,11 @@ DEAD = tube_service_pb2.TubeOptions(dead_letter_tube="dead")
     ids=lambda each: type(each).__name__,
 )
 def test_a_request_needs_a_right_for_all_that_it_names(request_, needs):
-    assert set(needs_of(request_)) == needs
+    assert set(required_permissions(request_)) == needs
 
 
 def test_rights_are_those_of_the_roles_on_names_that_match():
-    rights = Rights([Grant("producer", ["mail.*", "sms"]), Grant("reader", ["*"])])
+    rights = Permissions([Grant("producer", ["mail.*", "sms"]), Grant("reader", ["*"])])
     allowed = {
         (verb, name)
         for verb in Verb
@@ -128,12 +128,12 @@ def test_rights_are_those_of_the_roles_on_names_that_match():
 
 
 def test_the_dot_of_a_pattern_is_a_dot():
-    assert not Rights([Grant("admin", ["a.b"])]).allow(PUT, "axb")
+    assert not Permissions([Grant("admin", ["a.b"])]).allow(PUT, "axb")
 
 
 def test_no_answer_is_kept_beyond_what_is_remembered(monkeypatch):
-    monkeypatch.setattr("taskraft_service.access.rights.ANSWERS_MAX", 2)
-    rights = Rights([Grant("admin", ["a*"])])
+    monkeypatch.setattr("taskraft_service.access.permissions.CACHED_DECISIONS_MAX", 2)
+    rights = Permissions([Grant("admin", ["a*"])])
     assert [rights.allow(PUT, name) for name in ("a", "b", "ac", "b", "a")] == [
         True,
         False,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from taskraft_replication.errors import ReadUnconfirmed
-from taskraft_service.api.rpc.status import Refused
-from taskraft_service.api.state.freshness import Freshness
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.state.staleness import StalenessGuard
 
 
 class Surroundings:
@@ -18,7 +18,7 @@ class Surroundings:
         self.confirms = True
         self.takes_ms = 0
         self.asked = 0
-        self.freshness = Freshness(self.confirm, lambda: self.silence_ms, lambda: self.now_ms)
+        self.freshness = StalenessGuard(self.confirm, lambda: self.silence_ms, lambda: self.now_ms)
 
     async def confirm(self):
         self.asked += 1
@@ -29,7 +29,7 @@ class Surroundings:
     async def reads_within(self, limit_ms):
         try:
             await self.freshness.within(limit_ms)
-        except Refused:
+        except CallRefused:
             return False
         return True
 
@@ -71,7 +71,7 @@ async def test_an_answer_that_comes_late_does_not_make_a_younger_one_forgotten()
         here.asked += 1
         await gates[here.asked - 1].wait()
 
-    freshness = Freshness(confirm, lambda: 0, lambda: here.now_ms)
+    freshness = StalenessGuard(confirm, lambda: 0, lambda: here.now_ms)
     first = asyncio.ensure_future(freshness.barrier())
     await asyncio.sleep(0)
     here.now_ms += 100
@@ -98,6 +98,6 @@ async def test_what_no_majority_confirms_is_not_shown_as_fresh():
 async def test_without_a_leader_nobody_is_asked():
     here = Surroundings()
     here.silence_ms = 101
-    with pytest.raises(Refused, match="known no leader for 101 ms"):
+    with pytest.raises(CallRefused, match="known no leader for 101 ms"):
         await here.freshness.within(100)
     assert here.asked == 0

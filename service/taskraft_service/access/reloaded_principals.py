@@ -8,12 +8,12 @@ from typing import Final
 import structlog
 
 from taskraft_replication.tls.watched_files import WatchedFiles
-from taskraft_service.access.principals import AccessInvalid, Principals, read_principals
+from taskraft_service.access.principals import AccessFileInvalid, Principals, read_principals
 
 log: Final = structlog.get_logger(__name__)
 
 
-class CurrentPrincipals:
+class ReloadedPrincipals:
     """The principals in force.
 
     Args:
@@ -40,7 +40,7 @@ class CurrentPrincipals:
             return
         try:
             self.principals = read_principals(self._path)
-        except AccessInvalid as error:
+        except AccessFileInvalid as error:
             log.error("the rights in force stay: the file cannot be used", reason=str(error))  # noqa: TRY400 - one line, no traceback
             return
         self.version += 1

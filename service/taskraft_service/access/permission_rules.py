@@ -19,18 +19,18 @@ from taskraft.v1 import schedule_service_pb2 as schedule
 from taskraft.v1 import session_service_pb2 as session
 from taskraft.v1 import task_service_pb2 as task
 from taskraft.v1 import tube_service_pb2 as tube
-from taskraft_service.access.rights import ANYWHERE, EVERYWHERE, Verb
+from taskraft_service.access.permissions import ALL_TUBES, ANY_TUBE, Verb
 from taskraft_service.languages.patterns import is_pattern
 
 M = TypeVar("M", bound=Message)
-Need: TypeAlias = tuple[Verb, str]
+RequiredPermission: TypeAlias = tuple[Verb, str]
 """What is to be done, and to which tube, group or schedule."""
-Rule: TypeAlias = Callable[[Message], Iterable[Need]]
+Rule: TypeAlias = Callable[[Message], Iterable[RequiredPermission]]
 
 PUT, TAKE, READ, MANAGE = Verb.PUT, Verb.TAKE, Verb.READ, Verb.MANAGE
 
 
-def _put(request: task.PutTasksRequest) -> Iterator[Need]:
+def _put(request: task.PutTasksRequest) -> Iterator[RequiredPermission]:
     yield PUT, request.tube
     if request.outcome_wait_ms:
         yield READ, request.tube
@@ -42,55 +42,55 @@ def _put(request: task.PutTasksRequest) -> Iterator[Need]:
             yield READ, name
 
 
-def _take(sources: Iterable[task.TakeSource]) -> Iterator[Need]:
+def _take(sources: Iterable[task.TakeSource]) -> Iterator[RequiredPermission]:
     """A pattern stands for those of its tubes from which the caller may take."""
-    yield TAKE, ANYWHERE
+    yield TAKE, ANY_TUBE
     for source in sources:
         if not is_pattern(source.tube):
             yield TAKE, source.tube
 
 
-def _settle(settlements: Iterable[task.Settlement]) -> Iterator[Need]:
-    yield TAKE, ANYWHERE
+def _settle(settlements: Iterable[task.Settlement]) -> Iterator[RequiredPermission]:
+    yield TAKE, ANY_TUBE
     for settlement in settlements:
         if settlement.release.move_to:
             yield PUT, settlement.release.move_to
 
 
-def _move(request: task.MoveTasksRequest) -> Iterator[Need]:
+def _move(request: task.MoveTasksRequest) -> Iterator[RequiredPermission]:
     """What goes back may go back to any tube: what it says does not tell."""
     yield MANAGE, request.tube
-    yield PUT, request.move_to or EVERYWHERE
+    yield PUT, request.move_to or ALL_TUBES
 
 
-def _subscribe(message: task.SubscribeRequest) -> Iterator[Need]:
+def _subscribe(message: task.SubscribeRequest) -> Iterator[RequiredPermission]:
     yield from _take(message.open.sources)
     yield from _settle(message.settlements)
 
 
-def _batch(request: task.ExecuteBatchRequest) -> Iterator[Need]:
+def _batch(request: task.ExecuteBatchRequest) -> Iterator[RequiredPermission]:
     for operation in request.operations:
         kind = operation.WhichOneof("operation")
         if kind is not None:
-            yield from needs_of(getattr(operation, kind))
+            yield from required_permissions(getattr(operation, kind))
 
 
-def _create_tube(request: tube.CreateTubeRequest) -> Iterator[Need]:
+def _create_tube(request: tube.CreateTubeRequest) -> Iterator[RequiredPermission]:
     yield MANAGE, request.tube.name
     yield from _dead_letters(request.tube.options)
 
 
-def _update_tube(request: tube.UpdateTubeRequest) -> Iterator[Need]:
+def _update_tube(request: tube.UpdateTubeRequest) -> Iterator[RequiredPermission]:
     yield MANAGE, request.name
     yield from _dead_letters(request.options)
 
 
-def _dead_letters(options: tube.TubeOptions) -> Iterator[Need]:
+def _dead_letters(options: tube.TubeOptions) -> Iterator[RequiredPermission]:
     if options.dead_letter_tube:
         yield PUT, options.dead_letter_tube
 
 
-def _create_group(request: group.CreateGroupRequest) -> Iterator[Need]:
+def _create_group(request: group.CreateGroupRequest) -> Iterator[RequiredPermission]:
     yield PUT, request.group.name
     for last in (request.group.end_task, request.group.abort_task):
         if last.tube:
@@ -99,39 +99,41 @@ def _create_group(request: group.CreateGroupRequest) -> Iterator[Need]:
             yield PUT, last.spec.group
 
 
-def _schedule(wanted: schedule.Schedule) -> Iterator[Need]:
+def _schedule(wanted: schedule.Schedule) -> Iterator[RequiredPermission]:
     yield PUT, wanted.name
     yield PUT, wanted.tube
     if wanted.spec.group:
         yield PUT, wanted.spec.group
 
 
-def _read_changes(request: feed.ReadChangesRequest) -> Iterator[Need]:
+def _read_changes(request: feed.ReadChangesRequest) -> Iterator[RequiredPermission]:
     """Without tubes the feed is that of all tubes."""
-    for name in request.tubes or (EVERYWHERE,):
+    for name in request.tubes or (ALL_TUBES,):
         yield READ, name
 
 
-def _for(kind: type[M], rule: Callable[[M], Iterable[Need]]) -> tuple[type[Message], Rule]:
+def _for(
+    kind: type[M], rule: Callable[[M], Iterable[RequiredPermission]]
+) -> tuple[type[Message], Rule]:
     """Return a row of the table."""
 
-    def needs(request: Message) -> Iterable[Need]:
+    def needs(request: Message) -> Iterable[RequiredPermission]:
         assert isinstance(request, kind)
         return rule(request)
 
     return kind, needs
 
 
-def _all(*needs: Need) -> Callable[[Message], Iterable[Need]]:
+def _all(*needs: RequiredPermission) -> Callable[[Message], Iterable[RequiredPermission]]:
     """Return the rule of requests that need the same whatever they say."""
     return lambda _request: needs
 
 
 _KNOWN: Final = _all()
 """All who are known may do it."""
-_TAKERS: Final = _all((TAKE, ANYWHERE))
-_READERS: Final = _all((READ, ANYWHERE))
-_CLUSTER: Final = _all((MANAGE, EVERYWHERE))
+_TAKERS: Final = _all((TAKE, ANY_TUBE))
+_READERS: Final = _all((READ, ANY_TUBE))
+_CLUSTER: Final = _all((MANAGE, ALL_TUBES))
 
 RULES: Final[Mapping[type[Message], Rule]] = dict(
     (
@@ -193,6 +195,6 @@ _NOT_RULED: Final = _CLUSTER
 """A request that nobody has thought of is for those who may do everything."""
 
 
-def needs_of(request: Message) -> Iterable[Need]:
+def required_permissions(request: Message) -> Iterable[RequiredPermission]:
     """Return what a request needs, all of it."""
     return RULES.get(type(request), _NOT_RULED)(request)

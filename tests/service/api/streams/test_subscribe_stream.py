@@ -8,20 +8,20 @@ import pytest
 
 from taskraft.v1 import error_pb2
 from taskraft.v1 import task_service_pb2 as pb
-from taskraft_service.access.caller import ANYBODY
-from taskraft_service.api.rpc.forwarding import ServeHere
+from taskraft_service.access.caller import ANONYMOUS
+from taskraft_service.api.rpc.forwarding import ThisNodeLeads
 from taskraft_service.api.rpc.forwarding_metadata import HOPS_KEY
-from taskraft_service.api.rpc.status import Refused
-from taskraft_service.api.state.mutations import Mutations
-from taskraft_service.api.streams import stream_link
-from taskraft_service.api.streams.service import Streams, SubscribeApi
-from taskraft_service.api.streams.stream_link import (
+from taskraft_service.api.rpc.status import CallRefused
+from taskraft_service.api.state.command_executor import CommandExecutor
+from taskraft_service.api.streams import subscribe_stream as stream_link
+from taskraft_service.api.streams.service import SubscribeHandler, SubscriptionRegistry
+from taskraft_service.api.streams.subscribe_stream import (
     BEAT_PAUSE_MS,
     SETTLES_IN_HAND_MAX,
     SILENCE_MAX_MS,
-    StreamLink,
+    SubscribeStream,
 )
-from taskraft_service.api.streams.subscription_state import Subscription
+from taskraft_service.api.streams.subscription_state import SubscriptionState
 from taskraft_service.leader.proposal import (
     AppliedCommand,
     LeaderOverloaded,
@@ -110,9 +110,9 @@ class Linked:
         self.context = Context(OPENING, *messages)
         self.submitter = Submitter()
         self.waiters = Waiters(Board(a=0))
-        self.subscription = Subscription(OPENING.open, "session", lambda _tokens: None)
+        self.subscription = SubscriptionState(OPENING.open, "session", lambda _tokens: None)
         self.waiters.add(self.subscription)
-        self.link = StreamLink(
+        self.link = SubscribeStream(
             self.subscription, self.context, self.submitter, self.waiters, Reading(), 100
         )
 
@@ -194,7 +194,7 @@ async def test_settlements_of_a_stream_heed_the_configured_limit_of_payloads():
 async def test_of_a_message_with_a_limit_broken_nothing_is_done():
     bad = pb.SubscribeRequest(filter={"types": [""]}, credit={"tasks": -1, "bytes": -1})
     one = Linked(bad)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CallRefused) as caught:
         await one.run()
     told = {field for field, _ in caught.value.violations}
     assert told == {"filter.types[0]", "credit.tasks", "credit.bytes"}
@@ -337,8 +337,14 @@ class Forwarder:
 
 def subscribe_api(forwarder):
     submitter = Submitter()
-    api = SubscribeApi(
-        Mutations(submitter), Reading(), Known(), Waiters(Board(a=0)), Streams(), forwarder, 100
+    api = SubscribeHandler(
+        CommandExecutor(submitter),
+        Reading(),
+        Known(),
+        Waiters(Board(a=0)),
+        SubscriptionRegistry(),
+        forwarder,
+        100,
     )
     return api, submitter
 
@@ -361,7 +367,7 @@ async def test_what_the_leader_says_reaches_the_client():
     upstream = Upstream(said)
     api, _ = subscribe_api(forwarder := Forwarder(upstream))
     context = Context(OPENING)
-    await api.subscribe(context, ANYBODY)
+    await api.subscribe(context, ANONYMOUS)
     assert context.heard == [said]
     assert upstream.cancelled
     ((path, _, _, _, requests),) = forwarder.asked
@@ -372,7 +378,7 @@ async def test_what_the_leader_says_reaches_the_client():
 async def test_a_client_whose_leader_is_lost_is_told_to_come_back():
     api, _ = subscribe_api(Forwarder(Upstream(error=lost(grpc.StatusCode.UNAVAILABLE))))
     context = Context(OPENING)
-    await api.subscribe(context, ANYBODY)
+    await api.subscribe(context, ANONYMOUS)
     (message,) = context.heard
     assert message.go_away.error.reason == error_pb2.Error.NO_LEADER
     assert message.go_away.retry_ms > 0
@@ -382,14 +388,14 @@ async def test_an_error_of_the_leader_is_the_clients():
     upstream = Upstream(error=lost(grpc.StatusCode.NOT_FOUND))
     api, _ = subscribe_api(Forwarder(upstream))
     with pytest.raises(grpc.aio.AioRpcError):
-        await api.subscribe(Context(OPENING), ANYBODY)
+        await api.subscribe(Context(OPENING), ANONYMOUS)
     assert upstream.cancelled
 
 
 async def test_a_node_that_becomes_the_leader_serves_the_stream_and_forgets_it_at_its_end():
-    api, submitter = subscribe_api(Forwarder(ServeHere()))
+    api, submitter = subscribe_api(Forwarder(ThisNodeLeads()))
     context = Context(OPENING)
-    serving = asyncio.ensure_future(api.subscribe(context, ANYBODY))
+    serving = asyncio.ensure_future(api.subscribe(context, ANONYMOUS))
     for number, result in enumerate((KeepResult([]), KeepResult([]))):
         await turns_until(lambda number=number: len(submitter.proposed) > number)
         submitter.proposed[number][1].set_result(AppliedCommand(1, 1, result))
@@ -409,5 +415,5 @@ async def test_a_stream_that_was_passed_on_is_not_passed_on_again():
     context = Context(OPENING)
     context.metadata = ((HOPS_KEY, "1"),)
     with pytest.raises(NotProposed):
-        await api.subscribe(context, ANYBODY)
+        await api.subscribe(context, ANONYMOUS)
     assert (forwarder.waited, forwarder.asked) == (1, [])

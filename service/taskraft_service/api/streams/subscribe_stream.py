@@ -12,12 +12,12 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms, wire
 from taskraft_service.access.leases import own_settlements
 from taskraft_service.api.rpc.context import ServicerContext, read_message
-from taskraft_service.api.rpc.methods import parse
-from taskraft_service.api.rpc.refusals import refusal_of
-from taskraft_service.api.rpc.status import Refused
+from taskraft_service.api.rpc.methods import parse_request
+from taskraft_service.api.rpc.refusals import refused_for
+from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.rpc.violations import Violations
-from taskraft_service.api.state.reading import Reading
-from taskraft_service.api.streams.subscription_state import Subscription, settled_message
+from taskraft_service.api.state.queue_reader import QueueReader
+from taskraft_service.api.streams.subscription_state import SubscriptionState, settled_message
 from taskraft_service.api.tasks.put_checks import check_message
 from taskraft_service.api.tasks.settle_checks import check_settlements
 from taskraft_service.entries.codec import record, record_own, request_hash
@@ -43,16 +43,16 @@ _TO_SETTLE: Final = pb.SettleTasksRequest.SETTLEMENTS_FIELD_NUMBER
 _REQUEST_ID: Final = pb.SettleTasksRequest.REQUEST_ID_FIELD_NUMBER
 
 
-class StreamLink:
+class SubscribeStream:
     """Reads what the client says and writes what it is told, until one of the two ends."""
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         context: ServicerContext,
         submitter: CommandSubmitter,
         waiters: Waiters,
-        reading: Reading,
+        reading: QueueReader,
         payload_bytes_max: int,
     ) -> None:
         self._reading = reading
@@ -62,7 +62,7 @@ class StreamLink:
         self._context = context
         self._submitter = submitter
         self._waiters = waiters
-        self._settles: deque[tuple[str, asyncio.Future[AppliedCommand] | Refused]] = deque()
+        self._settles: deque[tuple[str, asyncio.Future[AppliedCommand] | CallRefused]] = deque()
         self._settles_free = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
@@ -126,7 +126,7 @@ class StreamLink:
                 await self._settles_free.wait()
 
     def _take_in(self, raw: bytes, *, is_first: bool) -> None:
-        message = parse(pb.SubscribeRequest, raw)
+        message = parse_request(pb.SubscribeRequest, raw)
         if self._caller.is_limited:
             self._caller.confirm()
             self._caller.check(message)
@@ -146,16 +146,16 @@ class StreamLink:
 
     def _settle(self, message: pb.SubscribeRequest, raw: bytes) -> None:
         """Propose the settlements of one message; answers are sent in order of the messages."""
-        answer: asyncio.Future[AppliedCommand] | Refused
+        answer: asyncio.Future[AppliedCommand] | CallRefused
         try:
             answer = self._submit(message, raw)
             answer.add_done_callback(self._answer_settles)
-        except (Refused, LeaderOverloaded, NotProposed) as error:
-            refusal = refusal_of(error)
+        except (CallRefused, LeaderOverloaded, NotProposed) as error:
+            refusal = refused_for(error)
             assert refusal is not None
             answer = refusal
         self._settles.append((message.request_id, answer))
-        if isinstance(answer, Refused):
+        if isinstance(answer, CallRefused):
             self._answer_settles()
 
     def _submit(self, message: pb.SubscribeRequest, raw: bytes) -> asyncio.Future[AppliedCommand]:
@@ -180,7 +180,7 @@ class StreamLink:
         """Send the answers that are known, up to the first that is not."""
         while self._settles:
             request_id, answer = self._settles[0]
-            if not isinstance(answer, Refused) and not answer.done():
+            if not isinstance(answer, CallRefused) and not answer.done():
                 break
             self._settles.popleft()
             message = settled_message(request_id, _settled(answer))
@@ -216,16 +216,16 @@ class StreamLink:
         self._subscription.outbox.stir()
 
 
-def _settled(answer: asyncio.Future[AppliedCommand] | Refused) -> AppliedCommand | Refused:
+def _settled(answer: asyncio.Future[AppliedCommand] | CallRefused) -> AppliedCommand | CallRefused:
     """Return what became of one message of settlements."""
-    if isinstance(answer, Refused):
+    if isinstance(answer, CallRefused):
         return answer
     if answer.cancelled():
-        return Refused(error_pb2.Error.COMMIT_UNKNOWN, "the outcome is not known")
+        return CallRefused(error_pb2.Error.COMMIT_UNKNOWN, "the outcome is not known")
     error = answer.exception()
     if error is None:
         return answer.result()
     assert isinstance(error, NotProposed | OutcomeUnknown | LeaderOverloaded)
-    refusal = refusal_of(error)
+    refusal = refused_for(error)
     assert refusal is not None
     return refusal
