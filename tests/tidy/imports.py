@@ -1,0 +1,88 @@
+"""Rules for imports between packages, and for addresses that the repository must not name."""
+
+from tests.tidy.sources import (
+    PACKAGES,
+    ROOT,
+    imported_names,
+    installed_modules,
+    modules,
+    place,
+    project_files,
+)
+
+REGISTRIES = tuple(
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("npmjs", "org"),
+        ("npmjs", "com"),
+        ("yarnpkg", "com"),
+        ("proxy", "golang", "org"),
+        ("sum", "golang", "org"),
+        ("docker", "io"),
+        ("ghcr", "io"),
+        ("quay", "io"),
+        ("gcr", "io"),
+        ("pkg", "dev"),
+        ("maven", "org"),
+        ("debian", "org"),
+        ("ubuntu", "com"),
+    )
+)
+"""Where packages come from is the business of whoever installs them."""
+
+STUB_PACKAGES = ("taskraft.v1",)
+
+
+def imports_beyond_the_stubs() -> list[str]:
+    """Find imports of the client by the server, which may know the generated stubs only."""
+    return [
+        f"{place(path, line)} {name}"
+        for path, tree in modules()
+        if path.relative_to(ROOT).parts[0] in {"service", "replication"}
+        for name, line in imported_names(tree)
+        if name.split(".")[0] == "taskraft" and not name.startswith(STUB_PACKAGES)
+    ]
+
+
+def rocksdb_outside_storage() -> list[str]:
+    storage = ROOT / "service" / "taskraft_service" / "storage"
+    return [
+        f"{place(path, line)} {name}"
+        for path, tree in modules()
+        if path.relative_to(ROOT).parts[0] in {"service", "replication"}
+        and storage not in path.parents
+        for name, line in imported_names(tree)
+        if name.split(".")[0] == "rocksdict"
+    ]
+
+
+def addresses_of_registries() -> list[str]:
+    """Find names of package registries, and lock files of npm that say where they downloaded."""
+    found = []
+    for path in project_files():
+        try:
+            lines = path.read_text().splitlines()
+        except UnicodeDecodeError:
+            continue
+        forbidden = REGISTRIES
+        if path.name == "package-lock.json":
+            forbidden += ('"resolved":',)
+        found += [
+            place(path, number)
+            for number, line in enumerate(lines, start=1)
+            if any(name in line for name in forbidden)
+        ]
+    return found
+
+
+def type_checking_imports() -> list[str]:
+    """Find imports in the queue for type checkers only: they hide cycles."""
+    return [
+        f"{place(path, line)} {name}"
+        for package, path, tree in installed_modules()
+        if (PACKAGES[package] / "queue") in path.parents
+        for name, line in imported_names(tree)
+        if name == "typing.TYPE_CHECKING"
+    ]

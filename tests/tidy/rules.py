@@ -1,0 +1,28 @@
+"""The rules that must hold, and the rules that are not enforced yet."""
+
+from tests.tidy import imports, language, names, references, sizes, tests
+
+RULES = (
+    sizes.long_modules,
+    sizes.long_functions,
+    sizes.undocumented_modules,
+    names.shapeless_modules,
+    names.synonyms,
+    tests.sleeping_tests,
+    tests.assertionless_tests,
+    tests.misplaced_tests,
+    imports.imports_beyond_the_stubs,
+    imports.rocksdb_outside_storage,
+    imports.addresses_of_registries,
+)
+"""Enforced by ``tests/test_tidy.py``."""
+
+DRAFTS = (
+    imports.type_checking_imports,
+    names.modules_not_named_after_their_class,
+    names.repeated_class_names,
+    references.dangling_references,
+    language.long_first_lines,
+    language.riddles,
+)
+"""Only printed by ``python -m tests.tidy``."""

@@ -1,0 +1,53 @@
+"""Rules for tests: no sleep, an assertion in each, a place that mirrors the code."""
+
+import ast
+
+from tests.tidy.sources import ROOT, functions, modules, place
+
+
+def sleeping_tests() -> list[str]:
+    """Find sleeps in tests; ``sleep(0)`` only lets the loop turn and is allowed."""
+    found = []
+    for path, tree in modules():
+        if path.relative_to(ROOT).parts[0] != "tests":
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            called = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+            turns = [isinstance(arg, ast.Constant) and arg.value == 0 for arg in node.args]
+            if called == "sleep" and turns != [True]:
+                found.append(place(path, node.lineno))
+    return found
+
+
+def asserts(node: ast.AST) -> bool:
+    """Tell whether a test fails here if something is not as it should be."""
+    return isinstance(node, ast.Assert) or (
+        isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises"
+    )
+
+
+def assertionless_tests() -> list[str]:
+    """Find tests that leave it to others to fail, or to nobody."""
+    return [
+        f"{place(path, function.lineno)} {function.name}"
+        for path, tree in modules()
+        if path.name.startswith("test_") and ROOT / "tests" in path.parents
+        for function in functions(tree)
+        if function.name.startswith("test_")
+        and not any(asserts(node) for node in ast.walk(function))
+    ]
+
+
+def misplaced_tests() -> list[str]:
+    """Find tests of the server in folders that are no packages of it."""
+    tests = ROOT / "tests"
+    return [
+        place(path)
+        for path, _ in modules()
+        if path.name.startswith("test_") and tests in path.parents
+        for top, *rest in [path.relative_to(tests).parts[:-1] or ("",)]
+        if top in {"replication", "service"}
+        and not (ROOT / top / f"taskraft_{top}").joinpath(*rest).is_dir()
+    ]
