@@ -41,6 +41,7 @@ class Member:
         "config",
         "election_elapsed",
         "election_timeout_ticks",
+        "has_unsent_proposals",
         "heartbeat_elapsed",
         "is_to_take_over",
         "leader",
@@ -92,6 +93,8 @@ class Member:
 
         Set when a leadership begins; nobody else looks at it."""
         self.uncommitted_bytes = 0
+        self.has_unsent_proposals = False
+        """Proposals were appended since the last Ready; the next Ready sends them."""
         self.reads = PendingReads(config.reads_pending_max)
 
         self.superseded: ConfState | None = None
@@ -150,6 +153,7 @@ class Member:
         self.election_timeout_ticks = ticks + drawn
         self.is_to_take_over = False
         self.transferee = NO_MEMBER
+        self.has_unsent_proposals = False
         self.uncommitted_bytes = 0
         self.reads = PendingReads(self.config.reads_pending_max)
         self.members.reset(self.log.last_index)

@@ -27,25 +27,21 @@ _NORMAL: Final = EntryKind.NORMAL
 
 
 def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChangeFault | None:
-    """Append ``entries`` (their terms and indexes are filled in) and send them to everybody.
+    """Append ``entries``, with term and index filled in, and send them to all followers.
 
-    On a follower they are sent on to the leader, if that is configured. A membership change that
-    cannot be made now is replaced by an empty entry, so that the entries keep their places; its
-    fault is returned. With a reason to drop, none of the entries is in the log.
+    A follower forwards them to the leader, if forwarding is configured.
+
+    Returns None if all entries were appended. A ``DropReason`` means that none was appended. A
+    ``ConfChangeFault`` means that an empty entry was appended in place of a membership change that
+    cannot be made now.
     """
     assert entries
     if member.role is not _LEADER:
         return _forward(member, entries)
-    if member.config.member_id not in member.members.progress:
-        return DropReason.NOT_A_MEMBER
-    if member.transferee != NO_MEMBER:
-        return DropReason.TRANSFERRING
     size = payload_bytes(entries)
-    room = member.config.uncommitted_bytes_max - member.uncommitted_bytes
-    # The first proposal always fits, and what is empty always fits: a no-op, leaving a joint
-    # configuration.
-    if size > room and member.uncommitted_bytes and size:
-        return DropReason.TOO_MANY_UNCOMMITTED
+    reason = _reason_to_drop(member, size)
+    if reason is not None:
+        return reason
     fault = None
     if any(entry.kind is not _NORMAL for entry in entries):
         entries, fault = _admit_changes(member, entries)
@@ -54,6 +50,44 @@ def propose(member: Member, entries: Sequence[Entry]) -> DropReason | ConfChange
     append_own(member, entries)
     broadcast_append(member)
     return fault
+
+
+def append_unsent(leader: Member, data: bytes) -> DropReason | None:
+    """Append one entry to the leader's log; ``send_unsent`` sends it later.
+
+    Returns why nothing was appended, or None.
+    """
+    size = len(data)
+    reason = _reason_to_drop(leader, size)
+    if reason is not None:
+        return reason
+    log = leader.log
+    log.append((Entry(leader.term, LogIndex(log.last_index + 1), data),))
+    leader.uncommitted_bytes += size
+    leader.has_unsent_proposals = True
+    return None
+
+
+def send_unsent(member: Member) -> None:
+    """Send the entries that ``append_unsent`` has appended: one message to each follower."""
+    assert member.role is _LEADER, "a change of role clears the flag"
+    member.has_unsent_proposals = False
+    _acknowledge_own(member)
+    broadcast_append(member)
+
+
+def _reason_to_drop(leader: Member, size: int) -> DropReason | None:
+    """Return why the leader cannot append ``size`` bytes now, or None."""
+    if leader.config.member_id not in leader.members.progress:
+        return DropReason.NOT_A_MEMBER
+    if leader.transferee != NO_MEMBER:
+        return DropReason.TRANSFERRING
+    room = leader.config.uncommitted_bytes_max - leader.uncommitted_bytes
+    # The first proposal always fits. An empty entry also fits: a leader's no-op, or the end of a
+    # joint configuration.
+    if size > room and leader.uncommitted_bytes and size:
+        return DropReason.TOO_MANY_UNCOMMITTED
+    return None
 
 
 def leave_joint_if_due(member: Member) -> None:
@@ -79,14 +113,20 @@ def _may_change(leader: Member) -> bool:
 def append_own(member: Member, entries: Sequence[Entry]) -> None:
     """Append ``entries`` to the leader's log; once synced, it acknowledges them to itself."""
     assert member.role is _LEADER, "a leader alone makes entries"
-    log, term, own_id = member.log, member.term, member.config.member_id
+    log, term = member.log, member.term
     index = log.last_index
     own = []
     for entry in entries:
         index = LogIndex(index + 1)
         own.append(Entry(term, index, entry.data, entry.kind))
     log.append(own)
-    member.after_append.append(Message(_APPEND_REPLY, own_id, own_id, term, index=index))
+    _acknowledge_own(member)
+
+
+def _acknowledge_own(leader: Member) -> None:
+    """Let the leader acknowledge its whole log to itself, once the log is synced."""
+    own_id, index = leader.config.member_id, leader.log.last_index
+    leader.after_append.append(Message(_APPEND_REPLY, own_id, own_id, leader.term, index=index))
 
 
 def _forward(member: Member, entries: Sequence[Entry]) -> DropReason | None:

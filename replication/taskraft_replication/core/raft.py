@@ -114,14 +114,20 @@ class RaftCore:
         """
         self._propose((Entry(Term(0), LogIndex(0), data),))
 
-    def propose_many(self, datas: Sequence[bytes]) -> None:
-        """Append an entry for each of ``datas``, all or none; they share messages and a sync.
+    def propose_unsent(self, data: bytes) -> None:
+        """Append an entry as ``propose`` does, but send it only when the next Ready is taken.
+
+        All entries appended before that Ready share one message to each follower.
 
         Raises:
-            ProposalDropped: none is appended.
+            ProposalDropped: this member does not lead, or as for ``propose``.
         """
-        assert datas
-        self._propose([Entry(Term(0), LogIndex(0), data) for data in datas])
+        member = self._member
+        if member.role is not RaftRole.LEADER:
+            raise ProposalDropped(DropReason.NOT_LEADER)
+        reason = proposal.append_unsent(member, data)
+        if reason is not None:
+            raise ProposalDropped(reason)
 
     def propose_conf_change(
         self, change: ConfChange, kind: EntryKind = EntryKind.CONF_CHANGE_V2
@@ -182,6 +188,8 @@ class RaftCore:
 
     def ready(self) -> Ready:
         """Return the work for the driver; each piece once."""
+        if self._member.has_unsent_proposals:
+            proposal.send_unsent(self._member)
         return self._ready.take()
 
     def advance(self) -> None:

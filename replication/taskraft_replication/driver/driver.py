@@ -104,9 +104,8 @@ class Driver:
 
     @property
     def is_synced(self) -> bool:
-        """Tell whether everything that was proposed is on this member's disk."""
-        log_is_synced = self.core.last_index == self.storage.view.last_index()
-        return log_is_synced and not self._proposals.has_next
+        """Tell whether the whole log is on this member's disk."""
+        return self.core.last_index == self.storage.view.last_index()
 
     # What happens
 
@@ -155,12 +154,13 @@ class Driver:
     # What is wanted
 
     def propose(self, data: bytes, outcome: Outcome[object]) -> None:
-        """Append an entry; ``outcome`` gets the state machine's result, or why there is none.
+        """Append an entry to the log at once; the next pump sends and stores it.
 
-        ``outcome`` fails with ``NotLeader`` or ``ProposalDropped`` if it is certain that nothing
-        was appended, and with ``ProposalLost`` if that is unknown.
+        ``outcome`` gets the state machine's result. It fails with ``NotLeader`` or
+        ``ProposalDropped`` if nothing was appended, and with ``ProposalLost`` if it is unknown
+        whether the entry will be committed.
         """
-        self._proposals.put(data, outcome)
+        self._proposals.propose(self.core, data, outcome)
         self._effects.request_pump()
 
     def propose_change(self, change: ConfChange, outcome: Outcome[object]) -> None:
@@ -168,8 +168,6 @@ class Driver:
 
         It fails as that of ``propose`` does, or with ``ChangeRefused``.
         """
-        # What was proposed before goes first.
-        self._proposals.propose(self.core)
         self._proposals.propose_change(self.core, change, outcome)
         self._effects.request_pump()
 
@@ -195,7 +193,6 @@ class Driver:
 
     def fail_all(self, error: ReplicationError) -> None:
         """Tell everybody who waits that nothing more will come; the driver is of no use then."""
-        self._proposals.refuse_next(error)
         self._proposals.lose_all(str(error))
         self._reads.fail_all(error)
 
@@ -203,9 +200,9 @@ class Driver:
 
     def pump(self) -> None:
         """Do all work that can be done now."""
+        assert not self._is_pumping, "a pump may not begin inside another one"
         core = self.core
         self._is_pumping = True
-        self._proposals.propose(core)
         self._reads.begin_round()
         while core.has_ready():
             self._perform(core.ready())

@@ -7,7 +7,7 @@ from taskraft_replication.core.errors import ProposalDropped
 from taskraft_replication.core.raft import RaftCore
 from taskraft_replication.core.types import Entry, LogIndex, RaftRole, Term
 from taskraft_replication.driver.outcome import Outcome
-from taskraft_replication.errors import ChangeRefused, NotLeader, ProposalLost, ReplicationError
+from taskraft_replication.errors import ChangeRefused, NotLeader, ProposalLost
 
 
 class Proposals:
@@ -18,40 +18,23 @@ class Proposals:
     """
 
     def __init__(self) -> None:
-        self._next: list[tuple[bytes, Outcome[object]]] = []
         self._waiting: dict[LogIndex, tuple[Term, Outcome[object]]] = {}
-
-    @property
-    def has_next(self) -> bool:
-        """Tell whether something waits to be proposed."""
-        return bool(self._next)
 
     @property
     def is_awaited(self) -> bool:
         """Tell whether anybody waits for an entry."""
         return bool(self._waiting)
 
-    def put(self, data: bytes, outcome: Outcome[object]) -> None:
-        """Take a proposal; what comes in one moment is proposed together."""
-        self._next.append((data, outcome))
-
-    def propose(self, core: RaftCore) -> None:
-        """Give everything that was put to the core: one message to each peer, one sync."""
-        if not self._next:
-            return
-        proposed, self._next = self._next, []
+    def propose(self, core: RaftCore, data: bytes, outcome: Outcome[object]) -> None:
+        """Append an entry to the core's log; it is sent and stored when the next Ready is taken."""
         try:
             if core.role is not RaftRole.LEADER:
                 raise NotLeader(core.leader)  # noqa: TRY301 - one way out for both reasons
-            core.propose_many([data for data, _ in proposed])
+            core.propose_unsent(data)
         except (NotLeader, ProposalDropped) as error:
-            for _, outcome in proposed:
-                _fail(outcome, error)
+            _fail(outcome, error)
             return
-        term = core.term
-        first = core.last_index - len(proposed) + 1
-        for index, (_, outcome) in enumerate(proposed, first):
-            self._add(LogIndex(index), term, outcome)
+        self._add(core.last_index, core.term, outcome)
 
     def propose_change(self, core: RaftCore, change: ConfChange, outcome: Outcome[object]) -> None:
         """Give a membership change to the core.
@@ -99,12 +82,6 @@ class Proposals:
         waiting, self._waiting = self._waiting, {}
         for index, (_, outcome) in waiting.items():
             _fail(outcome, ProposalLost(index, reason))
-
-    def refuse_next(self, error: ReplicationError) -> None:
-        """Tell those who were not proposed yet that they never will be."""
-        proposed, self._next = self._next, []
-        for _, outcome in proposed:
-            _fail(outcome, error)
 
 
 def _fail(outcome: Outcome[object], error: Exception) -> None:

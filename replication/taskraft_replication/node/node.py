@@ -220,12 +220,24 @@ class Node:
     # What is wanted
 
     def propose(self, data: bytes) -> asyncio.Future[object]:
-        """Append an entry, as leader; resolved with the state machine's result for it.
+        """Append an entry to the leader's log before the call returns.
 
-        The future fails with ``NotLeader``, ``ProposalDropped`` or ``Stopped`` if it is certain
-        that nothing was appended, and with ``ProposalLost`` if the outcome is unknown.
+        Entries that are proposed in one turn of the event loop share one message to each peer and
+        one fsync. They leave in the next turn, or when ``flush_proposals`` is called.
+
+        The future is resolved with the state machine's result for the entry. It fails with
+        ``NotLeader``, ``ProposalDropped`` or ``Stopped`` if nothing was appended, and with
+        ``ProposalLost`` if it is unknown whether the entry will be committed.
         """
-        return self._requests.propose(data)
+        try:
+            return self._requests.propose(data)
+        except Exception as error:
+            self.fail(error)
+            raise
+
+    def flush_proposals(self) -> None:
+        """Send and store the proposed entries now instead of in the next turn of the event loop."""
+        self._performer.pump_now()
 
     async def change_membership(self, change: ConfChange) -> ConfState:
         """Make a membership change, as leader; return the membership once it is applied here.

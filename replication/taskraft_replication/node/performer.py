@@ -99,6 +99,11 @@ class Performer:
             self._is_pump_due = True
             self._loop.call_soon(self._pump_if_due)
 
+    def pump_now(self) -> None:
+        """Pump at once, in place of the pump that was requested for the next turn of the loop."""
+        self._is_pump_due = False
+        self._host.pump()
+
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Run ``work`` beside the loop's other work; ``close`` waits for it."""
         self._background.start(work)

@@ -49,6 +49,9 @@ class Replicator(Protocol):
         the outcome is unknown.
         """
 
+    def flush_proposals(self) -> None:
+        """Send and store the proposed entries now instead of in the next turn of the event loop."""
+
 
 class Clock(Protocol):
     """Where stamps come from."""
@@ -251,6 +254,7 @@ class Proposer:
         entry = _InFlight(stamp_ms, self._loop.time(), len(data), pending, claims, fed)
         self._in_flight.append(entry)
         self._replicator.propose(data).add_done_callback(partial(self._done, entry))
+        self._replicator.flush_proposals()
 
     # ------------------------------------------------------------------------------ outcomes
 

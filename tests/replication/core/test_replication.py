@@ -7,9 +7,11 @@ from taskraft_replication.core.progress import ProgressState
 from taskraft_replication.core.types import (
     Entry,
     HardState,
+    MemberId,
     Message,
     MessageKind,
     RaftRole,
+    Term,
 )
 from tests.replication.core.cluster import Cluster, between, of_kind, to, with_log
 
@@ -31,11 +33,31 @@ def test_entry_is_committed_by_a_quorum_and_applied_by_all():
 def test_several_entries_share_a_message_and_a_sync():
     cluster = Cluster(3)
     cluster.elect(1)
-    cluster[1].propose_many([b"a", b"b", b"c"])
+    for data in (b"a", b"b", b"c"):
+        cluster[1].propose_unsent(data)
     peer = cluster.peers[1]
     leaving = peer.take_ready()
     assert [len(m.entries) for m in leaving] == [3, 3]
     assert len(peer.append_work) == 1
+
+
+def test_proposals_that_share_a_message_are_committed():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[1].propose_unsent(b"a")
+    cluster[1].propose_unsent(b"b")
+    cluster.settle(among=[1, 2])
+    assert cluster.applied(1) == [b"a", b"b"]
+
+
+def test_a_leader_that_is_deposed_does_not_send_its_last_proposals():
+    cluster = Cluster(3)
+    cluster.elect(1)
+    leader = cluster[1]
+    leader.propose_unsent(b"a")
+    leader.step(Message(MessageKind.HEARTBEAT, MemberId(1), MemberId(2), Term(leader.term + 1)))
+    sent = cluster.peers[1].take_ready()
+    assert [m.kind for m in sent if m.kind is MessageKind.APPEND] == []
 
 
 def test_appends_leave_before_the_leader_has_synced():

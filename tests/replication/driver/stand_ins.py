@@ -32,8 +32,8 @@ class Leader:
         self.last_index = LogIndex(10)
         self.asked: list[bytes] = []
 
-    def propose_many(self, datas: list[bytes]) -> None:
-        self.last_index = LogIndex(self.last_index + len(datas))
+    def propose_unsent(self, data: bytes) -> None:
+        self.last_index = LogIndex(self.last_index + 1)
 
     def read_index(self, context: bytes) -> None:
         self.asked.append(context)

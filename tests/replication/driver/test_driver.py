@@ -160,7 +160,6 @@ def test_a_leader_that_its_successor_outvotes_tells_what_became_of_its_proposals
     member.hear(K.HEARTBEAT, 3, 5)
     assert isinstance(lost.error, ProposalLost)
     member.driver.propose(b"refused", refused)
-    member.settle()
     assert isinstance(refused.error, NotLeader)
     assert refused.error.leader == 3
     roles = [
@@ -257,7 +256,7 @@ def test_nobody_waits_for_a_driver_that_has_ended(member):
     end = Stopped("the end")
     member.driver.fail_all(end)
     assert isinstance(proposed.error, ProposalLost), "nobody knows"
-    assert waiting.error is end, "certainly not"
+    assert isinstance(waiting.error, ProposalLost), "it is in the log, so nobody knows"
     assert reader.error is end
 
 

@@ -10,9 +10,9 @@ from tests.replication.driver.stand_ins import Leader, Waiting, entry
 
 def test_a_proposal_is_resolved_by_index_and_term():
     proposals, own, other = Proposals(), Waiting(), Waiting()
-    proposals.put(b"own", own)
-    proposals.put(b"other", other)
-    proposals.propose(Leader())
+    leader = Leader()
+    proposals.propose(leader, b"own", own)
+    proposals.propose(leader, b"other", other)
     proposals.applied(entry(11, term=1), "done")
     proposals.applied(entry(12, term=2), "of another leader")
     assert own.result == "done"
@@ -21,38 +21,33 @@ def test_a_proposal_is_resolved_by_index_and_term():
 
 def test_an_entry_of_a_later_leadership_at_the_same_index_ends_the_wait_for_the_earlier():
     proposals, earlier, later = Proposals(), Waiting(), Waiting()
-    proposals.put(b"earlier", earlier)
-    proposals.propose(Leader(term=1))
-    proposals.put(b"later", later)
-    proposals.propose(Leader(term=3))
+    proposals.propose(Leader(term=1), b"earlier", earlier)
+    proposals.propose(Leader(term=3), b"later", later)
     assert isinstance(earlier.error, ProposalLost)
     proposals.applied(entry(11, term=3), "done")
     assert later.result == "done"
 
 
 def test_what_is_committed_when_leadership_is_lost_is_still_waited_for():
-    proposals = Proposals()
+    proposals, leader = Proposals(), Leader()
     waiting = [Waiting() for _ in range(4)]
     for each in waiting:
-        proposals.put(b"", each)
-    proposals.propose(Leader())
+        proposals.propose(leader, b"", each)
     proposals.lose_after(LogIndex(12), "leadership was lost")
     assert [each.error is None for each in waiting] == [True, True, False, False]
 
 
-def test_a_follower_refuses_what_was_not_proposed_yet():
+def test_a_follower_refuses_a_proposal_at_once():
     proposals, waiting, core = Proposals(), Waiting(), Leader()
     core.role = RaftRole.FOLLOWER
-    proposals.put(b"", waiting)
-    proposals.propose(core)
+    proposals.propose(core, b"", waiting)
     assert isinstance(waiting.error, NotLeader)
-    assert not proposals.has_next
+    assert not proposals.is_awaited
 
 
 def test_a_cancelled_waiter_is_left_alone():
     proposals, waiting = Proposals(), Waiting()
-    proposals.put(b"", waiting)
-    proposals.propose(Leader())
+    proposals.propose(Leader(), b"", waiting)
     waiting.set_result("cancelled")
     proposals.applied(entry(11), "done")
     assert waiting.result == "cancelled"
@@ -60,8 +55,7 @@ def test_a_cancelled_waiter_is_left_alone():
 
 def test_entries_that_nobody_waits_for_pass_by():
     proposals, waiting = Proposals(), Waiting()
-    proposals.put(b"", waiting)
-    proposals.propose(Leader())
+    proposals.propose(Leader(), b"", waiting)
     proposals.applied(entry(10), "of somebody else")
     proposals.applied(entry(11), "own")
     proposals.applied(entry(11), "again")

@@ -49,6 +49,21 @@ async def test_proposals_of_one_moment_cost_one_sync(tmp_path):
         assert leader.append_idle
 
 
+async def test_a_flushed_proposal_is_written_in_the_turn_in_which_it_was_made(tmp_path):
+    async with LocalCluster(tmp_path, 1) as cluster:
+        leader = await cluster.leader()
+        await leader.propose(b"before")
+        wanted: list[str] = []
+        submit = leader._worker.submit
+        leader._worker.submit = lambda *work: (wanted.append("write"), submit(*work))
+        proposed = leader.propose(b"line 0")
+        assert not leader.append_idle
+        assert not wanted
+        leader.flush_proposals()
+        assert wanted == ["write"]
+        await proposed
+
+
 async def test_three_members_agree(tmp_path):
     async with LocalCluster(tmp_path, 3) as cluster:
         leader = await cluster.leader()

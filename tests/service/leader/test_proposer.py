@@ -34,12 +34,16 @@ class Replicator:
     def __init__(self):
         self.append_idle = True
         self.entries = []
+        self.flushed = 0
 
     def propose(self, data):
         self.append_idle = False
         future = asyncio.get_running_loop().create_future()
         self.entries.append((decode_entry(data), future))
         return future
+
+    def flush_proposals(self):
+        self.flushed = len(self.entries)
 
     def sync(self, proposer):
         self.append_idle = True
@@ -136,6 +140,7 @@ async def test_commands_of_one_moment_share_an_entry(bench):
     futures = [bench.proposer.submit(command(name)) for name in "abc"]
     await turn()
     assert len(bench.raft.entries) == 2
+    assert bench.raft.flushed == 2
     assert bench.names(1) == ["a", "b", "c"]
     results = [core.KeepResult([name]) for name in "abc"]
     bench.raft.apply(1, results)
