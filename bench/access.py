@@ -19,7 +19,12 @@ from taskraft_service.access.leases import own_settlements
 from taskraft_service.access.principals import digest_of
 from taskraft_service.access.reloaded_principals import ReloadedPrincipals
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import OpenSession
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
@@ -52,20 +57,20 @@ def principals() -> ReloadedPrincipals:
 def taken() -> tuple[QueueLocator, pb.SettleTasksRequest]:
     """Return a queue with 100 leases of a session, and the acknowledgement of all."""
     queue = Queue(MemoryStore(), Limits())
-    tasks = [core.NewTask(b"", 0) for _ in range(BATCH)]
-    session = core.OpenSession("s", owner=f"p{PRINCIPALS - 1}")
+    tasks = [NewTask(b"", 0) for _ in range(BATCH)]
+    session = OpenSession("s", owner=f"p{PRINCIPALS - 1}")
     results = queue.apply(
         1,
         1,
         [
-            core.CreateTube("emails", core.TubeKind.FIFO, core.TubeOptions()),
+            CreateTube("emails", TubeKind.FIFO, TubeOptions()),
             session,
-            core.Put("emails", tasks),
-            core.Take(["emails"], "s", BATCH),
+            Put("emails", tasks),
+            Take(["emails"], "s", BATCH),
         ],
     )
     leased = results[-1]
-    assert isinstance(leased, core.TakeResult)
+    assert isinstance(leased, TakeResult)
     settlement = pb.Settlement(
         tokens=[task.token for task in leased.tasks], ack=pb.Settlement.Ack()
     )

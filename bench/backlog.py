@@ -19,7 +19,7 @@ from statistics import median
 
 from bench.core_queue import CoreQueue, bodies, cpu_ns, resident_bytes
 from taskraft_service.process.main import spare_the_collector
-from taskraft_service.queue.commands import TubeKind
+from taskraft_service.queue.entities.tube_options import TubeKind
 
 BATCH = 100
 BATCHES_PER_ROUND = 30

@@ -16,7 +16,8 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service import forms, wire
 from taskraft_service.api.tasks.answers import encode_tasks
 from taskraft_service.entries.codec import decode_entry, encode_entry, record
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.task_view import State, TaskView
 
 BATCH: Final = 100
 ROUNDS: Final = 9
@@ -47,15 +48,15 @@ def put_request(*, with_headers: bool) -> bytes:
     return pb.PutTasksRequest(tube="emails", tasks=[spec] * BATCH).SerializeToString()
 
 
-def views() -> list[core.TaskView]:
+def views() -> list[TaskView]:
     """Return 100 tasks as one take leases them."""
     body = task_pb2.TaskSpec(payload=PAYLOAD).SerializeToString()
     return [
-        core.TaskView(
+        TaskView(
             tube="emails",
             id=1_000 + place,
             body=body,
-            state=core.State.TAKEN,
+            state=State.TAKEN,
             token=5_000_000 + place,
             lease_until_ms=NOW_MS + 60_000,
             attempt=1,
@@ -66,7 +67,7 @@ def views() -> list[core.TaskView]:
             session_id="01234567-0123-4123-8123-012345678901",
             priority=0,
             ttr_ms=60_000,
-            ttl_ms=core.FOREVER_MS,
+            ttl_ms=FOREVER_MS,
         )
         for place in range(BATCH)
     ]
@@ -84,7 +85,7 @@ def parsed_and_written_again(raw: bytes) -> list[bytes]:
     return [spec.SerializeToString() for spec in request.tasks]
 
 
-def written_as_messages(tasks: list[core.TaskView]) -> bytes:
+def written_as_messages(tasks: list[TaskView]) -> bytes:
     """Write the answer to a take in the way that was not taken."""
     answer = pb.TakeTasksResponse()
     for view in tasks:

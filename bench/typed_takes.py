@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from bench.core_queue import SESSION, CoreQueue, bodies, cpu_ns
 from taskraft_service.process.main import spare_the_collector
-from taskraft_service.queue.commands import Take, TakeResult, TubeKind
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.entities.tube_options import TubeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from taskraft_service.queue.commands import TaskView
+    from taskraft_service.queue.entities.task_view import TaskView
 
 TAKES_PER_ROUND = 200
 ROUNDS = 15

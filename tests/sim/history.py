@@ -9,26 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskraft_replication.core.types import LogIndex
-from taskraft_service.queue.commands import (
+from taskraft_service.queue.commands.circulation import CountResult, Delete
+from taskraft_service.queue.commands.command import Command, Result
+from taskraft_service.queue.commands.put import Put, PutResult
+from taskraft_service.queue.commands.sessions import CloseSession
+from taskraft_service.queue.commands.settle import (
     Ack,
     BuryTaken,
-    ByIds,
-    CloseSession,
-    Command,
-    CountResult,
-    Delete,
-    Put,
-    PutResult,
-    Refusal,
     Release,
-    Result,
     Settle,
     SettleResult,
-    Take,
-    TakeResult,
-    TaskView,
     Touch,
 )
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import TaskView
 from tests.sim.machine import Applied, Stamped
 from tests.sim.violation import Violation, demand
 

@@ -8,7 +8,7 @@ from random import Random
 from struct import Struct
 
 from taskraft_replication.core.types import Entry, EntryKind, LogIndex, Term
-from taskraft_service.queue.commands import Command, Result
+from taskraft_service.queue.commands.command import Command, Result
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.values import value

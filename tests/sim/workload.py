@@ -9,31 +9,25 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from taskraft_replication.core.types import LogIndex, RaftRole
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
+from taskraft_service.queue.commands.circulation import Delete, Kick
+from taskraft_service.queue.commands.command import Command, Result
+from taskraft_service.queue.commands.leadership import Startup, TrimFeed
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
+from taskraft_service.queue.commands.settle import (
     Ack,
     BuryTaken,
-    ByIds,
-    CloseSession,
-    Command,
-    CreateTube,
-    Delete,
-    Kick,
-    NewTask,
-    OpenSession,
-    Put,
     Release,
-    Result,
     Settle,
     Settlement,
-    Startup,
-    Take,
-    TakeResult,
     Touch,
-    TrimFeed,
-    TubeKind,
-    TubeOptions,
 )
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from tests.sim.machine import Applied, Stamped
 from tests.sim.violation import demand
 

@@ -17,7 +17,7 @@ from taskraft_replication.core.types import (
     RaftRole,
 )
 from taskraft_replication.membership.roster import roster_of
-from taskraft_service.queue.commands import TaskView
+from taskraft_service.queue.entities.task_view import TaskView
 from tests.sim.ambush import Moment
 from tests.sim.decisions import Decision, decisions_of
 from tests.sim.faults import Faults

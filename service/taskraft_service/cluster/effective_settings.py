@@ -6,13 +6,14 @@ from dataclasses import fields, replace
 from typing import Protocol
 
 from taskraft_service.config.server_config import ServerConfig
-from taskraft_service.queue.commands import ClusterSettings, TubeKind
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.tube_options import TubeKind
 
 
 class Configured(Protocol):
     """Who knows what the cluster has been told."""
 
-    def __call__(self) -> ClusterSettings:
+    def __call__(self) -> ReplicatedSettings:
         """Return the settings that are part of the replicated state."""
 
 
@@ -26,7 +27,7 @@ class EffectiveSettings:
 
     def __init__(self, config: ServerConfig, configured: Configured) -> None:
         self._configured = configured
-        self._own = ClusterSettings(
+        self._own = ReplicatedSettings(
             failover_grace_ms=config.failover_grace_ms,
             auto_create_tubes=config.auto_create_tubes,
             auto_create_kind=TubeKind.FIFOTTL,
@@ -34,22 +35,22 @@ class EffectiveSettings:
             feed_retention_ms=config.feed_retention_ms,
             feed_bytes_max=config.feed_bytes_max,
         )
-        self._told: ClusterSettings | None = None
+        self._told: ReplicatedSettings | None = None
         self._now = self._own
 
-    def merged(self, told: ClusterSettings) -> ClusterSettings:
+    def merged(self, told: ReplicatedSettings) -> ReplicatedSettings:
         """Return settings with this node's own for what they leave open.
 
         Only ``session_ttr_ms`` may stay open: then each way to open a session has its own default.
         """
         named = {
             field.name: wish
-            for field in fields(ClusterSettings)
+            for field in fields(ReplicatedSettings)
             if (wish := getattr(told, field.name)) is not None
         }
         return replace(self._own, **named)
 
-    def __call__(self) -> ClusterSettings:
+    def __call__(self) -> ReplicatedSettings:
         """Return the settings as they are now; every put asks for them."""
         told = self._configured()
         if told is not self._told:

@@ -22,7 +22,7 @@ from taskraft.v1 import (
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.forms import COMMANDS, Form, specs_of
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.command import Command
 from taskraft_service.queue.values import value
 
 M = TypeVar("M", bound=Message)
@@ -50,7 +50,7 @@ _MAPPED: Final = (
 class Recorded:
     """A command and the bytes that stand for it in the log: ``head``, then ``raw``."""
 
-    command: core.Command
+    command: Command
     head: bytes
     raw: bytes
 
@@ -111,7 +111,7 @@ def encode_entry(now_ms: int, recorded: Sequence[Recorded]) -> bytes:
     return b"".join(parts)
 
 
-def decode_entry(data: bytes) -> tuple[int, list[core.Command]]:
+def decode_entry(data: bytes) -> tuple[int, list[Command]]:
     """Return the time and the commands of a log entry.
 
     Raises:
@@ -120,7 +120,7 @@ def decode_entry(data: bytes) -> tuple[int, list[core.Command]]:
     if not data.startswith(_ENTRY_NOW):
         raise wire.WireMalformed("a log entry does not begin with its time")
     now_ms, at = wire.read_varint(data, len(_ENTRY_NOW))
-    commands: list[core.Command] = []
+    commands: list[Command] = []
     end = len(data)
     while at < end:
         if not data.startswith(_ENTRY_COMMAND, at):
@@ -132,7 +132,7 @@ def decode_entry(data: bytes) -> tuple[int, list[core.Command]]:
     return now_ms, commands
 
 
-def _decode_command(data: bytes, at: int, stop: int) -> core.Command:
+def _decode_command(data: bytes, at: int, stop: int) -> Command:
     """Return the command between two places of an entry; its bytes are copied once."""
     hash_of_request = 0
     if data.startswith(_HASH_TAG, at):

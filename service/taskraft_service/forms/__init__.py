@@ -44,9 +44,9 @@ from taskraft_service.forms.tubes import (
     tube_options,
     update_tube,
 )
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.command import Command
 
-COMMANDS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
+COMMANDS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     PUT.number: PUT.decode,
     TAKE.number: TAKE.decode,
     SETTLE.number: SETTLE.decode,

@@ -12,10 +12,11 @@ from taskraft_service.forms.form import IN_LOG, Form
 from taskraft_service.forms.intervention import UPDATE
 from taskraft_service.forms.put import PUT
 from taskraft_service.forms.settle import SETTLE
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.batch import BatchOperation, ExecuteBatch
+from taskraft_service.queue.commands.command import Command
 
 _OPERATIONS: Final = pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER
-_FORMS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
+_FORMS: Final[Mapping[int, Callable[[bytes, int], Command]]] = {
     pb.BatchOperation.PUT_FIELD_NUMBER: PUT.decode,
     pb.BatchOperation.SETTLE_FIELD_NUMBER: SETTLE.decode,
     pb.BatchOperation.KICK_FIELD_NUMBER: KICK.decode,
@@ -26,7 +27,7 @@ _FORMS: Final[Mapping[int, Callable[[bytes, int], core.Command]]] = {
 }
 
 
-def _operation(raw: bytes) -> core.BatchOperation:
+def _operation(raw: bytes) -> BatchOperation:
     """Return one operation; as in any message, the last one that is written counts."""
     found = [(number, content) for number, _, content in wire.fields(raw) if number in _FORMS]
     if not found:
@@ -35,13 +36,13 @@ def _operation(raw: bytes) -> core.BatchOperation:
     if not isinstance(content, bytes):
         raise wire.WireMalformed("an operation of a batch is not a message")
     command = _FORMS[number](content, 0)
-    assert isinstance(command, core.BatchOperation)
+    assert isinstance(command, BatchOperation)
     return command
 
 
-def _batch(request: pb.ExecuteBatchRequest, raw: bytes, hash_: int) -> core.Batch:
+def _batch(request: pb.ExecuteBatchRequest, raw: bytes, hash_: int) -> ExecuteBatch:
     operations = [_operation(operation) for operation in wire.elements(raw, _OPERATIONS)]
-    return core.Batch(operations, request.request_id, hash_)
+    return ExecuteBatch(operations, request.request_id, hash_)
 
 
 BATCH: Final = Form(IN_LOG.BATCH_FIELD_NUMBER, pb.ExecuteBatchRequest, _batch)

@@ -7,14 +7,14 @@ from typing import Final
 from taskraft.v1 import feed_service_pb2
 from taskraft_service.forms.form import IN_LOG, Form
 from taskraft_service.limits import CONSUMER_IDLE_TTL_DEFAULT_MS
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.consumers import CommitCursor
 
 
 def _commit_cursor(
     request: feed_service_pb2.CommitCursorRequest, _raw: bytes, hash_: int
-) -> core.CommitCursor:
+) -> CommitCursor:
     has_cursor = request.HasField("cursor")
-    return core.CommitCursor(
+    return CommitCursor(
         request.consumer,
         request.cursor.feed_id,
         dict(request.cursor.next_seq) if has_cursor else None,

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 from google.protobuf.message import Message
 
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.command import Command
 
 M = TypeVar("M", bound=Message)
 
@@ -23,9 +23,9 @@ class Form(Generic[M]):
 
     number: int
     message: type[M]
-    command: Callable[[M, bytes, int], core.Command]
+    command: Callable[[M, bytes, int], Command]
     """Makes the command from the message, the bytes in which it came, and its hash."""
 
-    def decode(self, raw: bytes, request_hash: int) -> core.Command:
+    def decode(self, raw: bytes, request_hash: int) -> Command:
         """Return the command that ``raw`` stands for."""
         return self.command(self.message.FromString(raw), raw, request_hash)

@@ -6,16 +6,17 @@ from typing import Final
 
 from taskraft.v1 import group_service_pb2 as pb
 from taskraft_service.forms.form import IN_LOG, Form
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.entities.group_view import GroupTask
 
 
-def _group_task(task: pb.GroupTask) -> core.GroupTask:
-    return core.GroupTask(task.tube, task.spec.SerializeToString(deterministic=True))
+def _group_task(task: pb.GroupTask) -> GroupTask:
+    return GroupTask(task.tube, task.spec.SerializeToString(deterministic=True))
 
 
-def _create(request: pb.CreateGroupRequest, _raw: bytes, hash_: int) -> core.CreateGroup:
+def _create(request: pb.CreateGroupRequest, _raw: bytes, hash_: int) -> CreateGroup:
     group = request.group
-    return core.CreateGroup(
+    return CreateGroup(
         name=group.name,
         end_task=_group_task(group.end_task) if group.HasField("end_task") else None,
         abort_task=_group_task(group.abort_task) if group.HasField("abort_task") else None,
@@ -25,12 +26,12 @@ def _create(request: pb.CreateGroupRequest, _raw: bytes, hash_: int) -> core.Cre
     )
 
 
-def _start(request: pb.StartGroupRequest, _raw: bytes, hash_: int) -> core.StartGroup:
-    return core.StartGroup(request.name, request.request_id, hash_)
+def _start(request: pb.StartGroupRequest, _raw: bytes, hash_: int) -> StartGroup:
+    return StartGroup(request.name, request.request_id, hash_)
 
 
-def _cancel(request: pb.CancelGroupRequest, _raw: bytes, hash_: int) -> core.CancelGroup:
-    return core.CancelGroup(request.name, request.revoke, request.request_id, hash_)
+def _cancel(request: pb.CancelGroupRequest, _raw: bytes, hash_: int) -> CancelGroup:
+    return CancelGroup(request.name, request.revoke, request.request_id, hash_)
 
 
 CREATE_GROUP: Final = Form(IN_LOG.CREATE_GROUP_FIELD_NUMBER, pb.CreateGroupRequest, _create)

@@ -8,11 +8,18 @@ from taskraft.v1 import task_service_pb2 as pb
 from taskraft_service.forms.form import IN_LOG, Form
 from taskraft_service.forms.selection import selector_of
 from taskraft_service.forms.update import task_update
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.intervention import (
+    Cancel,
+    Restart,
+    Snatch,
+    Switch,
+    UpdateTasks,
+)
+from taskraft_service.queue.entities.task_view import State
 
 
-def _update(request: pb.UpdateTasksRequest, _raw: bytes, hash_: int) -> core.UpdateTasks:
-    return core.UpdateTasks(
+def _update(request: pb.UpdateTasksRequest, _raw: bytes, hash_: int) -> UpdateTasks:
+    return UpdateTasks(
         tube=request.tube,
         selector=selector_of(request.selector),
         update=task_update(request.update),
@@ -21,29 +28,29 @@ def _update(request: pb.UpdateTasksRequest, _raw: bytes, hash_: int) -> core.Upd
     )
 
 
-def _snatch(request: pb.SnatchTasksRequest, _raw: bytes, hash_: int) -> core.Snatch:
+def _snatch(request: pb.SnatchTasksRequest, _raw: bytes, hash_: int) -> Snatch:
     selector = selector_of(request.selector)
-    return core.Snatch(request.tube, selector, request.delay_ms, request.request_id, hash_)
+    return Snatch(request.tube, selector, request.delay_ms, request.request_id, hash_)
 
 
-def _restart(request: pb.RestartTasksRequest, _raw: bytes, hash_: int) -> core.Restart:
+def _restart(request: pb.RestartTasksRequest, _raw: bytes, hash_: int) -> Restart:
     selector = selector_of(request.selector)
-    return core.Restart(request.tube, selector, request.delay_ms, request.request_id, hash_)
+    return Restart(request.tube, selector, request.delay_ms, request.request_id, hash_)
 
 
-def _switch(request: pb.SwitchTasksRequest, _raw: bytes, hash_: int) -> core.Switch:
-    return core.Switch(
+def _switch(request: pb.SwitchTasksRequest, _raw: bytes, hash_: int) -> Switch:
+    return Switch(
         tube=request.tube,
         selector=selector_of(request.selector),
-        state=core.State(request.state),
+        state=State(request.state),
         duration_ms=request.duration_ms,
         request_id=request.request_id,
         request_hash=hash_,
     )
 
 
-def _cancel(request: pb.CancelTasksRequest, _raw: bytes, hash_: int) -> core.Cancel:
-    return core.Cancel(request.tube, selector_of(request.selector), request.request_id, hash_)
+def _cancel(request: pb.CancelTasksRequest, _raw: bytes, hash_: int) -> Cancel:
+    return Cancel(request.tube, selector_of(request.selector), request.request_id, hash_)
 
 
 UPDATE: Final = Form(IN_LOG.UPDATE_FIELD_NUMBER, pb.UpdateTasksRequest, _update)

@@ -10,15 +10,28 @@ from taskraft.v1 import task_pb2, task_service_pb2
 from taskraft_service import wire
 from taskraft_service.forms.form import IN_LOG, Form
 from taskraft_service.forms.retry import retry_policy
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.entities.dependencies import (
+    Dependencies,
+    ItemReference,
+    OnDependencyFailure,
+    TaskReference,
+)
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.new_task import (
+    AMONG_UNFINISHED,
+    NewTask,
+    OnConflict,
+    UniqueAmong,
+)
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.values import value
 
 _TASKS: Final = task_service_pb2.PutTasksRequest.TASKS_FIELD_NUMBER
 _PAYLOAD: Final = task_pb2.TaskSpec.PAYLOAD_FIELD_NUMBER
 
-POSITIONS: Final[Mapping[int, core.Position]] = {
-    position.value: position for position in core.Position
-}
+POSITIONS: Final[Mapping[int, Position]] = {position.value: position for position in Position}
 
 
 @value
@@ -76,18 +89,18 @@ def payload_bytes(body: bytes) -> int:
     return len(task_pb2.TaskSpec.FromString(body).payload) if plain is None else plain
 
 
-def new_task(body: bytes) -> core.NewTask:
+def new_task(body: bytes) -> NewTask:
     """Return one task of a put from its TaskSpec as it came."""
     return _new_task(body, plain_payload_bytes(body))
 
 
-def _new_task(body: bytes, plain_bytes: int | None) -> core.NewTask:
+def _new_task(body: bytes, plain_bytes: int | None) -> NewTask:
     if plain_bytes is not None:
-        return core.NewTask(body, plain_bytes)
+        return NewTask(body, plain_bytes)
     spec = task_pb2.TaskSpec.FromString(body)
     has = spec.HasField
     # By position: the keywords alone cost 1 us, as much as the parser.
-    return core.NewTask(
+    return NewTask(
         body,
         len(spec.payload),
         spec.priority if has("priority") else None,
@@ -101,36 +114,36 @@ def _new_task(body: bytes, plain_bytes: int | None) -> core.NewTask:
         retry_policy(spec.retry) if has("retry") else None,
         tuple(spec.unique_key),
         spec.group,
-        core.OnConflict(spec.on_conflict or core.OnConflict.FAIL),
-        _unique_among(spec) if spec.unique_key else core.AMONG_UNFINISHED,
+        OnConflict(spec.on_conflict or OnConflict.FAIL),
+        _unique_among(spec) if spec.unique_key else AMONG_UNFINISHED,
         _dependencies(spec) if spec.depends_on else None,
     )
 
 
-def _dependencies(spec: task_pb2.TaskSpec) -> core.Dependencies:
+def _dependencies(spec: task_pb2.TaskSpec) -> Dependencies:
     """Return what a new task depends on."""
     references = tuple(
-        core.TaskReference(one.task.tube, one.task.id)
+        TaskReference(one.task.tube, one.task.id)
         if one.HasField("task")
-        else core.ItemReference(one.item)
+        else ItemReference(one.item)
         for one in spec.depends_on
     )
-    on_failure = spec.on_dependency_failure or core.OnDependencyFailure.CANCEL
-    return core.Dependencies(references, core.OnDependencyFailure(on_failure))
+    on_failure = spec.on_dependency_failure or OnDependencyFailure.CANCEL
+    return Dependencies(references, OnDependencyFailure(on_failure))
 
 
-def _unique_among(spec: task_pb2.TaskSpec) -> core.UniqueAmong:
+def _unique_among(spec: task_pb2.TaskSpec) -> UniqueAmong:
     """Return among which tasks the key of a new one is unique."""
-    states = tuple(map(core.State, spec.unique_states)) or core.AMONG_UNFINISHED.states
-    ms = spec.unique_ms if spec.HasField("unique_ms") else core.FOREVER_MS
-    return core.UniqueAmong(states, ms)
+    states = tuple(map(State, spec.unique_states)) or AMONG_UNFINISHED.states
+    ms = spec.unique_ms if spec.HasField("unique_ms") else FOREVER_MS
+    return UniqueAmong(states, ms)
 
 
-def _put(request: task_service_pb2.PutTasksRequest, raw: bytes, hash_: int) -> core.Put:
+def _put(request: task_service_pb2.PutTasksRequest, raw: bytes, hash_: int) -> Put:
     specs = specs_of(raw)
     tasks = list(map(_new_task, specs.bodies, specs.plain_bytes))
     waits = request.room_wait_ms > 0
-    return core.Put(request.tube, tasks, request.atomic, request.request_id, hash_, waits)
+    return Put(request.tube, tasks, request.atomic, request.request_id, hash_, waits)
 
 
 PUT: Final = Form(IN_LOG.PUT_FIELD_NUMBER, task_service_pb2.PutTasksRequest, _put)

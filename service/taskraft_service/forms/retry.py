@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from taskraft.v1 import task_pb2, task_service_pb2
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.retry_policy import (
+    BACKOFF_MS_MAX,
+    NO_RETRY,
+    Exhausted,
+    RetryPolicy,
+)
+from taskraft_service.queue.entities.task_view import Failure
 
 
-def retry_policy(policy: task_pb2.RetryPolicy) -> core.RetryPolicy:
+def retry_policy(policy: task_pb2.RetryPolicy) -> RetryPolicy:
     """Return a retry policy with its defaults applied."""
-    return core.RetryPolicy(
+    return RetryPolicy(
         attempts_max=policy.attempts_max,
         backoff_ms=policy.backoff_ms,
-        factor_percent=policy.factor_percent or core.NO_RETRY.factor_percent,
-        backoff_ms_max=policy.backoff_ms_max or core.BACKOFF_MS_MAX,
+        factor_percent=policy.factor_percent or NO_RETRY.factor_percent,
+        backoff_ms_max=policy.backoff_ms_max or BACKOFF_MS_MAX,
         jitter_percent=policy.jitter_percent,
-        exhausted=core.Exhausted(policy.exhausted or core.Exhausted.BURY),
-        position=core.Position(policy.position),
+        exhausted=Exhausted(policy.exhausted or Exhausted.BURY),
+        position=Position(policy.position),
     )
 
 
@@ -26,9 +33,9 @@ def failure_of(
         | task_service_pb2.Settlement.Reject
         | task_service_pb2.BuryTasksRequest
     ),
-) -> core.Failure | None:
+) -> Failure | None:
     """Return why an attempt failed, where a message says so."""
     if not message.HasField("failure"):
         return None
     failure = message.failure
-    return core.Failure(failure.type, failure.message, failure.fatal)
+    return Failure(failure.type, failure.message, failure.fatal)

@@ -9,7 +9,13 @@ from taskraft.v1 import task_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import wire
 from taskraft_service.forms.form import IN_LOG, Form
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 
 SLOT_HEADER: Final = "taskraft-slot-ms"
 """Header in which a task of a schedule carries its time, in decimal digits."""
@@ -17,20 +23,20 @@ SLOT_HEADER: Final = "taskraft-slot-ms"
 _SPEC: Final = pb.Schedule.SPEC_FIELD_NUMBER
 _HEADERS: Final = task_pb2.TaskSpec.HEADERS_FIELD_NUMBER
 _OVERLAPS: Final = {
-    pb.Schedule.OVERLAP_UNSPECIFIED: core.Overlap.ALLOW,
-    pb.Schedule.ALLOW: core.Overlap.ALLOW,
-    pb.Schedule.SKIP_OVERLAP: core.Overlap.SKIP,
-    pb.Schedule.CANCEL_BEFORE: core.Overlap.CANCEL_BEFORE,
+    pb.Schedule.OVERLAP_UNSPECIFIED: Overlap.ALLOW,
+    pb.Schedule.ALLOW: Overlap.ALLOW,
+    pb.Schedule.SKIP_OVERLAP: Overlap.SKIP,
+    pb.Schedule.CANCEL_BEFORE: Overlap.CANCEL_BEFORE,
 }
 
 
-def schedule_options(schedule: pb.Schedule) -> core.ScheduleOptions:
+def schedule_options(schedule: pb.Schedule) -> ScheduleSpec:
     """Return what a client says about a schedule; the times stay text."""
     shown = pb.Schedule()
     shown.CopyFrom(schedule)
     for field in ("spec", "next_ms", "last_ms", "last_task_id", "left_out", "last_error"):
         shown.ClearField(field)
-    return core.ScheduleOptions(
+    return ScheduleSpec(
         tube=schedule.tube,
         pattern=f"{schedule.cron}\n{schedule.time_zone}",
         overlap=_OVERLAPS[schedule.overlap],
@@ -51,27 +57,27 @@ def slot_mark(at_ms: int) -> bytes:
     return wire.length_delimited(_HEADERS, entry)
 
 
-def _create(message: log_pb2.CreateSchedule, _raw: bytes, hash_: int) -> core.CreateSchedule:
+def _create(message: log_pb2.CreateSchedule, _raw: bytes, hash_: int) -> CreateSchedule:
     request = message.request
     options = schedule_options(request.schedule)
     name = request.schedule.name
-    return core.CreateSchedule(name, options, message.next_ms, request.request_id, hash_)
+    return CreateSchedule(name, options, message.next_ms, request.request_id, hash_)
 
 
-def _update(message: log_pb2.UpdateSchedule, _raw: bytes, hash_: int) -> core.UpdateSchedule:
+def _update(message: log_pb2.UpdateSchedule, _raw: bytes, hash_: int) -> UpdateSchedule:
     request = message.request
     options = schedule_options(request.schedule)
     name = request.schedule.name
-    return core.UpdateSchedule(name, options, message.next_ms, request.request_id, hash_)
+    return UpdateSchedule(name, options, message.next_ms, request.request_id, hash_)
 
 
-def _delete(request: pb.DeleteScheduleRequest, _raw: bytes, hash_: int) -> core.DeleteSchedule:
-    return core.DeleteSchedule(request.name, request.request_id, hash_)
+def _delete(request: pb.DeleteScheduleRequest, _raw: bytes, hash_: int) -> DeleteSchedule:
+    return DeleteSchedule(request.name, request.request_id, hash_)
 
 
-def _run(message: log_pb2.RunSchedule, _raw: bytes, _hash: int) -> core.RunSchedule:
-    slots = [core.Slot(at_ms, slot_mark(at_ms)) for at_ms in message.slots_ms]
-    return core.RunSchedule(message.name, message.version, slots, message.until_ms, message.next_ms)
+def _run(message: log_pb2.RunSchedule, _raw: bytes, _hash: int) -> RunSchedule:
+    slots = [ScheduledTime(at_ms, slot_mark(at_ms)) for at_ms in message.slots_ms]
+    return RunSchedule(message.name, message.version, slots, message.until_ms, message.next_ms)
 
 
 CREATE_SCHEDULE: Final = Form(IN_LOG.CREATE_SCHEDULE_FIELD_NUMBER, log_pb2.CreateSchedule, _create)

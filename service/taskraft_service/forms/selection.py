@@ -6,22 +6,22 @@ from typing import Final
 
 from taskraft.v1 import task_pb2
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys, Selector
 
 TASKS_MAX_DEFAULT: Final = 1_000
 
 
-def selector_of(selector: task_pb2.TaskSelector) -> core.Selector:
+def selector_of(selector: task_pb2.TaskSelector) -> Selector:
     """Return what a checked selector names; without ids and keys it is by filter.
 
     Raises:
         FilterMalformed: the filter does not parse; in the log, it is one of a later version.
     """
     if selector.ids:
-        return core.ByIds(list(selector.ids))
+        return ByIds(list(selector.ids))
     if selector.keys:
-        return core.ByKeys([tuple(key.parts) for key in selector.keys])
-    return core.ByFilter(
+        return ByKeys([tuple(key.parts) for key in selector.keys])
+    return ByFilter(
         read_filter(selector.filter),
         selector.tasks_max or TASKS_MAX_DEFAULT,
         selector.after_id,

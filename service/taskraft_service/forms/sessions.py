@@ -8,13 +8,19 @@ from taskraft.v1 import session_service_pb2
 from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service.forms.form import IN_LOG, Form
 from taskraft_service.limits import SESSION_TTR_DEFAULT_MS
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup, TrimFeed
+from taskraft_service.queue.commands.sessions import (
+    AttachSession,
+    CloseSession,
+    KeepSessions,
+    OpenSession,
+)
 
 
-def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> core.OpenSession:
+def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> OpenSession:
     request = drawn.request
     ttr_ms = 0 if drawn.ends_with_stream else request.ttr_ms or SESSION_TTR_DEFAULT_MS
-    return core.OpenSession(
+    return OpenSession(
         drawn.session_id,
         request.name,
         ttr_ms,
@@ -27,22 +33,22 @@ def _open_session(drawn: log_pb2.OpenSession, _raw: bytes, hash_: int) -> core.O
 
 def _keep_sessions(
     request: session_service_pb2.KeepSessionsRequest, _raw: bytes, _hash: int
-) -> core.KeepSessions:
-    return core.KeepSessions(list(request.session_ids))
+) -> KeepSessions:
+    return KeepSessions(list(request.session_ids))
 
 
 def _close_session(
     request: session_service_pb2.CloseSessionRequest, _raw: bytes, hash_: int
-) -> core.CloseSession:
-    return core.CloseSession(request.session_id, request.uncounted, request.request_id, hash_)
+) -> CloseSession:
+    return CloseSession(request.session_id, request.uncounted, request.request_id, hash_)
 
 
-def _attach_session(message: log_pb2.AttachSession, _raw: bytes, _hash: int) -> core.AttachSession:
-    return core.AttachSession(message.session_id, message.attached)
+def _attach_session(message: log_pb2.AttachSession, _raw: bytes, _hash: int) -> AttachSession:
+    return AttachSession(message.session_id, message.attached)
 
 
-def _startup(message: log_pb2.Startup, _raw: bytes, _hash: int) -> core.Startup:
-    return core.Startup(
+def _startup(message: log_pb2.Startup, _raw: bytes, _hash: int) -> Startup:
+    return Startup(
         member_id=message.member_id,
         failover_grace_ms=message.failover_grace_ms,
         feed_id=message.feed_id,
@@ -50,16 +56,13 @@ def _startup(message: log_pb2.Startup, _raw: bytes, _hash: int) -> core.Startup:
     )
 
 
-def _trim_feed(message: log_pb2.TrimFeed, _raw: bytes, _hash: int) -> core.TrimFeed:
-    return core.TrimFeed(dict(message.low_seq))
+def _trim_feed(message: log_pb2.TrimFeed, _raw: bytes, _hash: int) -> TrimFeed:
+    return TrimFeed(dict(message.low_seq))
 
 
-def _note_calls(message: log_pb2.NoteCalls, _raw: bytes, _hash: int) -> core.NoteCalls:
-    return core.NoteCalls(
-        [
-            core.NotedCalls(one.tube, one.take_timeouts, one.peeks, one.metas)
-            for one in message.tubes
-        ]
+def _note_calls(message: log_pb2.NoteCalls, _raw: bytes, _hash: int) -> NoteCalls:
+    return NoteCalls(
+        [NotedCalls(one.tube, one.take_timeouts, one.peeks, one.metas) for one in message.tubes]
     )
 
 

@@ -11,14 +11,25 @@ from taskraft_service.forms.form import IN_LOG, Form
 from taskraft_service.forms.put import POSITIONS
 from taskraft_service.forms.retry import failure_of
 from taskraft_service.forms.update import new_payload, update_of
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.settle import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Settlement,
+    Touch,
+)
+from taskraft_service.queue.entities.task_view import TaskProgress
+from taskraft_service.queue.entities.tube_options import TtlPolicy
 
 
-def _release(tokens: Sequence[int], release: task_service_pb2.Settlement.Release) -> core.Release:
-    return core.Release(
+def _release(tokens: Sequence[int], release: task_service_pb2.Settlement.Release) -> Release:
+    return Release(
         tokens=tokens,
         delay_ms=release.delay_ms if release.HasField("delay_ms") else None,
-        ttl_policy=core.TtlPolicy(release.ttl_policy) if release.ttl_policy else None,
+        ttl_policy=TtlPolicy(release.ttl_policy) if release.ttl_policy else None,
         ttl_ms=release.ttl_ms if release.HasField("ttl_ms") else None,
         position=POSITIONS[release.position],
         uncounted=release.uncounted,
@@ -28,27 +39,27 @@ def _release(tokens: Sequence[int], release: task_service_pb2.Settlement.Release
     )
 
 
-def _ack(tokens: Sequence[int], ack: task_service_pb2.Settlement.Ack) -> core.Ack:
+def _ack(tokens: Sequence[int], ack: task_service_pb2.Settlement.Ack) -> Ack:
     if not ack.ByteSize():
-        return core.Ack(tokens)
-    return core.Ack(
+        return Ack(tokens)
+    return Ack(
         tokens=tokens,
         result=ack.result if ack.HasField("result") else None,
         result_content_type=ack.result_content_type,
-        keep=core.Keep(ack.keep),
+        keep=Keep(ack.keep),
         retain_ms=ack.retain_ms if ack.HasField("retain_ms") else None,
         update=new_payload(ack.payload) if ack.HasField("payload") else None,
     )
 
 
-def _touch(tokens: Sequence[int], touch: task_service_pb2.Settlement.Touch) -> core.Touch:
+def _touch(tokens: Sequence[int], touch: task_service_pb2.Settlement.Touch) -> Touch:
     progress = None
     if touch.HasField("progress"):
-        progress = core.Progress(touch.progress.basis_points, touch.progress.note)
-    return core.Touch(tokens, touch.increment_ms, touch.restart, progress)
+        progress = TaskProgress(touch.progress.basis_points, touch.progress.note)
+    return Touch(tokens, touch.increment_ms, touch.restart, progress)
 
 
-def _settlement(settlement: task_service_pb2.Settlement) -> core.Settlement:
+def _settlement(settlement: task_service_pb2.Settlement) -> Settlement:
     tokens = list(settlement.tokens)
     match settlement.WhichOneof("action"):
         case "ack":
@@ -57,18 +68,18 @@ def _settlement(settlement: task_service_pb2.Settlement) -> core.Settlement:
             return _release(tokens, settlement.release)
         case "bury":
             bury = settlement.bury
-            return core.BuryTaken(tokens, failure_of(bury), update_of(bury))
+            return BuryTaken(tokens, failure_of(bury), update_of(bury))
         case "reject":
-            return core.Reject(tokens, failure_of(settlement.reject))
+            return Reject(tokens, failure_of(settlement.reject))
         case "touch":
             return _touch(tokens, settlement.touch)
         case other:
             raise wire.WireMalformed(f"a settlement without a known action: {other}")
 
 
-def _settle(request: task_service_pb2.SettleTasksRequest, _raw: bytes, hash_: int) -> core.Settle:
+def _settle(request: task_service_pb2.SettleTasksRequest, _raw: bytes, hash_: int) -> Settle:
     settlements = [_settlement(settlement) for settlement in request.settlements]
-    return core.Settle(settlements, request.atomic, request.request_id, hash_)
+    return Settle(settlements, request.atomic, request.request_id, hash_)
 
 
 SETTLE: Final = Form(IN_LOG.SETTLE_FIELD_NUMBER, task_service_pb2.SettleTasksRequest, _settle)

@@ -7,12 +7,12 @@ from typing import Final
 from taskraft.v1 import task_service_pb2
 from taskraft_service.forms.form import IN_LOG, Form
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.take import Take
 
 
-def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, hash_: int) -> core.Take:
+def _take(request: task_service_pb2.TakeTasksRequest, _raw: bytes, hash_: int) -> Take:
     weights = [source.weight for source in request.sources]
-    return core.Take(
+    return Take(
         tubes=[source.tube for source in request.sources],
         session_id=request.session_id,
         tasks_max=request.tasks_max or 1,

@@ -8,15 +8,25 @@ from typing import Final
 from taskraft.v1 import cluster_service_pb2, tube_service_pb2
 from taskraft_service.forms.form import IN_LOG, Form
 from taskraft_service.forms.retry import retry_policy
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.settings import Configure, UpdateTube
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.tube_options import (
+    Durability,
+    OnAck,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+)
 from taskraft_service.queue.tubes.profiles import PROFILES, Profile, defaults_of, suitable
 
 _Options = tube_service_pb2.TubeOptions
 
 
 def tube_options(
-    options: tube_service_pb2.TubeOptions, kind: core.TubeKind, profile: Profile
-) -> core.TubeOptions:
+    options: tube_service_pb2.TubeOptions, kind: TubeKind, profile: Profile
+) -> TubeOptions:
     """Return the options of a new tube; what is absent is as its profile says."""
     merged = merged_options(options, defaults_of(profile, kind))
     if profile.ttr_is_ttl and not options.HasField("ttr_ms"):
@@ -24,13 +34,11 @@ def tube_options(
     return suitable(kind, merged) if profile.ignores_unsuitable else merged
 
 
-def merged_options(
-    options: tube_service_pb2.TubeOptions, plain: core.TubeOptions
-) -> core.TubeOptions:
+def merged_options(options: tube_service_pb2.TubeOptions, plain: TubeOptions) -> TubeOptions:
     """Return the options with defaults for what is absent."""
     has = options.HasField
     order = options.priority_order
-    return core.TubeOptions(
+    return TubeOptions(
         higher_first=order == _Options.HIGHER_FIRST if order else plain.higher_first,
         priority=options.priority if has("priority") else plain.priority,
         delay_ms=options.delay_ms if has("delay_ms") else plain.delay_ms,
@@ -40,9 +48,9 @@ def merged_options(
         take_paused=options.take_paused,
         priority_min=options.priority_min if has("priority_min") else plain.priority_min,
         priority_max=options.priority_max if has("priority_max") else plain.priority_max,
-        ttl_scope=core.TtlScope(options.ttl_scope or plain.ttl_scope),
-        ttl_policy=core.TtlPolicy(options.ttl_policy or plain.ttl_policy),
-        on_ack=core.OnAck(options.on_ack or plain.on_ack),
+        ttl_scope=TtlScope(options.ttl_scope or plain.ttl_scope),
+        ttl_policy=TtlPolicy(options.ttl_policy or plain.ttl_policy),
+        on_ack=OnAck(options.on_ack or plain.on_ack),
         retain_ms=options.retain_ms if has("retain_ms") else plain.retain_ms,
         capacity_tasks=options.capacity_tasks,
         capacity_bytes=options.capacity_bytes,
@@ -60,15 +68,15 @@ def merged_options(
         subqueue_rate_per_second=options.subqueue_rate_per_second,
         subqueue_rate_burst=options.subqueue_rate_burst,
         subqueue_weights=tuple(sorted(options.subqueue_weights.items())),
-        durability=core.Durability(options.durability or plain.durability),
+        durability=Durability(options.durability or plain.durability),
     )
 
 
 def _create_tube(
     request: tube_service_pb2.CreateTubeRequest, _raw: bytes, hash_: int
-) -> core.CreateTube:
-    kind = core.TubeKind(request.tube.kind)
-    return core.CreateTube(
+) -> CreateTube:
+    kind = TubeKind(request.tube.kind)
+    return CreateTube(
         name=request.tube.name,
         kind=kind,
         options=tube_options(request.tube.options, kind, PROFILES[request.profile]),
@@ -88,15 +96,13 @@ OPTION_NAMES: Final = {
 """What the contract's options are called in the core."""
 
 
-def update_tube(
-    request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, hash_: int
-) -> core.UpdateTube:
+def update_tube(request: tube_service_pb2.UpdateTubeRequest, _raw: bytes, hash_: int) -> UpdateTube:
     """Return the command of an update whose options are all known."""
     given = {field.name for field, _ in request.options.ListFields()}
     paths = dict.fromkeys(request.update_mask.paths)
-    return core.UpdateTube(
+    return UpdateTube(
         name=request.name,
-        options=merged_options(request.options, core.TubeOptions()),
+        options=merged_options(request.options, TubeOptions()),
         names=[OPTION_NAMES[path] for path in paths if path in given],
         resets=[OPTION_NAMES[path] for path in paths if path not in given],
         request_id=request.request_id,
@@ -104,29 +110,27 @@ def update_tube(
     )
 
 
-def _configure(
-    request: cluster_service_pb2.ConfigureRequest, _raw: bytes, hash_: int
-) -> core.Configure:
+def _configure(request: cluster_service_pb2.ConfigureRequest, _raw: bytes, hash_: int) -> Configure:
     given = {field.name: wish for field, wish in request.settings.ListFields()}
     if "auto_create_kind" in given:
-        given["auto_create_kind"] = core.TubeKind(given["auto_create_kind"])
-    return core.Configure(core.ClusterSettings(**given), request.request_id, hash_)
+        given["auto_create_kind"] = TubeKind(given["auto_create_kind"])
+    return Configure(ReplicatedSettings(**given), request.request_id, hash_)
 
 
-def _drop_tube(request: tube_service_pb2.DropTubeRequest, _raw: bytes, hash_: int) -> core.DropTube:
-    return core.DropTube(request.name, request.force, request.request_id, hash_)
+def _drop_tube(request: tube_service_pb2.DropTubeRequest, _raw: bytes, hash_: int) -> DropTube:
+    return DropTube(request.name, request.force, request.request_id, hash_)
 
 
 def _truncate_tube(
     request: tube_service_pb2.TruncateTubeRequest, _raw: bytes, hash_: int
-) -> core.TruncateTube:
-    return core.TruncateTube(request.name, request.request_id, hash_)
+) -> TruncateTube:
+    return TruncateTube(request.name, request.request_id, hash_)
 
 
 def _release_all(
     request: tube_service_pb2.ReleaseAllRequest, _raw: bytes, hash_: int
-) -> core.ReleaseAll:
-    return core.ReleaseAll(request.name, request.request_id, hash_)
+) -> ReleaseAll:
+    return ReleaseAll(request.name, request.request_id, hash_)
 
 
 CREATE_TUBE: Final = Form(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from taskraft.v1 import task_pb2, task_service_pb2
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.entities.task_update import TaskUpdate
 
 
-def task_update(update: task_pb2.TaskUpdate) -> core.TaskUpdate:
+def task_update(update: task_pb2.TaskUpdate) -> TaskUpdate:
     """Return the changes; those of the body stay in the client's words."""
     has = update.HasField
     content = task_pb2.TaskUpdate(
@@ -16,7 +16,7 @@ def task_update(update: task_pb2.TaskUpdate) -> core.TaskUpdate:
         content.payload = update.payload
     if has("content_type"):
         content.content_type = update.content_type
-    return core.TaskUpdate(
+    return TaskUpdate(
         content=content.SerializeToString(deterministic=True),
         priority=update.priority if has("priority") else None,
         delay_ms=update.delay_ms if has("delay_ms") else None,
@@ -33,12 +33,12 @@ def update_of(
         | task_service_pb2.MoveTasksRequest
         | task_service_pb2.UpdateTasksRequest
     ),
-) -> core.TaskUpdate | None:
+) -> TaskUpdate | None:
     """Return the changes, where a message has some."""
     return task_update(message.update) if message.HasField("update") else None
 
 
-def new_payload(payload: bytes) -> core.TaskUpdate:
+def new_payload(payload: bytes) -> TaskUpdate:
     """Return the change that replaces the payload and leaves all else."""
     content = task_pb2.TaskUpdate(payload=payload)
-    return core.TaskUpdate(content=content.SerializeToString(deterministic=True))
+    return TaskUpdate(content=content.SerializeToString(deterministic=True))

@@ -10,8 +10,7 @@ from lark import Token
 
 from taskraft_service.languages.malformed import FilterMalformed
 from taskraft_service.limits import KEY_PARTS_MAX
-from taskraft_service.queue.commands import FOREVER_MS, Outcome, State
-from taskraft_service.queue.commands.filter import (
+from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
     Attribute,
@@ -27,6 +26,8 @@ from taskraft_service.queue.commands.filter import (
     TextField,
     TextIs,
 )
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -62,7 +63,7 @@ _ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "waits_for": Attribute.WAITS,
 }
 _STATES: Final = {state.name: state for state in State if state is not State.GONE}
-_OUTCOMES: Final = {end.name: end for end in Outcome if end is not Outcome.NONE}
+_OUTCOMES: Final = {end.name: end for end in TaskOutcome if end is not TaskOutcome.NONE}
 _KEY_PARTS: Final = {f"key.{part + 1}": part for part in range(KEY_PARTS_MAX)}
 FIELDS: Final = (
     "state",

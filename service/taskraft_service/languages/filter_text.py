@@ -17,7 +17,7 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput
 
 from taskraft_service.languages.comparisons import compare
 from taskraft_service.languages.malformed import FilterMalformed
-from taskraft_service.queue.commands.filter import Conjunction, Disjunction, Filter, Negation
+from taskraft_service.queue.entities.filter import Conjunction, Disjunction, Filter, Negation
 
 FILTER_CHARACTERS_MAX: Final = 2_048
 FILTER_DEPTH_MAX: Final = 32

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue.commands import Outcome, State, TaskView
+from taskraft_service.queue.entities.task_view import State, TaskOutcome, TaskView
 from taskraft_service.queue.tasks.watch import Note, Watch
 
 WAITED_TASKS_MAX: Final = 1_000_000
@@ -127,7 +127,7 @@ class OutcomeWaits:
             wait.future.cancel()
             for place in wait.open:
                 self._detach(wait, place)
-        return self._answer(wait, Outcome.NONE if in_time else Outcome.TIMEOUT)
+        return self._answer(wait, TaskOutcome.NONE if in_time else TaskOutcome.TIMEOUT)
 
     @contextmanager
     def expecting(self, tube: str) -> Iterator[ExpectedOutcomes | None]:
@@ -174,7 +174,7 @@ class OutcomeWaits:
             del self._waits[place]
             self._watch(place).discard(*place)
 
-    def _answer(self, wait: OutcomeWait, late: Outcome) -> list[TaskView | None]:
+    def _answer(self, wait: OutcomeWait, late: TaskOutcome) -> list[TaskView | None]:
         """Return the tasks in order of the wish; the open ones as they are now."""
         now: dict[int, TaskView] = {}
         for (number, current_id), task_id in wait.open.items():
@@ -197,13 +197,13 @@ class OutcomeWaits:
     def _note(self, note: Note) -> None:
         place = (note.tube, note.task.id)
         for expectation in self._expectations:
-            if note.outcome is not Outcome.NONE and note.tube == expectation.place[0]:
+            if note.outcome is not TaskOutcome.NONE and note.tube == expectation.place[0]:
                 expectation.ended[note.task.id] = note.task
         for wait in list(self._waits.get(place, ())):
             self._tell(wait, place, note)
 
     def _tell(self, wait: OutcomeWait, place: TaskKey, note: Note) -> None:
-        if note.moved_to is None and note.outcome is Outcome.NONE and not wait.wish.progress:
+        if note.moved_to is None and note.outcome is TaskOutcome.NONE and not wait.wish.progress:
             return
         task_id = wait.open.pop(place)
         self._detach(wait, place)
@@ -229,7 +229,7 @@ class OutcomeWaits:
 def _as_ended(view: TaskView) -> TaskView | None:
     """Return a task with its outcome if it has ended or is buried, or None."""
     if view.state is State.BURIED:
-        return replace(view, extras=replace(view.extras, outcome=Outcome.BURIED_OUT))
-    if view.state in _FINISHED or view.extras.outcome is not Outcome.NONE:
+        return replace(view, extras=replace(view.extras, outcome=TaskOutcome.BURIED_OUT))
+    if view.state in _FINISHED or view.extras.outcome is not TaskOutcome.NONE:
         return view
     return None

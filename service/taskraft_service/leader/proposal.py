@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from taskraft_service.entries.codec import Recorded
-from taskraft_service.queue.commands import Result
+from taskraft_service.queue.commands.command import Result
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from taskraft_service.machine.queue_locator import QueueLocator
 from taskraft_service.machine.state_machine import QueueMachine
-from taskraft_service.queue.commands import Command
+from taskraft_service.queue.commands.command import Command
 
 
 class QueueAdapter:

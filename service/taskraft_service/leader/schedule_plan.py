@@ -14,7 +14,7 @@ from typing import Final
 
 from taskraft.v1 import schedule_service_pb2 as pb
 from taskraft_service.languages.cron import Cron, cron
-from taskraft_service.queue.commands import ScheduleView
+from taskraft_service.queue.entities.schedule_view import ScheduleView
 
 LATE_MS_MAX: Final = 60_000
 """A time that is late by up to this was not missed: a change of leader takes a second or so."""

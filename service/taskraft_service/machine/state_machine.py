@@ -17,7 +17,7 @@ from taskraft_replication.core.types import Entry, EntryKind, LogIndex
 from taskraft_service.entries.body_editor import edit
 from taskraft_service.entries.codec import decode_entry
 from taskraft_service.forms import new_task
-from taskraft_service.queue.commands import Command, Result
+from taskraft_service.queue.commands.command import Command, Result
 from taskraft_service.queue.driver import NO_DRIVERS, Driver, DriverMissing
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.opening import UnknownFormatError, stored_index

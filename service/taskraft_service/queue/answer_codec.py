@@ -10,31 +10,26 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from taskraft_service.queue.commands import (
-    BatchResult,
-    CancelResult,
-    CountResult,
-    GroupResult,
-    ItemRefusal,
-    KeepResult,
-    PutResult,
-    Reason,
-    Refusal,
-    ScheduleResult,
-    SessionResult,
-    SettingsResult,
-    SettleResult,
-    StartupResult,
-    TakeResult,
-    TouchedLease,
-    TubeResult,
-)
+from taskraft_service.queue.commands.batch import BatchResult
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.groups import GroupResult
+from taskraft_service.queue.commands.intervention import CancelResult
+from taskraft_service.queue.commands.leadership import StartupResult
+from taskraft_service.queue.commands.put import PutResult
+from taskraft_service.queue.commands.schedules import ScheduleResult
+from taskraft_service.queue.commands.sessions import KeepResult, SessionResult
+from taskraft_service.queue.commands.settings import SettingsResult
+from taskraft_service.queue.commands.settle import SettleResult, TouchedLease
+from taskraft_service.queue.commands.take import TakeResult
+from taskraft_service.queue.commands.tubes import TubeResult
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
 from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_service.queue.commands import BatchOutcome, Result
+    from taskraft_service.queue.commands.batch import BatchOutcome
+    from taskraft_service.queue.commands.command import Result
 
 
 @value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import Outcome
+from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.keys import (
     DELAY_TIMER,
     LEASE_TIMER,
@@ -85,7 +85,7 @@ def _fire(ledger: Ledger, timer: Entry) -> int:
         hand_back(ledger, task, EventKind.TTR_EXPIRED, LEASE_LOST)
     elif kind == TTL_TIMER:
         leave_order(task)
-        end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
+        end(ledger, task, EventKind.TTL_EXPIRED, TaskOutcome.EXPIRED)
     else:
         assert kind == RETENTION_TIMER
         move(ledger, task, EventKind.RETENTION_EXPIRED, GONE)

@@ -20,7 +20,7 @@ from taskraft_service.queue.tasks.task_codec import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from taskraft_service.queue.commands import State
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.store import Write
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube

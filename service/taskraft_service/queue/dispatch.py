@@ -16,61 +16,47 @@ from taskraft_service.queue.answer_codec import (
     TubeBefore,
     decode,
 )
-from taskraft_service.queue.commands import (
-    AttachSession,
-    Batch,
-    BatchResult,
-    Bury,
+from taskraft_service.queue.commands.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, CountResult, Delete, Kick, Move
+from taskraft_service.queue.commands.consumers import CommitCursor
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
+from taskraft_service.queue.commands.intervention import (
     Cancel,
-    CancelGroup,
     CancelResult,
-    CloseSession,
-    CommitCursor,
-    Configure,
-    CountResult,
-    CreateGroup,
-    CreateSchedule,
-    CreateTube,
-    Delete,
-    DeleteSchedule,
-    DropTube,
-    GroupResult,
-    KeepSessions,
-    Kick,
-    Move,
-    NoteCalls,
-    OpenSession,
-    Put,
-    PutResult,
-    Reason,
-    Refusal,
-    ReleaseAll,
     Restart,
+    Snatch,
+    Switch,
+    UpdateTasks,
+)
+from taskraft_service.queue.commands.leadership import NoteCalls, Startup, TrimFeed
+from taskraft_service.queue.commands.put import Put, PutResult
+from taskraft_service.queue.commands.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
     RunSchedule,
     ScheduleResult,
+    UpdateSchedule,
+)
+from taskraft_service.queue.commands.sessions import (
+    AttachSession,
+    CloseSession,
+    KeepSessions,
+    OpenSession,
     SessionResult,
-    SettingsResult,
-    Settle,
-    SettleResult,
-    Snatch,
-    StartGroup,
-    Startup,
-    Switch,
-    Take,
-    TakeResult,
-    TrimFeed,
+)
+from taskraft_service.queue.commands.settings import Configure, SettingsResult, UpdateTube
+from taskraft_service.queue.commands.settle import Settle, SettleResult
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.commands.tubes import (
+    CreateTube,
+    DropTube,
+    ReleaseAll,
     TruncateTube,
     TubeResult,
-    UpdateSchedule,
-    UpdateTasks,
-    UpdateTube,
 )
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.feed.consumers import commit_cursor
-from taskraft_service.queue.groups.operations import (
-    cancel_group,
-    create_group,
-    start_group,
-)
+from taskraft_service.queue.groups.operations import cancel_group, create_group, start_group
 from taskraft_service.queue.operations.batch import execute_batch
 from taskraft_service.queue.operations.circulation import bury, delete, kick, release_all
 from taskraft_service.queue.operations.intervention import cancel, restart, snatch, switch
@@ -99,7 +85,7 @@ from taskraft_service.queue.tubes.changes import update_tube
 from taskraft_service.queue.tubes.operations import create_tube, drop_tube, truncate_tube
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import Administration, Command, Result
+    from taskraft_service.queue.commands.command import Administration, Command, Result
     from taskraft_service.queue.ledger import Ledger
 
 
@@ -139,7 +125,7 @@ def _do(ledger: Ledger, command: Command) -> Result:  # noqa: C901, PLR0912 - a 
             return open_session(ledger, command)
         case CloseSession():
             return close_session(ledger, command)
-        case Batch():
+        case ExecuteBatch():
             return execute_batch(ledger, command)
         case Kick():
             return kick(ledger, command)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from taskraft_service.queue.instants import shown
+from taskraft_service.queue.entities.instants import shown
 from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:

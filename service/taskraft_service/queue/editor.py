@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from taskraft_service.queue.commands import Refusal
+from taskraft_service.queue.entities.refusal import Refusal
 
 
 class Edited(NamedTuple):

@@ -9,58 +9,48 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final, assert_never
 
-from taskraft_service.queue.commands import (
-    AttachSession,
-    Batch,
-    Bury,
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.consumers import CommitCursor
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.commands.intervention import (
     Cancel,
-    CancelGroup,
-    CloseSession,
-    CommitCursor,
-    Configure,
-    CreateGroup,
-    CreateSchedule,
-    CreateTube,
-    Delete,
-    DeleteSchedule,
-    DropTube,
-    KeepSessions,
-    Kick,
-    Move,
-    NoteCalls,
-    OpenSession,
-    Put,
-    Reject,
-    Release,
-    ReleaseAll,
     Restart,
-    RunSchedule,
-    Settle,
     Snatch,
-    StartGroup,
-    Startup,
     Switch,
-    Take,
-    Touch,
-    TrimFeed,
-    TruncateTube,
-    UpdateSchedule,
     UpdateTasks,
-    UpdateTube,
-    at_most,
 )
+from taskraft_service.queue.commands.leadership import NoteCalls, Startup, TrimFeed
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
+from taskraft_service.queue.commands.sessions import (
+    AttachSession,
+    CloseSession,
+    KeepSessions,
+    OpenSession,
+)
+from taskraft_service.queue.commands.settings import Configure, UpdateTube
+from taskraft_service.queue.commands.settle import Reject, Release, Settle, Touch
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.selector import at_most
 from taskraft_service.queue.keys import SESSION_TIMER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from taskraft_service.queue.commands import (
+    from taskraft_service.queue.commands.command import (
         Administration,
         ChosenTasks,
         Command,
         SessionCommand,
-        Settlement,
     )
+    from taskraft_service.queue.commands.settle import Settlement
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube
@@ -83,7 +73,7 @@ def foresee(ledger: Ledger, commands: Iterable[Command], now_ms: int) -> dict[st
         match command:
             case Put(tube, new):
                 put[tube] = put.get(tube, 0) + len(new)
-            case Batch(operations):
+            case ExecuteBatch(operations):
                 for tube, tasks in foresee(ledger, operations, now_ms).items():
                     put[tube] = put.get(tube, 0) + tasks
             case _:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import ClusterSettings
 from taskraft_service.queue.dependencies.dependents import Dependents
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 from taskraft_service.queue.feed.consumers import Consumers
 from taskraft_service.queue.feed.partitions import Feed
 from taskraft_service.queue.groups.registry import Groups
@@ -29,9 +29,10 @@ from taskraft_service.queue.tubes.removals import Removals
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from taskraft_service.queue.commands import NewTask, Outcome
     from taskraft_service.queue.driver import Driver
     from taskraft_service.queue.editor import Editor
+    from taskraft_service.queue.entities.new_task import NewTask
+    from taskraft_service.queue.entities.task_view import TaskOutcome
     from taskraft_service.queue.limits import Limits
     from taskraft_service.queue.origin import Origin
     from taskraft_service.queue.sessions.session import Session
@@ -70,7 +71,7 @@ class Ledger(WorkingSet):
         self.surplus: dict[int, Tube] = {}
         """Tubes with more buried tasks than they may have, by number; no part of the record."""
         self.timers = Timers(store, limits, stored=False)
-        self.settings = ClusterSettings()
+        self.settings = ReplicatedSettings()
         self.feed = Feed(store, limits)
         self.requests = Requests(store, limits)
         self.consumers = Consumers()
@@ -83,7 +84,7 @@ class Ledger(WorkingSet):
         self.watch = Watch(self.body)
 
     @property
-    def watcher(self) -> Callable[[Task, Outcome], None] | None:
+    def watcher(self) -> Callable[[Task, TaskOutcome], None] | None:
         """Return who is told of each task before it ends or is buried, and (NONE) of progress.
 
         None: nobody waits. It has no effect on the replicated state.

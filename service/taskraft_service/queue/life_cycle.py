@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from enum import IntEnum, unique
 from typing import Final
 
-from taskraft_service.queue.commands import State, TtlScope
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TtlScope
 
 
 class EventKind(IntEnum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskraft_service.queue.collect import FORMAT, META_HEAD
-from taskraft_service.queue.commands import NewTask
 from taskraft_service.queue.driver import NO_DRIVERS
 from taskraft_service.queue.editor import unchanged
+from taskraft_service.queue.entities.new_task import NewTask
 from taskraft_service.queue.keys import LEASE, META, TUBE, prefix_stop
 from taskraft_service.queue.ledger import Ledger
 from taskraft_service.queue.life_cycle import TAKEN

@@ -14,11 +14,7 @@ from taskraft_service.queue.dependencies.settling import settle_dependents
 from taskraft_service.queue.dispatch import answer
 from taskraft_service.queue.driver import NO_DRIVERS
 from taskraft_service.queue.editor import unchanged
-from taskraft_service.queue.groups.operations import (
-    forget_groups,
-    settle_groups,
-    sweep_groups,
-)
+from taskraft_service.queue.groups.operations import forget_groups, settle_groups, sweep_groups
 from taskraft_service.queue.opening import bare_task, open_ledger
 from taskraft_service.queue.operations.runs import answer_together, runs
 from taskraft_service.queue.orders.read_ahead import read_ahead
@@ -30,9 +26,10 @@ from taskraft_service.queue.tubes.operations import clear_away
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from taskraft_service.queue.commands import Command, NewTask, Result
+    from taskraft_service.queue.commands.command import Command, Result
     from taskraft_service.queue.driver import Driver
     from taskraft_service.queue.editor import Editor
+    from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.limits import Limits
     from taskraft_service.queue.store import Store, Write
 

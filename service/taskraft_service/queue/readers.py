@@ -5,11 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import (
-    Refusal,
-    State,
-)
 from taskraft_service.queue.digest import digest_of
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.foresight import foresee
 from taskraft_service.queue.life_cycle import READY
 from taskraft_service.queue.operations.selection import named
@@ -20,15 +18,12 @@ from taskraft_service.queue.tubes.statistics import statistics_of, total_statist
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from taskraft_service.queue.commands import (
-        ByIds,
-        ByKeys,
-        ClusterSettings,
-        Command,
-        SessionView,
-        TaskView,
-        TubeView,
-    )
+    from taskraft_service.queue.commands.command import Command
+    from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+    from taskraft_service.queue.entities.selector import ByIds, ByKeys
+    from taskraft_service.queue.entities.session_view import SessionView
+    from taskraft_service.queue.entities.task_view import TaskView
+    from taskraft_service.queue.entities.tube_options import TubeView
     from taskraft_service.queue.feed.partitions import Feed
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.listing import Listing, Rest
@@ -55,7 +50,7 @@ class Readers(ShellReaders):
         return self._ledger.now_ms
 
     @property
-    def settings(self) -> ClusterSettings:
+    def settings(self) -> ReplicatedSettings:
         """Return what the cluster has been told."""
         return self._ledger.settings
 

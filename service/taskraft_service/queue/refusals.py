@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Reason, Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

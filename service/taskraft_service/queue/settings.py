@@ -6,12 +6,9 @@ from dataclasses import fields, replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import (
-    ClusterSettings,
-    Configure,
-    SettingsResult,
-    TubeKind,
-)
+from taskraft_service.queue.commands.settings import Configure, SettingsResult
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.tube_options import TubeKind
 
 if TYPE_CHECKING:
     from taskraft_service.queue.ledger import Ledger
@@ -24,7 +21,7 @@ def configure(ledger: Ledger, command: Configure) -> SettingsResult:
     """Set what the command names, and leave the rest."""
     named = {
         field.name: wish
-        for field in fields(ClusterSettings)
+        for field in fields(ReplicatedSettings)
         if (wish := getattr(command.settings, field.name)) is not None
     }
     ledger.settings = replace(ledger.settings, **named)
@@ -56,7 +53,7 @@ def _renew_session_ttr(ledger: Ledger) -> None:
             ledger.sessions.touch(session)
 
 
-def write_settings(settings: ClusterSettings) -> bytes:
+def write_settings(settings: ReplicatedSettings) -> bytes:
     """Return the settings as they are written; the same bytes on all replicas."""
 
     def number(wish: int | None) -> int:
@@ -78,7 +75,7 @@ def write_settings(settings: ClusterSettings) -> bytes:
     )
 
 
-def read_settings(record: bytes, at: int) -> tuple[ClusterSettings, int]:
+def read_settings(record: bytes, at: int) -> tuple[ReplicatedSettings, int]:
     """Return the settings that stand at a place of a record, and where they end."""
     *numbers, profile_bytes = _record.unpack_from(record, at)
     grace, creates, kind, retention, feed_bytes, ttr, has_profile = (
@@ -86,7 +83,7 @@ def read_settings(record: bytes, at: int) -> tuple[ClusterSettings, int]:
     )
     at += _record.size
     end = at + profile_bytes
-    settings = ClusterSettings(
+    settings = ReplicatedSettings(
         failover_grace_ms=grace,
         auto_create_tubes=None if creates is None else bool(creates),
         auto_create_kind=None if kind is None else TubeKind(kind),

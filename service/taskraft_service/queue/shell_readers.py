@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import ByIds
+from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.tubes.changes import faults_of_update
 from taskraft_service.queue.tubes.operations import refusal_to_drop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from taskraft_service.queue.commands import (
-        ByKeys,
-        ConsumerView,
-        GroupView,
-        Refusal,
-        ScheduleView,
-        TaskView,
-        UpdateTube,
-    )
+    from taskraft_service.queue.commands.settings import UpdateTube
     from taskraft_service.queue.driver import Driver
+    from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
+    from taskraft_service.queue.entities.group_view import GroupView
+    from taskraft_service.queue.entities.refusal import Refusal
+    from taskraft_service.queue.entities.schedule_view import ScheduleView
+    from taskraft_service.queue.entities.selector import ByKeys
+    from taskraft_service.queue.entities.task_view import TaskView
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.watch import Watch
 

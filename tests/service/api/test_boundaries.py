@@ -12,7 +12,7 @@ from taskraft_service.api.tasks import put_checks as task_checks
 from taskraft_service.api.tasks import selection_checks
 from taskraft_service.api.tasks.settle_checks import settle_violations
 from taskraft_service.api.tubes import checks as tube_checks
-from taskraft_service.queue.commands import FOREVER_MS
+from taskraft_service.queue.entities.instants import FOREVER_MS
 
 PAYLOAD_BYTES_MAX = 100
 Task = task_pb2.Task

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from taskraft.v1 import task_pb2
 from taskraft_service.entries.body_editor import edit
 from taskraft_service.limits import HEADERS_BYTES_MAX
-from taskraft_service.queue.commands import Reason, Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 
 NAMES = st.text(alphabet="abcé", min_size=1, max_size=3)
 HEADERS = st.dictionaries(NAMES, st.binary(max_size=3), max_size=4)

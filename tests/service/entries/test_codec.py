@@ -16,7 +16,9 @@ from taskraft_service.entries.codec import (
     record_own,
     request_hash,
 )
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.commands.sessions import KeepSessions
+from taskraft_service.queue.commands.tubes import DropTube
 
 names = st.text("abc", max_size=4)
 times = st.none() | st.integers(0, 2**50)
@@ -207,7 +209,7 @@ def test_every_kind_of_command_has_a_form():
         if field.number in numbers
     }
     assert kinds - covered == set()
-    assert len(covered) == len(core.Command.__args__)
+    assert len(covered) == len(Command.__args__)
 
 
 def test_a_request_in_the_log_is_the_bytes_in_which_it_came():
@@ -237,8 +239,8 @@ def test_an_entry_of_two_commands_one_of_them_with_a_hash():
     assert again == (
         300,
         [
-            core.DropTube("t", request_id="r", request_hash=5),
-            core.DropTube("t", request_id="r", request_hash=0),
+            DropTube("t", request_id="r", request_hash=5),
+            DropTube("t", request_id="r", request_hash=0),
         ],
     )
     assert decode_entry(NOW) == (300, [])
@@ -333,4 +335,4 @@ def test_a_task_is_made_from_its_bytes(spec):
 
 
 def test_recorded_bytes_are_counted():
-    assert Recorded(core.KeepSessions([]), b"12", b"345").record_bytes == 5
+    assert Recorded(KeepSessions([]), b"12", b"345").record_bytes == 5

@@ -21,16 +21,55 @@ from taskraft_service import forms, wire
 from taskraft_service.forms import put as put_form
 from taskraft_service.forms.retry import retry_policy
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.consumers import CommitCursor
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.commands.intervention import (
+    Cancel,
+    Restart,
+    Snatch,
+    Switch,
+    UpdateTasks,
+)
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    UpdateSchedule,
+)
+from taskraft_service.queue.commands.sessions import CloseSession, KeepSessions, OpenSession
+from taskraft_service.queue.commands.settings import Configure, UpdateTube
+from taskraft_service.queue.commands.settle import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import DropTube, ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure, State, TaskProgress
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind, TubeOptions
 
 HASH = 77
-Ack, Release, Touch = pb.Settlement.Ack, pb.Settlement.Release, pb.Settlement.Touch
 IDS = task_pb2.TaskSelector(ids=[3, 1])
-BY_IDS = core.ByIds([3, 1])
+BY_IDS = ByIds([3, 1])
 KEYS = task_pb2.TaskSelector(keys=[{"parts": ["a", "b"]}])
 FILTER = task_pb2.TaskSelector(filter="id > 5", tasks_max=7, after_id=9)
 FAILURE = task_pb2.Failure(type="T", message="m", fatal=True)
-WHY = core.Failure("T", "m", fatal=True)
+WHY = Failure("T", "m", fatal=True)
 UPDATE = task_pb2.TaskUpdate(
     payload=b"p", content_type="c", headers_set={"h": b"1", "b": b"2", "a": b"3"},
     headers_remove=["g"], priority=2, ttl_ms=4, ttr_ms=5,
@@ -41,24 +80,24 @@ CONTENT = task_pb2.TaskUpdate(
     headers_set={"h": b"1", "b": b"2", "a": b"3"},
     headers_remove=["g"],
 ).SerializeToString(deterministic=True)
-CHANGES = core.TaskUpdate(content=CONTENT, priority=2, ttl_ms=4, ttr_ms=5)
+CHANGES = TaskUpdate(content=CONTENT, priority=2, ttl_ms=4, ttr_ms=5)
 FULL_SPEC = task_pb2.TaskSpec(
     payload=b"12345", priority=-1, delay_ms=2, ttl_ms=3, ttr_ms=4, visible_at_ms=5, type="t",
     headers={"b": b"1"}, subqueue="s", position=2, retry={"attempts_max": 6},
     unique_key=["k", "l"], group="g", on_conflict=4, unique_states=[1, 5], unique_ms=8,
 )  # fmt: skip
-FULL_TASK = core.NewTask(
-    FULL_SPEC.SerializeToString(), 5, -1, 2, 3, 4, 5, "t", "s", core.Position.BACK,
+FULL_TASK = NewTask(
+    FULL_SPEC.SerializeToString(), 5, -1, 2, 3, 4, 5, "t", "s", Position.BACK,
     retry_policy(task_pb2.RetryPolicy(attempts_max=6)), ("k", "l"), "g",
-    core.OnConflict.REPLACE_IF_WAITING,
-    core.UniqueAmong((core.State.READY, core.State.DONE), 8),
+    OnConflict.REPLACE_IF_WAITING,
+    UniqueAmong((State.READY, State.DONE), 8),
 )  # fmt: skip
 KEYED_SPEC = task_pb2.TaskSpec(unique_key=["k"])
-KEYED_TASK = core.NewTask(KEYED_SPEC.SerializeToString(), 0, unique_key=("k",))
+KEYED_TASK = NewTask(KEYED_SPEC.SerializeToString(), 0, unique_key=("k",))
 
 
 def plain(payload):
-    return core.NewTask(task_pb2.TaskSpec(payload=payload).SerializeToString(), len(payload))
+    return NewTask(task_pb2.TaskSpec(payload=payload).SerializeToString(), len(payload))
 
 
 def settle(*tokens, **action):
@@ -66,11 +105,11 @@ def settle(*tokens, **action):
 
 
 def settled(*settlements):
-    return core.Settle(list(settlements), request_hash=HASH)
+    return Settle(list(settlements), request_hash=HASH)
 
 
 GROUP_TASK = group_service_pb2.GroupTask(tube="ends", spec=FULL_SPEC)
-FOLLOWER = core.GroupTask("ends", FULL_SPEC.SerializeToString(deterministic=True))
+FOLLOWER = GroupTask("ends", FULL_SPEC.SerializeToString(deterministic=True))
 SAID = schedule_service_pb2.Schedule(
     name="s", cron="* * * * *", time_zone="Europe/Vienna", jitter_ms=3, catch_up=2, overlap=2,
     tube="t", paused=True,
@@ -79,10 +118,10 @@ SCHEDULE = schedule_service_pb2.Schedule(
     spec=FULL_SPEC, next_ms=1, last_ms=2, last_task_id=3, left_out=4, last_error={"reason": 5}
 )
 SCHEDULE.MergeFrom(SAID)
-OPTIONS = core.ScheduleOptions(
+OPTIONS = ScheduleSpec(
     "t",
     "* * * * *\nEurope/Vienna",
-    core.Overlap.SKIP,
+    Overlap.SKIP,
     paused=True,
     spec=FULL_SPEC.SerializeToString(deterministic=True),
     body=SAID.SerializeToString(deterministic=True),
@@ -94,7 +133,7 @@ CASES = {
         pb.PutTasksRequest(
             request_id="r", tube="t", tasks=[FULL_SPEC], atomic=True, room_wait_ms=1
         ),
-        core.Put("t", [FULL_TASK], atomic=True, request_id="r", request_hash=HASH,
+        Put("t", [FULL_TASK], atomic=True, request_id="r", request_hash=HASH,
                  waits_for_room=True),
     ),
     "put payloads of several lengths, with and without more": (
@@ -106,10 +145,10 @@ CASES = {
                 {"payload": b"x" * 200}, {},
             ],
         ),
-        core.Put(
+        Put(
             "t",
             [plain(b"aa"), plain(b"bb"), plain(b"c"), KEYED_TASK, plain(b"x" * 200),
-             core.NewTask(b"", 0)],
+             NewTask(b"", 0)],
             request_hash=HASH,
         ),
     ),
@@ -120,64 +159,71 @@ CASES = {
             session_id="s", tasks_max=5, bytes_max=6, types=["x"], priority_bound=-2, ttr_ms=7,
             task_id=8,
         ),
-        core.Take(["a", "b"], "s", 5, 6, 7, ("x",), -2, 8, "r", HASH, (2, 1)),
+        Take(["a", "b"], "s", 5, 6, 7, ("x",), -2, 8, "r", HASH, (2, 1)),
     ),
     "take as little": (
         forms.TAKE,
         pb.TakeTasksRequest(sources=[{"tube": "a"}]),
-        core.Take(["a"], request_hash=HASH),
+        Take(["a"], request_hash=HASH),
     ),
-    "acknowledge": (forms.SETTLE, settle(1, 2, ack=Ack()), settled(core.Ack([1, 2]))),
+    "acknowledge": (forms.SETTLE, settle(1, 2, ack=pb.Settlement.Ack()), settled(Ack([1, 2]))),
     "acknowledge, and keep": (
         forms.SETTLE,
-        settle(1, ack=Ack(result=b"r", result_content_type="c", keep=3, retain_ms=4, payload=b"p")),
+        settle(
+            1,
+            ack=pb.Settlement.Ack(
+                result=b"r", result_content_type="c", keep=3, retain_ms=4, payload=b"p"
+            ),
+        ),
         settled(
-            core.Ack(
-                [1], b"r", "c", core.Keep.ZOMBIE, 4,
-                core.TaskUpdate(content=task_pb2.TaskUpdate(payload=b"p").SerializeToString()),
+            Ack(
+                [1], b"r", "c", Keep.ZOMBIE, 4,
+                TaskUpdate(content=task_pb2.TaskUpdate(payload=b"p").SerializeToString()),
             )
         ),
     ),
     "acknowledge, and say where to": (
-        forms.SETTLE, settle(1, ack=Ack(keep=1)), settled(core.Ack([1], keep=core.Keep.REMOVE)),
+        forms.SETTLE, settle(1, ack=pb.Settlement.Ack(keep=1)), settled(Ack([1], keep=Keep.REMOVE)),
     ),
     "acknowledge with results that are empty": (
         forms.SETTLE,
-        settle(1, ack=Ack(result=b"", retain_ms=0, payload=b"")),
+        settle(1, ack=pb.Settlement.Ack(result=b"", retain_ms=0, payload=b"")),
         settled(
-            core.Ack(
+            Ack(
                 [1], b"", retain_ms=0,
-                update=core.TaskUpdate(
+                update=TaskUpdate(
                     content=task_pb2.TaskUpdate(payload=b"").SerializeToString()
                 ),
             )
         ),
     ),
-    "release": (forms.SETTLE, settle(1, release=Release()), settled(core.Release([1]))),
+    "release": (forms.SETTLE, settle(1, release=pb.Settlement.Release()), settled(Release([1]))),
     "release with all that can be said": (
         forms.SETTLE,
         settle(
             1,
-            release=Release(
+            release=pb.Settlement.Release(
                 delay_ms=2, ttl_policy=3, ttl_ms=4, position=1, move_to="m", uncounted=True,
                 failure=FAILURE, update=UPDATE,
             ),
         ),
         settled(
-            core.Release(
-                [1], 2, core.TtlPolicy.RESET, 4, core.Position.FRONT, uncounted=True, failure=WHY,
+            Release(
+                [1], 2, TtlPolicy.RESET, 4, Position.FRONT, uncounted=True, failure=WHY,
                 move_to="m", update=CHANGES,
             )
         ),
     ),
     "release at once": (
-        forms.SETTLE, settle(1, release=Release(delay_ms=0)), settled(core.Release([1], 0)),
+        forms.SETTLE,
+        settle(1, release=pb.Settlement.Release(delay_ms=0)),
+        settled(Release([1], 0)),
     ),
-    "bury": (forms.SETTLE, settle(1, bury=pb.Settlement.Bury()), settled(core.BuryTaken([1]))),
+    "bury": (forms.SETTLE, settle(1, bury=pb.Settlement.Bury()), settled(BuryTaken([1]))),
     "bury with reason": (
         forms.SETTLE,
         settle(1, bury=pb.Settlement.Bury(failure=FAILURE, update=UPDATE)),
-        settled(core.BuryTaken([1], WHY, CHANGES)),
+        settled(BuryTaken([1], WHY, CHANGES)),
     ),
     "reject": (
         forms.SETTLE,
@@ -187,7 +233,7 @@ CASES = {
                 {"tokens": [1], "reject": {"failure": FAILURE}}, {"tokens": [2], "reject": {}}
             ],
         ),
-        core.Settle([core.Reject([1], WHY), core.Reject([2])], True, "r", HASH),
+        Settle([Reject([1], WHY), Reject([2])], True, "r", HASH),
     ),
     "touch": (
         forms.SETTLE,
@@ -199,38 +245,38 @@ CASES = {
             ]
         ),
         settled(
-            core.Touch([1], 3), core.Touch([2], restart=True, progress=core.Progress(4, "n"))
+            Touch([1], 3), Touch([2], restart=True, progress=TaskProgress(4, "n"))
         ),
     ),
     "kick the first": (
-        forms.KICK, pb.KickTasksRequest(tube="t"), core.Kick("t", 1, request_hash=HASH),
+        forms.KICK, pb.KickTasksRequest(tube="t"), Kick("t", 1, request_hash=HASH),
     ),
     "kick all that can be said": (
         forms.KICK,
         pb.KickTasksRequest(
             request_id="r", tube="t", count=4, selector=IDS, delay_ms=5, update=UPDATE
         ),
-        core.Kick("t", 4, BY_IDS, 5, "r", HASH, CHANGES),
+        Kick("t", 4, BY_IDS, 5, "r", HASH, CHANGES),
     ),
     "bury by key": (
         forms.BURY,
         pb.BuryTasksRequest(request_id="r", tube="t", selector=KEYS, failure=FAILURE),
-        core.Bury("t", core.ByKeys([("a", "b")]), WHY, "r", HASH),
+        Bury("t", ByKeys([("a", "b")]), WHY, "r", HASH),
     ),
     "bury without reason": (
         forms.BURY,
         pb.BuryTasksRequest(tube="t", selector=IDS),
-        core.Bury("t", BY_IDS, request_hash=HASH),
+        Bury("t", BY_IDS, request_hash=HASH),
     ),
     "delete by filter": (
         forms.DELETE,
         pb.DeleteTasksRequest(request_id="r", tube="t", selector=FILTER),
-        core.Delete("t", core.ByFilter(read_filter("id > 5"), 7, 9), "r", HASH),
+        Delete("t", ByFilter(read_filter("id > 5"), 7, 9), "r", HASH),
     ),
     "delete by a filter without bounds": (
         forms.DELETE,
         pb.DeleteTasksRequest(tube="t", selector={"filter": "id > 5"}),
-        core.Delete("t", core.ByFilter(read_filter("id > 5"), 1_000, 0), request_hash=HASH),
+        Delete("t", ByFilter(read_filter("id > 5"), 1_000, 0), request_hash=HASH),
     ),
     "move": (
         forms.MOVE,
@@ -238,39 +284,39 @@ CASES = {
             request_id="r", tube="t", selector=IDS, move_to="m", delay_ms=2, position=1,
             renew_times=True, update=UPDATE,
         ),
-        core.Move("t", BY_IDS, "m", 2, core.Position.FRONT, True, "r", HASH, CHANGES),
+        Move("t", BY_IDS, "m", 2, Position.FRONT, True, "r", HASH, CHANGES),
     ),
     "move as little": (
         forms.MOVE,
         pb.MoveTasksRequest(tube="t", selector=IDS),
-        core.Move("t", BY_IDS, request_hash=HASH),
+        Move("t", BY_IDS, request_hash=HASH),
     ),
     "update": (
         forms.UPDATE,
         pb.UpdateTasksRequest(
             request_id="r", tube="t", selector=IDS, update={"delay_ms": 0, "priority": 0}
         ),
-        core.UpdateTasks("t", BY_IDS, core.TaskUpdate(b"", 0, 0), "r", HASH),
+        UpdateTasks("t", BY_IDS, TaskUpdate(b"", 0, 0), "r", HASH),
     ),
     "snatch": (
         forms.SNATCH,
         pb.SnatchTasksRequest(request_id="r", tube="t", selector=IDS, delay_ms=3),
-        core.Snatch("t", BY_IDS, 3, "r", HASH),
+        Snatch("t", BY_IDS, 3, "r", HASH),
     ),
     "restart": (
         forms.RESTART,
         pb.RestartTasksRequest(request_id="r", tube="t", selector=IDS, delay_ms=3),
-        core.Restart("t", BY_IDS, 3, "r", HASH),
+        Restart("t", BY_IDS, 3, "r", HASH),
     ),
     "switch": (
         forms.SWITCH,
         pb.SwitchTasksRequest(request_id="r", tube="t", selector=IDS, state=2, duration_ms=3),
-        core.Switch("t", BY_IDS, core.State.DELAYED, 3, "r", HASH),
+        Switch("t", BY_IDS, State.DELAYED, 3, "r", HASH),
     ),
     "cancel": (
         forms.CANCEL,
         pb.CancelTasksRequest(request_id="r", tube="t", selector=IDS),
-        core.Cancel("t", BY_IDS, "r", HASH),
+        Cancel("t", BY_IDS, "r", HASH),
     ),
     "a batch": (
         forms.BATCH,
@@ -278,7 +324,7 @@ CASES = {
             request_id="r",
             operations=[
                 {"put": {"tube": "t", "tasks": [{"payload": b"1"}]}},
-                {"settle": settle(1, ack=Ack())},
+                {"settle": settle(1, ack=pb.Settlement.Ack())},
                 {"kick": {"tube": "t", "selector": IDS}},
                 {"bury": {"tube": "t", "selector": IDS}},
                 {"delete": {"tube": "t", "selector": IDS, "request_id": "own"}},
@@ -286,15 +332,15 @@ CASES = {
                 {"move": {"tube": "t", "selector": IDS, "move_to": "m"}},
             ],
         ),
-        core.Batch(
+        ExecuteBatch(
             [
-                core.Put("t", [plain(b"1")]),
-                core.Settle([core.Ack([1])]),
-                core.Kick("t", 1, BY_IDS),
-                core.Bury("t", BY_IDS),
-                core.Delete("t", BY_IDS, "own"),
-                core.UpdateTasks("t", BY_IDS, core.TaskUpdate(b"", 1)),
-                core.Move("t", BY_IDS, "m"),
+                Put("t", [plain(b"1")]),
+                Settle([Ack([1])]),
+                Kick("t", 1, BY_IDS),
+                Bury("t", BY_IDS),
+                Delete("t", BY_IDS, "own"),
+                UpdateTasks("t", BY_IDS, TaskUpdate(b"", 1)),
+                Move("t", BY_IDS, "m"),
             ],
             "r",
             HASH,
@@ -306,12 +352,12 @@ CASES = {
             request_id="r", consumer="c", cursor={"feed_id": "f", "next_seq": {1: 2}},
             idle_ttl_ms=3,
         ),
-        core.CommitCursor("c", "f", {1: 2}, 3, "r", HASH),
+        CommitCursor("c", "f", {1: 2}, 3, "r", HASH),
     ),
     "a consumer that is forgotten": (
         forms.COMMIT_CURSOR,
         feed_service_pb2.CommitCursorRequest(consumer="c"),
-        core.CommitCursor("c", "", None, 7 * 86_400_000, "", HASH),
+        CommitCursor("c", "", None, 7 * 86_400_000, "", HASH),
     ),
     "a group": (
         forms.CREATE_GROUP,
@@ -322,45 +368,45 @@ CASES = {
                 "only_if_processed": True, "open": 5, "state": 3,
             },
         ),
-        core.CreateGroup("g", FOLLOWER, core.GroupTask("aborts", b""), True, "r", HASH),
+        CreateGroup("g", FOLLOWER, GroupTask("aborts", b""), True, "r", HASH),
     ),
     "a group that nothing follows": (
         forms.CREATE_GROUP,
         group_service_pb2.CreateGroupRequest(group={"name": "g"}),
-        core.CreateGroup("g", request_hash=HASH),
+        CreateGroup("g", request_hash=HASH),
     ),
     "start a group": (
         forms.START_GROUP,
         group_service_pb2.StartGroupRequest(request_id="r", name="g"),
-        core.StartGroup("g", "r", HASH),
+        StartGroup("g", "r", HASH),
     ),
     "cancel a group": (
         forms.CANCEL_GROUP,
         group_service_pb2.CancelGroupRequest(request_id="r", name="g", revoke=True),
-        core.CancelGroup("g", True, "r", HASH),
+        CancelGroup("g", True, "r", HASH),
     ),
     "a schedule": (
         forms.CREATE_SCHEDULE,
         log_pb2.CreateSchedule(request={"request_id": "r", "schedule": SCHEDULE}, next_ms=9),
-        core.CreateSchedule("s", OPTIONS, 9, "r", HASH),
+        CreateSchedule("s", OPTIONS, 9, "r", HASH),
     ),
     "another schedule in its place": (
         forms.UPDATE_SCHEDULE,
         log_pb2.UpdateSchedule(request={"request_id": "r", "schedule": SCHEDULE}, next_ms=9),
-        core.UpdateSchedule("s", OPTIONS, 9, "r", HASH),
+        UpdateSchedule("s", OPTIONS, 9, "r", HASH),
     ),
     "no schedule": (
         forms.DELETE_SCHEDULE,
         schedule_service_pb2.DeleteScheduleRequest(request_id="r", name="s"),
-        core.DeleteSchedule("s", "r", HASH),
+        DeleteSchedule("s", "r", HASH),
     ),
     "the times of a schedule": (
         forms.RUN_SCHEDULE,
         log_pb2.RunSchedule(name="s", version=2, slots_ms=[60], until_ms=70, next_ms=120),
-        core.RunSchedule(
+        RunSchedule(
             "s",
             2,
-            [core.Slot(60, task_pb2.TaskSpec(headers={"taskraft-slot-ms": b"60"})
+            [ScheduledTime(60, task_pb2.TaskSpec(headers={"taskraft-slot-ms": b"60"})
                        .SerializeToString())],
             70,
             120,
@@ -372,35 +418,35 @@ CASES = {
             request={"request_id": "r", "name": "n", "ttr_ms": 5}, session_id="i",
             as_settings=True, owner="o",
         ),
-        core.OpenSession("i", "n", 5, "r", HASH, True, "o"),
+        OpenSession("i", "n", 5, "r", HASH, True, "o"),
     ),
     "a session of a usual time": (
         forms.OPEN_SESSION,
         log_pb2.OpenSession(session_id="i"),
-        core.OpenSession("i", "", 15_000, request_hash=HASH),
+        OpenSession("i", "", 15_000, request_hash=HASH),
     ),
     "a session that ends with its stream": (
         forms.OPEN_SESSION,
         log_pb2.OpenSession(session_id="i", request={"ttr_ms": 5}, ends_with_stream=True),
-        core.OpenSession("i", "", 0, request_hash=HASH),
+        OpenSession("i", "", 0, request_hash=HASH),
     ),
     "keep sessions": (
         forms.KEEP_SESSIONS,
         session_service_pb2.KeepSessionsRequest(session_ids=["a", "b"]),
-        core.KeepSessions(["a", "b"]),
+        KeepSessions(["a", "b"]),
     ),
     "close a session": (
         forms.CLOSE_SESSION,
         session_service_pb2.CloseSessionRequest(request_id="r", session_id="i", uncounted=True),
-        core.CloseSession("i", True, "r", HASH),
+        CloseSession("i", True, "r", HASH),
     ),
     "settings": (
         forms.CONFIGURE,
         cluster_service_pb2.ConfigureRequest(
             request_id="r", settings={"auto_create_kind": 4, "auto_create_tubes": False}
         ),
-        core.Configure(
-            core.ClusterSettings(auto_create_kind=core.TubeKind.UTUBE, auto_create_tubes=False),
+        Configure(
+            ReplicatedSettings(auto_create_kind=TubeKind.UTUBE, auto_create_tubes=False),
             "r",
             HASH,
         ),
@@ -408,17 +454,17 @@ CASES = {
     "drop": (
         forms.DROP_TUBE,
         tube_service_pb2.DropTubeRequest(request_id="r", name="t", force=True),
-        core.DropTube("t", True, "r", HASH),
+        DropTube("t", True, "r", HASH),
     ),
     "truncate": (
         forms.TRUNCATE_TUBE,
         tube_service_pb2.TruncateTubeRequest(request_id="r", name="t"),
-        core.TruncateTube("t", "r", HASH),
+        TruncateTube("t", "r", HASH),
     ),
     "release all": (
         forms.RELEASE_ALL,
         tube_service_pb2.ReleaseAllRequest(request_id="r", name="t"),
-        core.ReleaseAll("t", "r", HASH),
+        ReleaseAll("t", "r", HASH),
     ),
     "options, some of them back to their defaults": (
         forms.UPDATE_TUBE,
@@ -428,8 +474,8 @@ CASES = {
             options={"priority_order": 2, "ttl_ms": 0},
             update_mask={"paths": ["priority_order", "ttl_ms", "ttr_ms", "ttl_ms"]},
         ),
-        core.UpdateTube(
-            "t", core.TubeOptions(higher_first=True, ttl_ms=0), ["higher_first", "ttl_ms"],
+        UpdateTube(
+            "t", TubeOptions(higher_first=True, ttl_ms=0), ["higher_first", "ttl_ms"],
             ["ttr_ms"], "r", HASH,
         ),
     ),
@@ -458,7 +504,7 @@ def test_the_last_operation_that_is_written_counts_and_unknown_fields_do_not():
     bury = pb.BatchOperation(bury={"tube": "t", "selector": IDS}).SerializeToString()
     delete = pb.BatchOperation(delete={"tube": "t", "selector": IDS}).SerializeToString()
     unknown = wire.length_delimited(99, b"x")
-    for operation, kind in ((bury + delete + unknown, core.Delete), (delete + bury, core.Bury)):
+    for operation, kind in ((bury + delete + unknown, Delete), (delete + bury, Bury)):
         raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
         assert [type(one) for one in forms.BATCH.decode(raw, 0).operations] == [kind]
 
@@ -471,16 +517,14 @@ def test_a_batch_of_a_later_version_is_not_guessed_at(operation):
 
 
 def test_a_retry_policy_has_its_defaults():
-    assert retry_policy(task_pb2.RetryPolicy()) == core.RetryPolicy(
-        0, 0, 200, 86_400_000, 0, core.Exhausted.BURY, core.Position.IN_ORDER
+    assert retry_policy(task_pb2.RetryPolicy()) == RetryPolicy(
+        0, 0, 200, 86_400_000, 0, Exhausted.BURY, Position.IN_ORDER
     )
     said = task_pb2.RetryPolicy(
         attempts_max=1, backoff_ms=2, factor_percent=300, backoff_ms_max=4, jitter_percent=5,
         exhausted=3, position=2,
     )  # fmt: skip
-    assert retry_policy(said) == core.RetryPolicy(
-        1, 2, 300, 4, 5, core.Exhausted.REMOVE, core.Position.BACK
-    )
+    assert retry_policy(said) == RetryPolicy(1, 2, 300, 4, 5, Exhausted.REMOVE, Position.BACK)
 
 
 def test_payloads_are_found_in_specs_of_any_kind():

@@ -5,7 +5,16 @@ import pytest
 from taskraft.v1 import task_pb2, tube_service_pb2
 from taskraft_service import forms
 from taskraft_service.forms.retry import retry_policy
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.tube_options import (
+    Durability,
+    OnAck,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
+)
 
 Tube, Options = tube_service_pb2.Tube, tube_service_pb2.TubeOptions
 SAID = Options(
@@ -16,15 +25,15 @@ SAID = Options(
     subqueue_weights={"b": 2, "a": 1}, put_paused=True, take_paused=True,
     durability=2, priority_min=-16, priority_max=17, ttl_policy=2,
 )  # fmt: skip
-MEANT = core.TubeOptions(
+MEANT = TubeOptions(
     higher_first=True, priority=3, delay_ms=4, ttl_ms=5, ttr_ms=6, put_paused=True,
-    take_paused=True, priority_min=-16, priority_max=17, ttl_scope=core.TtlScope.ALL,
-    ttl_policy=core.TtlPolicy.KEEP_DEADLINE, on_ack=core.OnAck.KEEP, retain_ms=7,
+    take_paused=True, priority_min=-16, priority_max=17, ttl_scope=TtlScope.ALL,
+    ttl_policy=TtlPolicy.KEEP_DEADLINE, on_ack=OnAck.KEEP, retain_ms=7,
     capacity_tasks=8, capacity_bytes=9, buried_max=10,
     retry=retry_policy(task_pb2.RetryPolicy(attempts_max=11)), dead_letter_tube="d",
     concurrency=12, subqueue_concurrency=13, rate_per_second=14, rate_burst=15,
     subqueue_rate_per_second=18, subqueue_rate_burst=19,
-    subqueue_weights=(("a", 1), ("b", 2)), durability=core.Durability.TEMPORARY,
+    subqueue_weights=(("a", 1), ("b", 2)), durability=Durability.TEMPORARY,
 )  # fmt: skip
 
 
@@ -40,8 +49,8 @@ def created(kind, options=None, profile=""):
 
 @pytest.mark.parametrize("profile", ["", "tarantool", "xqueue", "t15", "rsqueue"])
 def test_what_is_said_counts_in_every_profile(profile):
-    assert created(Tube.UTUBETTL, SAID, profile) == core.CreateTube(
-        name="t", kind=core.TubeKind.UTUBETTL, options=MEANT, if_not_exists=True, request_id="r",
+    assert created(Tube.UTUBETTL, SAID, profile) == CreateTube(
+        name="t", kind=TubeKind.UTUBETTL, options=MEANT, if_not_exists=True, request_id="r",
         request_hash=77, profile=profile, driver="d", driver_version=3,
     )  # fmt: skip
 
@@ -61,9 +70,9 @@ def test_what_is_left_out_is_as_the_profile_says_and_changes_nothing_else(field)
 
 def test_the_usual_options_of_each_profile():
     day_ms, least = 86_400_000, -(2**63)
-    usual = core.TubeOptions()
+    usual = TubeOptions()
     assert created(Tube.FIFOTTL).options == usual
-    assert (usual.priority_min, usual.ttr_ms) == (least, core.FOREVER_MS)
+    assert (usual.priority_min, usual.ttr_ms) == (least, FOREVER_MS)
     t15 = created(Tube.FIFOTTL, profile="t15").options
     assert (t15.higher_first, t15.priority, t15.ttl_ms, t15.ttr_ms) == (
         True,
@@ -71,7 +80,7 @@ def test_the_usual_options_of_each_profile():
         25 * day_ms,
         60_000,
     )
-    assert (t15.ttl_scope, t15.ttl_policy) == (core.TtlScope.ALL, core.TtlPolicy.KEEP_DEADLINE)
+    assert (t15.ttl_scope, t15.ttl_policy) == (TtlScope.ALL, TtlPolicy.KEEP_DEADLINE)
     # Nothing that a plain tube does not know.
     assert created(Tube.FIFO, profile="t15").options == usual
 
@@ -80,7 +89,7 @@ def test_the_time_to_run_is_the_time_to_live_where_tarantool_queue_has_it_so():
     lives = Options(ttl_ms=5)
     assert created(Tube.FIFOTTL, lives, "tarantool").options.ttr_ms == 5
     assert created(Tube.FIFOTTL, Options(ttl_ms=5, ttr_ms=6), "tarantool").options.ttr_ms == 6
-    assert created(Tube.FIFOTTL, lives).options.ttr_ms == core.FOREVER_MS
+    assert created(Tube.FIFOTTL, lives).options.ttr_ms == FOREVER_MS
     # There, what a plain tube does not know is not heard.
-    assert created(Tube.FIFO, lives, "tarantool").options == core.TubeOptions()
+    assert created(Tube.FIFO, lives, "tarantool").options == TubeOptions()
     assert created(Tube.FIFO, lives).options.ttl_ms == 5

@@ -13,8 +13,7 @@ from taskraft_service.languages.filter_text import (
     read_filter,
 )
 from taskraft_service.languages.malformed import FilterMalformed
-from taskraft_service.queue.commands import FOREVER_MS, Outcome, State
-from taskraft_service.queue.commands.filter import (
+from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
     Attribute,
@@ -31,6 +30,8 @@ from taskraft_service.queue.commands.filter import (
     TextField,
     TextIs,
 )
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 
 BURIED = StateIs(State.BURIED)
 MANY = NumberIs(NumberField.ATTEMPT, Relation.ABOVE, 3)
@@ -56,7 +57,7 @@ READY = StateIs(State.READY)
             Conjunction((Disjunction((BURIED, READY)), MANY)),
         ),
         ("((state = BURIED))", BURIED),
-        ("outcome = FAILED", OutcomeIs(Outcome.FAILED)),
+        ("outcome = FAILED", OutcomeIs(TaskOutcome.FAILED)),
         ("priority <= -3", NumberIs(NumberField.PRIORITY, Relation.AT_MOST, -3)),
         ("age >= 90s", AgeIs(AgeField.AGE, Relation.AT_LEAST, 90_000)),
         ("state_age < 2h", AgeIs(AgeField.STATE_AGE, Relation.BELOW, 7_200_000)),

@@ -13,7 +13,8 @@ from taskraft_service.leader.proposal import (
     OutcomeUnknown,
 )
 from taskraft_service.leader.unlogged_calls import TOLD_TUBES_MAX, UnloggedCalls
-from taskraft_service.queue.commands import CountResult, NoteCalls, TrimFeed
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.leadership import NoteCalls, TrimFeed
 
 DONE = AppliedCommand(1, 1, CountResult(0))
 

@@ -7,20 +7,14 @@ import pytest
 from taskraft_service.leader.outcome_waits import WAITED_TASKS_MAX, OutcomeQuery, OutcomeWaits
 from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue.commands import (
-    Bury,
-    ByIds,
-    CreateTube,
-    Delete,
-    DropTube,
-    Move,
-    NewTask,
-    Outcome,
-    Put,
-    Startup,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.circulation import Bury, Delete, Move
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore
@@ -60,7 +54,7 @@ async def test_what_ends_before_the_put_is_answered_is_remembered(stage):
         stage.do()
         assert stage.queue.get_tasks("t", ids) == [None, None]
         wait = stage.outcomes.begin(OutcomeQuery("t", ids), expectation)
-    assert await stage.finish(wait) == [Outcome.EXPIRED] * 2
+    assert await stage.finish(wait) == [TaskOutcome.EXPIRED] * 2
     assert not stage.queue.watch.tubes
 
 
@@ -83,7 +77,7 @@ async def test_tubes_nobody_waits_on_are_not_watched(stage):
     stage.do(Delete("other", ByIds([1])), Delete("t", ByIds([2])))
     assert not wait.known
     stage.do(Delete("t", ByIds([1])))
-    assert await stage.finish(wait) == [Outcome.DELETED]
+    assert await stage.finish(wait) == [TaskOutcome.DELETED]
     assert not stage.queue.watch.tubes
 
 
@@ -92,7 +86,7 @@ async def test_two_who_wait_for_one_task_both_hear_of_it(stage):
     waits = [stage.outcomes.begin(OutcomeQuery("t", [1])) for _ in range(2)]
     assert len(stage.outcomes) == 2
     stage.do(Bury("t", ByIds([1])))
-    assert [await stage.finish(wait) for wait in waits] == [[Outcome.BURIED_OUT]] * 2
+    assert [await stage.finish(wait) for wait in waits] == [[TaskOutcome.BURIED_OUT]] * 2
     assert len(stage.outcomes) == 0
 
 
@@ -107,7 +101,7 @@ async def test_a_task_that_moves_and_ends_in_one_entry_is_heard_of_where_it_has_
     if not is_buried:
         assert wait.open
         stage.do(Bury("other", ByIds([1])))
-    assert await stage.finish(wait) == [Outcome.BURIED_OUT]
+    assert await stage.finish(wait) == [TaskOutcome.BURIED_OUT]
     assert len(stage.outcomes) == 0
 
 
@@ -116,7 +110,7 @@ async def test_a_tube_made_again_is_another_one(stage):
     wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
     stage.do(DropTube("t"), CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
     stage.put(b"another task 1")
-    assert await stage.finish(wait) == [Outcome.DELETED]
+    assert await stage.finish(wait) == [TaskOutcome.DELETED]
 
 
 async def test_loss_of_leadership_sends_everybody_away(stage):

@@ -17,7 +17,10 @@ from taskraft_service.leader.proposal import LeaderOverloaded, NotProposed, Outc
 from taskraft_service.leader.proposer import DEADLINE_DELAY_MAX_MS, Proposer
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.state_machine import AppliedEntry
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.leadership import StartupResult
+from taskraft_service.queue.commands.sessions import KeepResult
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from tests.service.leader.test_waiters import Board, Consumer
 from tests.turns import turns_until
 
@@ -51,7 +54,7 @@ class Replicator:
 
     def apply(self, place, results=None):
         (now_ms, commands), future = self.entries[place]
-        results = results or [core.KeepResult([]) for _ in commands]
+        results = results or [KeepResult([]) for _ in commands]
         future.set_result(AppliedEntry(place + 1, now_ms, results))
 
 
@@ -113,7 +116,7 @@ class Bench:
             self.proposer.lead(record_own(STARTUP, log_pb2.Startup(member_id=1)))
         )
         await turn()
-        self.raft.apply(0, [core.StartupResult(0)])
+        self.raft.apply(0, [StartupResult(0)])
         await beginning
         self.raft.append_idle = True
 
@@ -142,7 +145,7 @@ async def test_commands_of_one_moment_share_an_entry(bench):
     assert len(bench.raft.entries) == 2
     assert bench.raft.flushed == 2
     assert bench.names(1) == ["a", "b", "c"]
-    results = [core.KeepResult([name]) for name in "abc"]
+    results = [KeepResult([name]) for name in "abc"]
     bench.raft.apply(1, results)
     outcomes = await asyncio.gather(*futures)
     assert [outcome.result for outcome in outcomes] == results
@@ -265,7 +268,7 @@ async def test_nothing_is_served_before_the_startup_is_applied():
     await turn()
     with pytest.raises(NotProposed):
         bench.proposer.submit(command())
-    bench.raft.apply(0, [core.StartupResult(0)])
+    bench.raft.apply(0, [StartupResult(0)])
     await beginning
     bench.proposer.submit(command())
     bench.proposer.rest()
@@ -282,10 +285,10 @@ async def test_takes_go_into_the_entry_that_feeds_them():
     bench.proposer.submit(command())
     await turn()
     (_, commands), _ = bench.raft.entries[1]
-    assert commands[1] == core.Take(["a"], tasks_max=2)
-    bench.raft.apply(1, [core.KeepResult([]), core.TakeResult(())])
+    assert commands[1] == Take(["a"], tasks_max=2)
+    bench.raft.apply(1, [KeepResult([]), TakeResult(())])
     await turn()
-    assert heard == [core.TakeResult(())]
+    assert heard == [TakeResult(())]
     bench.proposer.rest()
 
 
@@ -329,7 +332,7 @@ async def test_a_take_whose_entry_failed_is_repeated_only_when_something_comes()
 async def test_a_take_that_is_refused_found_nothing():
     claimed = Claimed()
     await claimed.claim()
-    refusal = core.Refusal(core.Reason.TUBE_NOT_FOUND, "gone")
+    refusal = Refusal(Reason.TUBE_NOT_FOUND, "gone")
     claimed.bench.raft.apply(1, [refusal])
     await turn()
     assert [outcome.result for outcome in claimed.heard] == [refusal]

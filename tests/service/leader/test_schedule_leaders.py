@@ -12,16 +12,11 @@ from taskraft_service import forms
 from taskraft_service.forms.schedules import SLOT_HEADER, schedule_options, slot_mark
 from taskraft_service.languages.cron import cron
 from taskraft_service.leader.schedule_plan import LATE_MS_MAX, first_time, jitter_of, plan_schedule
-from taskraft_service.queue.commands import (
-    CreateSchedule,
-    CreateTube,
-    RunSchedule,
-    Slot,
-    Startup,
-    TubeKind,
-    TubeOptions,
-    UpdateSchedule,
-)
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.schedules import CreateSchedule, RunSchedule, UpdateSchedule
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.schedule_view import ScheduledTime
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -65,7 +60,7 @@ class Cluster:
         """Let a node propose what is due by its clock."""
         plan = plan_schedule(view, self.now_ms + ahead_ms)
         if plan.until_ms > view.done_ms:
-            slots = [Slot(at_ms, slot_mark(at_ms)) for at_ms in plan.slots_ms]
+            slots = [ScheduledTime(at_ms, slot_mark(at_ms)) for at_ms in plan.slots_ms]
             run = RunSchedule("s", view.version, slots, plan.until_ms, plan.next_ms)
             self.proposed.append((self.now_ms + ahead_ms, run))
 

@@ -11,7 +11,7 @@ from taskraft_service.leader.schedule_plan import (
     jitter_of,
     plan_schedule,
 )
-from taskraft_service.queue.commands import ScheduleOptions, ScheduleView
+from taskraft_service.queue.entities.schedule_view import ScheduleSpec, ScheduleView
 
 MINUTE = 60_000
 START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
@@ -20,7 +20,7 @@ SKIP, ONE, ALL = pb.Schedule.SKIP, pb.Schedule.ONE, pb.Schedule.ALL
 
 def view(catch_up=SKIP, jitter=0, done=0, since=0, cron="*/10 * * * *", paused=False, following=10):
     body = pb.Schedule(name="s", cron=cron, jitter_ms=jitter, catch_up=catch_up)
-    options = ScheduleOptions("mail", cron, paused=paused, body=body.SerializeToString())
+    options = ScheduleSpec("mail", cron, paused=paused, body=body.SerializeToString())
     since_ms, done_ms, next_ms = (
         START + int(minutes * MINUTE) for minutes in (since, done, following)
     )

@@ -5,7 +5,7 @@ import pytest
 from taskraft_service.entries.codec import Recorded
 from taskraft_service.leader.waiters import CLAIMS_PER_ENTRY_MAX, Waiters
 from taskraft_service.limits import TAKE_TASKS_MAX
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.take import Take
 
 
 class Board:
@@ -35,7 +35,7 @@ class Consumer:
 
     def take(self, tubes, tasks_max):
         self.claimed += tasks_max
-        return Recorded(core.Take(tubes, tasks_max=tasks_max), b"", b"")
+        return Recorded(Take(tubes, tasks_max=tasks_max), b"", b"")
 
     def dropped(self, tube):
         self.sources = tuple(source for source in self.sources if source != tube)

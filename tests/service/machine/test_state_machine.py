@@ -13,7 +13,7 @@ from taskraft_replication.stubs.log.v1 import log_pb2
 from taskraft_service import forms
 from taskraft_service.entries.codec import encode_entry, record_own
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.sessions import KeepSessions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory
 from taskraft_service.storage.rocks import RocksStore
@@ -84,7 +84,7 @@ def test_every_entry_has_a_result_also_empty_ones(machine):
 
 
 def test_own_entries_are_not_decoded_again(machine):
-    own = [core.KeepSessions(["marked"])]
+    own = [KeepSessions(["marked"])]
     data = encode_entry(5, [])
     machine.expect(data, 5, own)
     (done,) = machine.apply([Entry(Term(1), LogIndex(1), data)])

@@ -8,38 +8,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskraft_service.queue.commands import (
-    AttachSession,
-    Batch,
-    Bury,
-    ByFilter,
-    ByIds,
-    ByKeys,
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.groups import CancelGroup, StartGroup
+from taskraft_service.queue.commands.intervention import (
     Cancel,
-    CancelGroup,
-    CloseSession,
-    Delete,
-    DeleteSchedule,
-    GroupState,
-    ItemReference,
-    KeepSessions,
-    Kick,
-    Move,
-    Put,
-    ReleaseAll,
     Restart,
-    RunSchedule,
-    Settle,
-    Slot,
     Snatch,
-    StartGroup,
-    State,
     Switch,
-    Take,
-    TaskReference,
-    UpdateSchedule,
     UpdateTasks,
 )
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import DeleteSchedule, RunSchedule, UpdateSchedule
+from taskraft_service.queue.commands.sessions import AttachSession, CloseSession, KeepSessions
+from taskraft_service.queue.commands.settle import Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import ReleaseAll
+from taskraft_service.queue.entities.dependencies import ItemReference, TaskReference
+from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.schedule_view import ScheduledTime
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
+from taskraft_service.queue.entities.task_view import State
 from tests.service.queue.model.subqueues import PLAIN_KINDS
 
 UNTIMED = {
@@ -94,7 +83,7 @@ class Aim:
             case Take():
                 chosen, ids = self.chosen(command, command.tubes[0], [command.task_id])
                 return replace(command, tubes=[chosen], task_id=(ids or [1])[0])
-            case Batch(operations):
+            case ExecuteBatch(operations):
                 return self.batch(command, operations)
             case StartGroup() | CancelGroup():
                 return self.group(command)
@@ -253,7 +242,7 @@ class Aim:
             run,
             name=name,
             version=one["version"] + run.version - 1,
-            slots=[Slot(done + slot.at_ms, slot.mark) for slot in run.slots],
+            slots=[ScheduledTime(done + slot.at_ms, slot.mark) for slot in run.slots],
             until_ms=done + run.until_ms,
             next_ms=done + run.next_ms,
         )

@@ -6,61 +6,35 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands import (
-    AMONG_UNFINISHED,
-    FOREVER_MS,
-    Ack,
-    AttachSession,
-    Bury,
-    BuryTaken,
-    ByFilter,
-    ByIds,
-    ByKeys,
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.intervention import (
     Cancel,
+    Restart,
+    Snatch,
+    Switch,
+    UpdateTasks,
+)
+from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import (
+    AttachSession,
     CloseSession,
-    ClusterSettings,
-    Configure,
-    CreateTube,
-    Delete,
-    DropTube,
-    Exhausted,
-    Failure,
-    Keep,
     KeepSessions,
-    Kick,
-    Move,
-    NewTask,
-    NoteCalls,
-    NotedCalls,
-    OnAck,
-    OnConflict,
     OpenSession,
-    Position,
-    Progress,
-    Put,
+)
+from taskraft_service.queue.commands.settings import Configure, UpdateTube
+from taskraft_service.queue.commands.settle import (
+    Ack,
+    BuryTaken,
+    Keep,
     Reject,
     Release,
-    ReleaseAll,
-    Restart,
-    RetryPolicy,
     Settle,
-    Snatch,
-    Startup,
-    State,
-    Switch,
-    Take,
-    TaskUpdate,
     Touch,
-    TruncateTube,
-    TtlPolicy,
-    TtlScope,
-    TubeKind,
-    TubeOptions,
-    UniqueAmong,
-    UpdateTasks,
-    UpdateTube,
 )
-from taskraft_service.queue.commands.filter import (
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
     Disjunction,
@@ -69,6 +43,26 @@ from taskraft_service.queue.commands.filter import (
     NumberIs,
     Relation,
     StateIs,
+)
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.new_task import (
+    AMONG_UNFINISHED,
+    NewTask,
+    OnConflict,
+    UniqueAmong,
+)
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure, State, TaskProgress
+from taskraft_service.queue.entities.tube_options import (
+    OnAck,
+    TtlPolicy,
+    TtlScope,
+    TubeKind,
+    TubeOptions,
 )
 
 SPANS = st.sampled_from((0, 1, 10, 25, 60, 200, FOREVER_MS, FOREVER_MS * 100))
@@ -162,7 +156,7 @@ SETTLEMENTS = st.one_of(
     st.builds(BuryTaken, TOKENS, FAILURES, UPDATES),
     st.builds(Reject, TOKENS, FAILURES),
     st.builds(
-        Touch, TOKENS, SPANS, st.booleans(), st.none() | st.just(Progress(50, "half a percent"))
+        Touch, TOKENS, SPANS, st.booleans(), st.none() | st.just(TaskProgress(50, "half a percent"))
     ),
 )
 TAKES = st.builds(
@@ -218,7 +212,7 @@ TUBE_UPDATES = st.builds(
     ),
 )
 SETTINGS_CHANGES = st.builds(
-    lambda grace, ttr: Configure(ClusterSettings(failover_grace_ms=grace, session_ttr_ms=ttr)),
+    lambda grace, ttr: Configure(ReplicatedSettings(failover_grace_ms=grace, session_ttr_ms=ttr)),
     st.none() | st.sampled_from((0, 30)),
     st.none() | st.sampled_from((0, 30, 90)),
 )

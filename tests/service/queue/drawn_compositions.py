@@ -4,53 +4,36 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands import (
-    Ack,
-    Batch,
-    Bury,
-    BuryTaken,
-    ByFilter,
-    ByIds,
-    CancelGroup,
-    CloseSession,
-    CreateGroup,
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import (
     CreateSchedule,
-    CreateTube,
-    Delete,
     DeleteSchedule,
-    Dependencies,
-    DropTube,
-    Failure,
-    GroupTask,
-    ItemReference,
-    Kick,
-    Move,
-    NewTask,
-    OnConflict,
-    OnDependencyFailure,
-    OpenSession,
-    Overlap,
-    Position,
-    Put,
-    Reject,
-    Release,
-    ReleaseAll,
     RunSchedule,
-    ScheduleOptions,
-    Settle,
-    Slot,
-    StartGroup,
-    Take,
-    TaskReference,
-    TaskUpdate,
-    Touch,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
     UpdateSchedule,
-    UpdateTasks,
-    UpdateTube,
 )
+from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
+from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.commands.settle import Ack, BuryTaken, Reject, Release, Settle, Touch
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.dependencies import (
+    Dependencies,
+    ItemReference,
+    OnDependencyFailure,
+    TaskReference,
+)
+from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.entities.selector import ByFilter, ByIds
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from tests.service.queue.drawn_commands import chosen_changes
 
 TUBES = st.sampled_from(("mail", "tried", "kept", "line", "own", "plain", "tried", "temp"))
@@ -150,7 +133,7 @@ CHANGES = st.one_of(
     *chosen_changes(TUBES, ANY, FAILURES, UPDATES),
 )
 BATCHES = st.builds(
-    Batch,
+    ExecuteBatch,
     st.lists(
         st.one_of(
             st.builds(Put, TUBES, st.lists(PLAIN_TASKS, min_size=1, max_size=2)),
@@ -177,7 +160,7 @@ GROUPED = st.one_of(
 )
 SCHEDULES = st.sampled_from(("nightly", "weekly"))
 PLANS = st.builds(
-    ScheduleOptions,
+    ScheduleSpec,
     TUBES,
     st.sampled_from(("* * * * *", "@daily")),
     st.sampled_from(Overlap),
@@ -187,7 +170,7 @@ PLANS = st.builds(
 SLOTS = st.lists(st.integers(1, 300), min_size=1, max_size=3, unique=True).map(sorted)
 RUNS = st.builds(
     lambda name, version, slots: RunSchedule(
-        name, version, [Slot(at_ms, b"!") for at_ms in slots], slots[-1], slots[-1] + 9
+        name, version, [ScheduledTime(at_ms, b"!") for at_ms in slots], slots[-1], slots[-1] + 9
     ),
     SCHEDULES,
     st.sampled_from((1, 1, 1, 2)),

@@ -24,46 +24,41 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
-from taskraft_service.queue.commands import (
+from taskraft_service.queue.commands.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.intervention import CancelResult
+from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup, StartupResult
+from taskraft_service.queue.commands.put import Put, PutResult
+from taskraft_service.queue.commands.sessions import (
     AttachSession,
-    Batch,
-    BatchResult,
-    BuryTaken,
-    CancelResult,
     CloseSession,
-    CountResult,
-    CreateTube,
-    DropTube,
-    Failure,
     KeepResult,
     KeepSessions,
-    NewTask,
-    NoteCalls,
-    NotedCalls,
     OpenSession,
-    Outcome,
-    Position,
-    Put,
-    PutResult,
-    Refusal,
+    SessionResult,
+)
+from taskraft_service.queue.commands.settings import SettingsResult
+from taskraft_service.queue.commands.settle import (
+    BuryTaken,
     Reject,
     Release,
-    ReleaseAll,
-    SessionResult,
-    SettingsResult,
     Settle,
     SettleResult,
-    Startup,
-    StartupResult,
-    State,
-    Take,
-    TakeResult,
     Touch,
+)
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.commands.tubes import (
+    CreateTube,
+    DropTube,
+    ReleaseAll,
     TruncateTube,
-    TtlPolicy,
-    TubeKind,
     TubeResult,
 )
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.task_view import Failure, State, TaskOutcome
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TubeKind
 from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.tubes.counters import Call
 from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
@@ -191,7 +186,7 @@ class Player:
             f" attempt {event.attempt}"
             + word(event.session, "by")
             + word(event.reason, "because")
-            + (f", {Outcome(event.outcome).name}" if event.outcome else "")
+            + (f", {TaskOutcome(event.outcome).name}" if event.outcome else "")
             for event in fresh
         ] or ["none"]
 
@@ -252,7 +247,7 @@ def command(line):  # noqa: PLR0912, C901 - one line per command
     line, where = chosen.cut(line)
     word, *rest = line.split()
     if word == "batch":
-        return Batch([command(part.strip()) for part in line.removeprefix(word).split("|")])
+        return ExecuteBatch([command(part.strip()) for part in line.removeprefix(word).split("|")])
     if word in ("ack", "release", "bury-taken", "reject", "touch"):
         *parts, last = line.removesuffix(" atomic").split(";")
         return Settle([settlement(part) for part in (*parts, last)], line.endswith(" atomic"))

@@ -15,21 +15,16 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
-    CancelGroup,
-    CreateGroup,
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
+from taskraft_service.queue.commands.schedules import (
     CreateSchedule,
     DeleteSchedule,
-    GroupResult,
-    GroupTask,
-    Overlap,
     RunSchedule,
-    ScheduleOptions,
     ScheduleResult,
-    Slot,
-    StartGroup,
     UpdateSchedule,
 )
+from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 
 EPOCH_MS = 1_000_000
 """The clock's time at the beginning; instants are shown relative to it."""
@@ -58,7 +53,7 @@ def command(word, target, found):
             return RunSchedule(
                 target,
                 int(found["version"]),
-                [Slot(int(slot) + EPOCH_MS) for slot in slots.split(",") if slot],
+                [ScheduledTime(int(slot) + EPOCH_MS) for slot in slots.split(",") if slot],
                 at(found, "until"),
                 at(found, "next"),
             )
@@ -74,7 +69,7 @@ def group_task(text):
 
 
 def schedule_options(found):
-    return ScheduleOptions(
+    return ScheduleSpec(
         found["tube"],
         found.get("pattern", "always"),
         Overlap[found.get("overlap", "allow").upper()],

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from taskraft_service.queue.commands import (
-    ClusterSettings,
-    Configure,
+from taskraft_service.queue.commands.settings import Configure, UpdateTube
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.tube_options import (
     Durability,
     OnAck,
     TtlPolicy,
     TtlScope,
     TubeKind,
     TubeOptions,
-    UpdateTube,
 )
 
 CHOICES = {
@@ -34,7 +33,7 @@ def command(word, target, found):
     resets = found.pop("reset", "").split(",") if "reset" in found else ()
     named = {name: value(name, text) for name, text in found.items()}
     if word == "configure":
-        return Configure(ClusterSettings(**named))
+        return Configure(ReplicatedSettings(**named))
     return UpdateTube(target, replace(TubeOptions(), **named), list(named), resets)
 
 

@@ -15,25 +15,19 @@ the put or batch by number; ``chain``: on the item before it.
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
-    Ack,
-    Dependencies,
-    Durability,
-    Exhausted,
-    ItemReference,
-    Keep,
-    OnAck,
-    OnDependencyFailure,
-    Outcome,
-    Position,
-    Progress,
-    RetryPolicy,
-    TaskReference,
-    TaskUpdate,
-    TtlPolicy,
-    TtlScope,
-)
+from taskraft_service.queue.commands.settle import Ack, Keep
 from taskraft_service.queue.editor import Edited
+from taskraft_service.queue.entities.dependencies import (
+    Dependencies,
+    ItemReference,
+    OnDependencyFailure,
+    TaskReference,
+)
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import TaskOutcome, TaskProgress
+from taskraft_service.queue.entities.tube_options import Durability, OnAck, TtlPolicy, TtlScope
 
 NUMBERS = {
     "pri": "priority",
@@ -126,7 +120,9 @@ def ack(tokens, found):
 
 def progress(found):
     """Return the progress that a line names, or None."""
-    return Progress(int(found["progress"]), found.get("note", "")) if "progress" in found else None
+    return (
+        TaskProgress(int(found["progress"]), found.get("note", "")) if "progress" in found else None
+    )
 
 
 def dependencies(found, item):
@@ -160,7 +156,7 @@ def shown(extras, instant):
         yield f"buried {extras.times_buried}"
     if extras.progress:
         yield f"progress {extras.progress.basis_points} {extras.progress.note}".rstrip()
-    if extras.outcome is not Outcome.NONE:
+    if extras.outcome is not TaskOutcome.NONE:
         yield f"outcome {extras.outcome.name}"
     if extras.result is not None:
         yield f"result {extras.result.decode()} {extras.result_content_type}".rstrip()

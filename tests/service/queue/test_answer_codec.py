@@ -3,17 +3,12 @@
 import pytest
 
 from taskraft_service.queue.answer_codec import decode, encode
-from taskraft_service.queue.commands import (
-    BatchResult,
-    CancelResult,
-    CountResult,
-    ItemRefusal,
-    PutResult,
-    Reason,
-    Refusal,
-    SettleResult,
-    TouchedLease,
-)
+from taskraft_service.queue.commands.batch import BatchResult
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.intervention import CancelResult
+from taskraft_service.queue.commands.put import PutResult
+from taskraft_service.queue.commands.settle import SettleResult, TouchedLease
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
 
 REFUSED = [
     ItemRefusal(1, Refusal(Reason.TUBE_FULL, "full", {"tube": "mail", "limit": "3"})),

@@ -2,20 +2,16 @@
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    ByIds,
-    CreateTube,
-    Delete,
-    DropTube,
-    NewTask,
-    OpenSession,
-    Put,
-    Startup,
-    State,
-    Take,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.circulation import Delete
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import OpenSession
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore

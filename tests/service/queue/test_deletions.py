@@ -8,20 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands import (
-    Ack,
-    ByIds,
-    CreateTube,
-    Delete,
-    NewTask,
-    OpenSession,
-    Put,
-    Settle,
-    Startup,
-    Take,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.circulation import Delete
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import OpenSession
+from taskraft_service.queue.commands.settle import Ack, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.store import RangeDeletion

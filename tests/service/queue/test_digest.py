@@ -2,36 +2,23 @@
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    AttachSession,
-    Bury,
-    ByIds,
-    CloseSession,
-    ClusterSettings,
-    CommitCursor,
-    Configure,
-    CreateGroup,
-    CreateSchedule,
-    CreateTube,
-    Delete,
-    Failure,
-    NewTask,
-    NoteCalls,
-    NotedCalls,
-    OpenSession,
-    Overlap,
-    Put,
-    Release,
-    ScheduleOptions,
-    Settle,
-    StartGroup,
-    Startup,
-    Take,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
-    UpdateTube,
-)
+from taskraft_service.queue.commands.circulation import Bury, Delete
+from taskraft_service.queue.commands.consumers import CommitCursor
+from taskraft_service.queue.commands.groups import CreateGroup, StartGroup
+from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import CreateSchedule
+from taskraft_service.queue.commands.sessions import AttachSession, CloseSession, OpenSession
+from taskraft_service.queue.commands.settings import Configure, UpdateTube
+from taskraft_service.queue.commands.settle import Release, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import Failure
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -45,7 +32,7 @@ OPENING = (
     Put("mail", [NewTask(b"a", 1), NewTask(b"b", 1), NewTask(b"c", 1, group="held")]),
     Take(["mail"], "anna"),
 )
-PLAN = ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b"x")
+PLAN = ScheduleSpec("mail", "daily", Overlap.ALLOW, False, b"x")
 CHANGES = [
     Put("mail", [NewTask(b"d", 1)]),
     Put("mail", [NewTask(b"d", 1)], request_id="r", request_hash=7),
@@ -105,7 +92,7 @@ def test_what_is_written_is_not_written_again(command):
 def test_every_part_of_the_state_is_in_it():
     """One digest part less would not be seen where another part changes with it."""
     queue = queue_of(
-        Configure(ClusterSettings(failover_grace_ms=7)),
+        Configure(ReplicatedSettings(failover_grace_ms=7)),
         CreateSchedule("s", PLAN, 9_000),
         CommitCursor("c", "feed", {0: 1}, 100),
         Put("keyed", [NewTask(b"", 0, unique_key=("k",))]),

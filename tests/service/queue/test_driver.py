@@ -2,29 +2,21 @@
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    ByIds,
-    CreateTube,
-    DropTube,
-    Exhausted,
-    Kick,
-    NewTask,
-    Put,
-    Reason,
-    Reject,
-    Release,
-    RetryPolicy,
-    Settle,
-    Startup,
-    State,
-    Take,
-    TaskUpdate,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
-    UpdateTasks,
-)
+from taskraft_service.queue.commands.circulation import Kick
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Reject, Release, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
 from taskraft_service.queue.driver import MEMORY_BYTES_MAX, RANK_MAX, DriverMissing, Placement
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from taskraft_service.storage.memory import MemoryStore

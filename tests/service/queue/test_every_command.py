@@ -6,47 +6,35 @@ from typing import get_args
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    AttachSession,
-    Batch,
-    CancelGroup,
-    ClusterSettings,
-    Command,
-    CommitCursor,
-    Configure,
-    CreateGroup,
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.commands.consumers import CommitCursor
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.commands.leadership import NoteCalls, NotedCalls, Startup, TrimFeed
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import (
     CreateSchedule,
-    CreateTube,
     DeleteSchedule,
-    DropTube,
-    KeepSessions,
-    NoteCalls,
-    NotedCalls,
-    OpenSession,
-    Put,
-    Reason,
-    Refusal,
     RunSchedule,
-    ScheduleOptions,
-    Settle,
-    Settlement,
-    StartGroup,
-    Startup,
-    State,
-    TrimFeed,
-    TubeKind,
-    TubeOptions,
     UpdateSchedule,
-    UpdateTube,
 )
+from taskraft_service.queue.commands.sessions import AttachSession, KeepSessions, OpenSession
+from taskraft_service.queue.commands.settings import Configure, UpdateTube
+from taskraft_service.queue.commands.settle import Settle, Settlement
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.schedule_view import ScheduleSpec
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from tests.service.queue.test_life_cycle import COMMANDS, SESSION, Stage
 
 STATES = pytest.mark.parametrize("state", State, ids=lambda state: state.name)
-SCHEDULE = ScheduleOptions("tube", "cron", spec=b"")
+SCHEDULE = ScheduleSpec("tube", "cron", spec=b"")
 LEAVING = (
     CreateTube("third", TubeKind.FIFO, TubeOptions()),
     UpdateTube("tube", TubeOptions(concurrency=1), ["concurrency"]),
-    Configure(ClusterSettings(failover_grace_ms=1)),
+    Configure(ReplicatedSettings(failover_grace_ms=1)),
     OpenSession("another"),
     KeepSessions([SESSION]),
     AttachSession(SESSION, attached=True),
@@ -63,7 +51,7 @@ LEAVING = (
 )
 """Commands that are about no task that is there."""
 WALKED_HERE = {DropTube, CancelGroup}
-OF_OTHERS = {Put, Batch}
+OF_OTHERS = {Put, ExecuteBatch}
 """What makes a task (``test_put_follows_the_table``), and what is made of other commands."""
 
 

@@ -4,52 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    Ack,
-    Batch,
-    Bury,
-    BuryTaken,
-    ByIds,
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.commands.intervention import (
     Cancel,
-    CancelGroup,
-    CloseSession,
-    CreateGroup,
-    CreateTube,
-    Delete,
-    Dependencies,
-    Exhausted,
-    Failure,
-    Keep,
-    Kick,
-    Move,
-    NewTask,
-    OnConflict,
-    OpenSession,
-    Put,
-    Reason,
-    Refusal,
-    Reject,
-    Release,
-    ReleaseAll,
     Restart,
-    RetryPolicy,
-    Settle,
     Snatch,
-    StartGroup,
-    Startup,
-    State,
     Switch,
-    Take,
-    TaskReference,
-    TaskUpdate,
-    Touch,
-    TruncateTube,
-    TtlPolicy,
-    TtlScope,
-    TubeKind,
-    TubeOptions,
     UpdateTasks,
 )
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
+from taskraft_service.queue.commands.settle import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
+    Release,
+    Settle,
+    Touch,
+)
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.dependencies import Dependencies, TaskReference
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure, State
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.life_cycle import LIFE_CYCLE, STATES, TTL_ENDS, EventKind, Operation
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
@@ -300,7 +286,9 @@ def test_consumers_hear_of_all_that_makes_a_task_ready(state, operation):
 
 
 @pytest.mark.parametrize("operation", ENDING_LEASES)
-@pytest.mark.parametrize("wrapped", [lambda command: command, lambda command: Batch([command])])
+@pytest.mark.parametrize(
+    "wrapped", [lambda command: command, lambda command: ExecuteBatch([command])]
+)
 def test_consumers_hear_of_all_that_lets_another_task_be_taken(operation, wrapped):
     """In a tube that gives one task at a time: whatever ends the lease makes way for the next."""
     stage = Stage(State.TAKEN, concurrency=1, **WISHES.get(operation, {}))

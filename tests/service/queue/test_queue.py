@@ -7,28 +7,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskraft_service.languages.filter_text import read_filter
-from taskraft_service.queue import commands
-from taskraft_service.queue.commands import (
-    Ack,
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick
+from taskraft_service.queue.commands.intervention import Cancel, Restart, Snatch, Switch
+from taskraft_service.queue.commands.leadership import Startup, TrimFeed
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import (
     AttachSession,
-    Bury,
-    ByIds,
     CloseSession,
-    CreateTube,
-    DropTube,
-    Kick,
-    NewTask,
+    KeepSessions,
     OpenSession,
-    Put,
-    Reason,
-    Refusal,
+)
+from taskraft_service.queue.commands.settle import (
+    Ack,
+    BuryTaken,
+    Keep,
+    Reject,
     Release,
-    ReleaseAll,
     Settle,
-    Startup,
-    State,
-    Take,
-    TruncateTube,
+    Touch,
+)
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure, State
+from taskraft_service.queue.entities.tube_options import (
+    OnAck,
+    TtlPolicy,
+    TtlScope,
     TubeKind,
     TubeOptions,
 )
@@ -44,16 +54,16 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 WISHES = st.none() | INT64
 IDS = st.lists(INT64 | st.integers(1, 5), max_size=4)
 POLICIES = st.builds(
-    commands.RetryPolicy,
+    RetryPolicy,
     INT64 | st.integers(0, 3),
     INT64,
     INT64 | st.integers(0, 500),
     INT64,
     INT64 | st.integers(0, 100),
-    st.sampled_from(commands.Exhausted),
-    st.sampled_from(commands.Position),
+    st.sampled_from(Exhausted),
+    st.sampled_from(Position),
 )
-UPDATES = st.none() | st.builds(commands.TaskUpdate, st.binary(), WISHES, WISHES, WISHES, WISHES)
+UPDATES = st.none() | st.builds(TaskUpdate, st.binary(), WISHES, WISHES, WISHES, WISHES)
 TASKS = st.lists(
     st.builds(
         NewTask,
@@ -66,23 +76,23 @@ TASKS = st.lists(
         WISHES,
         NAMES,
         NAMES,
-        st.sampled_from(commands.Position),
+        st.sampled_from(Position),
         st.none() | POLICIES,
     ),
     max_size=3,
 )
 SELECTORS = st.one_of(
     st.builds(ByIds, IDS),
-    st.builds(commands.ByKeys, st.lists(st.tuples(NAMES), max_size=2)),
+    st.builds(ByKeys, st.lists(st.tuples(NAMES), max_size=2)),
     st.builds(
-        commands.ByFilter,
+        ByFilter,
         st.sampled_from([read_filter(text) for text in ("", "state = TAKEN", "age > 1ms")]),
         INT64,
         INT64,
     ),
 )
 SWITCH_STATES = (State.READY, State.DELAYED, State.BURIED, State.DONE, State.ZOMBIE)
-FAILURES = st.none() | st.builds(commands.Failure, NAMES, NAMES, st.booleans())
+FAILURES = st.none() | st.builds(Failure, NAMES, NAMES, st.booleans())
 SETTLEMENTS = st.lists(
     st.one_of(
         st.builds(Ack, IDS),
@@ -91,7 +101,7 @@ SETTLEMENTS = st.lists(
             IDS,
             st.none() | st.binary(),
             NAMES,
-            st.sampled_from(commands.Keep),
+            st.sampled_from(Keep),
             WISHES,
             UPDATES,
         ),
@@ -99,17 +109,17 @@ SETTLEMENTS = st.lists(
             Release,
             IDS,
             st.none() | INT64,
-            st.none() | st.sampled_from(commands.TtlPolicy),
+            st.none() | st.sampled_from(TtlPolicy),
             WISHES,
-            st.sampled_from(commands.Position),
+            st.sampled_from(Position),
             st.booleans(),
             FAILURES,
             NAMES,
             UPDATES,
         ),
-        st.builds(commands.BuryTaken, IDS, FAILURES, UPDATES),
-        st.builds(commands.Reject, IDS, FAILURES),
-        st.builds(commands.Touch, IDS, INT64, st.booleans()),
+        st.builds(BuryTaken, IDS, FAILURES, UPDATES),
+        st.builds(Reject, IDS, FAILURES),
+        st.builds(Touch, IDS, INT64, st.booleans()),
     ),
     max_size=3,
 )
@@ -119,8 +129,8 @@ OPTIONS = st.builds(
 SMALL = st.integers(0, 3) | INT64
 POLICED = st.builds(
     TubeOptions,
-    ttl_scope=st.sampled_from(commands.TtlScope),
-    on_ack=st.sampled_from(commands.OnAck),
+    ttl_scope=st.sampled_from(TtlScope),
+    on_ack=st.sampled_from(OnAck),
     retain_ms=SMALL,
     capacity_tasks=SMALL,
     buried_max=SMALL,
@@ -150,11 +160,11 @@ ANY = st.one_of(
     st.builds(Settle, SETTLEMENTS, st.booleans(), *REQUEST),
     st.builds(Kick, NAMES, INT64, st.none() | SELECTORS, INT64, *REQUEST),
     st.builds(Bury, NAMES, SELECTORS, FAILURES, *REQUEST),
-    st.builds(commands.Delete, NAMES, SELECTORS, *REQUEST),
-    st.builds(commands.Snatch, NAMES, SELECTORS, INT64, *REQUEST),
-    st.builds(commands.Restart, NAMES, SELECTORS, INT64, *REQUEST),
-    st.builds(commands.Switch, NAMES, SELECTORS, st.sampled_from(SWITCH_STATES), INT64, *REQUEST),
-    st.builds(commands.Cancel, NAMES, SELECTORS, *REQUEST),
+    st.builds(Delete, NAMES, SELECTORS, *REQUEST),
+    st.builds(Snatch, NAMES, SELECTORS, INT64, *REQUEST),
+    st.builds(Restart, NAMES, SELECTORS, INT64, *REQUEST),
+    st.builds(Switch, NAMES, SELECTORS, st.sampled_from(SWITCH_STATES), INT64, *REQUEST),
+    st.builds(Cancel, NAMES, SELECTORS, *REQUEST),
     st.builds(
         CreateTube,
         NAMES,
@@ -167,11 +177,11 @@ ANY = st.one_of(
     st.builds(TruncateTube, NAMES, *REQUEST),
     st.builds(ReleaseAll, NAMES, *REQUEST),
     st.builds(OpenSession, NAMES, NAMES, INT64, *REQUEST),
-    st.builds(commands.KeepSessions, st.lists(NAMES, max_size=3)),
+    st.builds(KeepSessions, st.lists(NAMES, max_size=3)),
     st.builds(AttachSession, NAMES, st.booleans()),
     st.builds(CloseSession, NAMES, st.booleans(), *REQUEST),
     st.builds(Startup, INT64, INT64, NAMES, st.integers(0, 16)),
-    st.builds(commands.TrimFeed, st.dictionaries(INT64, INT64, max_size=2)),
+    st.builds(TrimFeed, st.dictionaries(INT64, INT64, max_size=2)),
 )
 
 
@@ -182,11 +192,11 @@ def test_apply_never_raises(entries):
     store = MemoryStore()
     queue = Queue(store, Limits(head_entries_max=2), editor=replaced)
     policed = TubeOptions(
-        retry=commands.RetryPolicy(1, exhausted=commands.Exhausted.DEAD_LETTER),
+        retry=RetryPolicy(1, exhausted=Exhausted.DEAD_LETTER),
         dead_letter_tube="a",
         rate_per_second=5,
         buried_max=1,
-        ttl_scope=commands.TtlScope.ALL,
+        ttl_scope=TtlScope.ALL,
     )
     opening = [
         CreateTube("a", TubeKind.FIFOTTL, TubeOptions()),

@@ -16,31 +16,26 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from taskraft_service.queue.commands import (
-    Batch,
-    BatchResult,
-    CreateTube,
-    Exhausted,
-    GroupResult,
-    ItemRefusal,
-    NewTask,
+from taskraft_service.queue.commands.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.commands.groups import GroupResult
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.schedules import ScheduleResult
+from taskraft_service.queue.commands.sessions import OpenSession
+from taskraft_service.queue.commands.take import TakeResult
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.editor import Edited
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import (
     OnAck,
-    OnConflict,
-    OpenSession,
-    Position,
-    Reason,
-    Refusal,
-    RetryPolicy,
-    ScheduleResult,
-    Startup,
-    State,
-    TakeResult,
     TtlPolicy,
     TtlScope,
     TubeKind,
     TubeOptions,
 )
-from taskraft_service.queue.editor import Edited
 from taskraft_service.queue.keys import (
     INSIDE_TUBES,
     READY_ORDER,
@@ -188,7 +183,7 @@ def answers(commands, results):
     """Return what commands were answered; of a batch that was refused, that it was."""
     told = [plain(result) for result in results]
     return [
-        "refused" if isinstance(command, Batch) and isinstance(one, Reason) else one
+        "refused" if isinstance(command, ExecuteBatch) and isinstance(one, Reason) else one
         for command, one in zip(commands, told, strict=True)
     ]
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    Bury,
-    ByIds,
-    CreateTube,
-    Delete,
-    DropTube,
-    NewTask,
-    Put,
-    Reason,
-    Take,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
-    UpdateTube,
-)
+from taskraft_service.queue.commands.circulation import Bury, Delete
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.keys import INSIDE_TUBES, OUTSIDE_TUBES
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue

@@ -14,42 +14,31 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.commands import (
-    Batch,
-    Bury,
-    ByIds,
-    CancelGroup,
-    CommitCursor,
-    CreateGroup,
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick
+from taskraft_service.queue.commands.consumers import CommitCursor
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, StartGroup
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.commands.leadership import Startup, TrimFeed
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import (
     CreateSchedule,
-    CreateTube,
-    Delete,
     DeleteSchedule,
-    Exhausted,
-    GroupTask,
-    Kick,
-    NewTask,
-    OnAck,
-    OpenSession,
-    Overlap,
-    Put,
-    RetryPolicy,
     RunSchedule,
-    ScheduleOptions,
-    Settle,
-    Slot,
-    StartGroup,
-    Startup,
-    Take,
-    TrimFeed,
-    TtlScope,
-    TubeKind,
-    TubeOptions,
     UpdateSchedule,
-    UpdateTasks,
-    UpdateTube,
 )
-from taskraft_service.queue.commands.repetition import Idempotent
+from taskraft_service.queue.commands.sessions import OpenSession
+from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.commands.settle import Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.idempotent import Idempotent
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.tube_options import OnAck, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.drawn_commands import (
@@ -101,7 +90,7 @@ OPTIONS = st.sampled_from(
 )
 CHOSEN = st.builds(ByIds, st.lists(IDS, min_size=1, max_size=2))
 BATCHES = st.builds(
-    Batch,
+    ExecuteBatch,
     st.lists(
         st.one_of(
             st.builds(Put, TUBES, st.lists(NEW_TASKS, min_size=1, max_size=2)),
@@ -118,7 +107,7 @@ BATCHES = st.builds(
 """Most of them are refused; that what is checked can be done is asserted by the queue itself."""
 SCHEDULES = st.sampled_from(("nightly", "weekly"))
 PLANS = st.builds(
-    ScheduleOptions,
+    ScheduleSpec,
     st.sampled_from(("mail", "room", "own", "nowhere")),
     st.sampled_from(("a", "b")),
     st.sampled_from(Overlap),
@@ -132,7 +121,7 @@ SCHEDULED = st.one_of(
     st.builds(DeleteSchedule, SCHEDULES),
     st.builds(
         lambda name, version, slots: RunSchedule(
-            name, version, [Slot(at_ms, b"!") for at_ms in slots], slots[-1], slots[-1] + 9
+            name, version, [ScheduledTime(at_ms, b"!") for at_ms in slots], slots[-1], slots[-1] + 9
         ),
         SCHEDULES,
         st.integers(0, 3),

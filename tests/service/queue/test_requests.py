@@ -7,33 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft_service.queue.answer_codec import decode, encode
-from taskraft_service.queue.commands import (
+from taskraft_service.queue.commands.circulation import CountResult, Delete
+from taskraft_service.queue.commands.intervention import CancelResult
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put, PutResult
+from taskraft_service.queue.commands.sessions import OpenSession
+from taskraft_service.queue.commands.settle import (
     Ack,
-    ByIds,
-    CancelResult,
-    CountResult,
-    CreateTube,
-    Delete,
-    DropTube,
-    ItemRefusal,
-    NewTask,
-    OpenSession,
-    Put,
-    PutResult,
-    Reason,
-    Refusal,
     Release,
     Settle,
     SettleResult,
-    Startup,
-    State,
-    Take,
-    TakeResult,
     Touch,
     TouchedLease,
-    TubeKind,
-    TubeOptions,
 )
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore

@@ -2,52 +2,32 @@
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    Ack,
-    AttachSession,
-    Batch,
-    Bury,
-    BuryTaken,
-    ByIds,
-    ByKeys,
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.groups import CreateGroup, StartGroup
+from taskraft_service.queue.commands.intervention import (
     Cancel,
-    CloseSession,
-    CreateGroup,
-    CreateSchedule,
-    CreateTube,
-    Delete,
-    DropTube,
-    Durability,
-    Exhausted,
-    GroupTask,
-    Kick,
-    Move,
-    NewTask,
-    OpenSession,
-    Overlap,
-    Put,
-    Reject,
-    Release,
-    ReleaseAll,
     Restart,
-    RetryPolicy,
-    RunSchedule,
-    ScheduleOptions,
-    Settle,
-    Slot,
     Snatch,
-    StartGroup,
-    Startup,
-    State,
     Switch,
-    Take,
-    TaskUpdate,
-    Touch,
-    TubeKind,
-    TubeOptions,
     UpdateTasks,
-    UpdateTube,
 )
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import CreateSchedule, RunSchedule
+from taskraft_service.queue.commands.sessions import AttachSession, CloseSession, OpenSession
+from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.commands.settle import Ack, BuryTaken, Reject, Release, Settle, Touch
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, ReleaseAll
+from taskraft_service.queue.entities.group_view import GroupTask
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.entities.selector import ByIds, ByKeys
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -149,7 +129,7 @@ def test_definitions_of_temporary_tubes_are_told_once(node):
 
 
 def test_changed_schedules_are_told_once(node):
-    node.do(CreateSchedule("s", ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b""), 9_000))
+    node.do(CreateSchedule("s", ScheduleSpec("mail", "daily", Overlap.ALLOW, False, b""), 9_000))
     assert [*node.queue.changed_schedules()] == ["s"]
     assert [*node.queue.changed_schedules()] == []
 
@@ -165,7 +145,7 @@ def test_changed_schedules_are_told_once(node):
         Restart("mail", ByIds([1])),
         Switch("mail", ByIds([1]), State.BURIED),
         UpdateTasks("mail", ByIds([1]), TaskUpdate(priority=1)),
-        Batch([Put("mail", [])]),
+        ExecuteBatch([Put("mail", [])]),
     ],
     ids=lambda command: type(command).__name__,
 )
@@ -180,7 +160,7 @@ def test_other_commands_make_nothing_ready(node):
         Delete("mail", ByIds([1])),
         Bury("mail", ByIds([1])),
         Settle([Touch([token], 5), Ack([token]), BuryTaken([token]), Release([99])]),
-        RunSchedule("none", 1, [Slot(1)], 1, 2),
+        RunSchedule("none", 1, [ScheduledTime(1)], 1, 2),
         CloseSession("nobody"),
         AttachSession("attached", True),
     ]
@@ -213,8 +193,8 @@ def test_a_hand_back_names_its_tube_and_where_dead_letters_go(node):
 
 
 def test_a_run_of_a_schedule_names_its_tube(node):
-    node.do(CreateSchedule("s", ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b""), 9_000))
-    run = RunSchedule("s", 1, [Slot(9_000)], 9_000, 9_001)
+    node.do(CreateSchedule("s", ScheduleSpec("mail", "daily", Overlap.ALLOW, False, b""), 9_000))
+    run = RunSchedule("s", 1, [ScheduledTime(9_000)], 9_000, 9_001)
     assert node.could(run) == ["mail"]
     (result,) = node.do(run)
     assert result.count == 1

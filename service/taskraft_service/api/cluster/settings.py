@@ -9,7 +9,8 @@ from taskraft_service.api.cluster.settings_checks import check_configure
 from taskraft_service.api.rpc.methods import ExecutionSite, UnaryCall, UnaryMethod
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.cluster.effective_settings import EffectiveSettings
-from taskraft_service.queue.commands import ClusterSettings, SettingsResult
+from taskraft_service.queue.commands.settings import SettingsResult
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
 
 
 class ConfigureHandler:
@@ -32,7 +33,7 @@ class ConfigureHandler:
         return pb.ConfigureResponse(settings=settings, revision=outcome.index)
 
 
-def settings_message(settings: ClusterSettings) -> pb.ClusterSettings:
+def settings_message(settings: ReplicatedSettings) -> pb.ClusterSettings:
     """Return settings as a message."""
     kind = settings.auto_create_kind
     return pb.ClusterSettings(

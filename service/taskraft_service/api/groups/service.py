@@ -16,7 +16,8 @@ from taskraft_service.api.rpc.violations import check_name
 from taskraft_service.api.state.command_executor import CommandExecutor, result_of
 from taskraft_service.api.state.disk_space import DiskSpaceGuard
 from taskraft_service.api.state.queue_reader import QueueReader
-from taskraft_service.queue.commands import GroupResult, GroupTask, GroupView
+from taskraft_service.queue.commands.groups import GroupResult
+from taskraft_service.queue.entities.group_view import GroupTask, GroupView
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["GroupService"]
 

@@ -14,7 +14,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from taskraft.v1 import error_pb2
-from taskraft_service.queue.commands import ItemRefusal, Refusal
+from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 
 DOMAIN: Final = "taskraft.v1"
 STATUS_KEY: Final = "grpc-status-details-bin"

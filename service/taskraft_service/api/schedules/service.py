@@ -25,7 +25,9 @@ from taskraft_service.entries.codec import record_own
 from taskraft_service.forms import Form
 from taskraft_service.leader.schedule_plan import first_time
 from taskraft_service.limits import PAGE_SIZE_MAX
-from taskraft_service.queue.commands import CountResult, ScheduleResult, ScheduleView
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.schedules import ScheduleResult
+from taskraft_service.queue.entities.schedule_view import ScheduleView
 
 M = TypeVar("M", bound=Message)
 Request = TypeVar("Request", bound=Message)

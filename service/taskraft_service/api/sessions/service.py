@@ -25,7 +25,9 @@ from taskraft_service.api.tubes.checks import (
 )
 from taskraft_service.entries.codec import record_own
 from taskraft_service.limits import PAGE_SIZE_MAX
-from taskraft_service.queue.commands import CountResult, KeepResult, SessionResult, SessionView
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.sessions import KeepResult, SessionResult
+from taskraft_service.queue.entities.session_view import SessionView
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 

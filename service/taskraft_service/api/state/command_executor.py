@@ -12,7 +12,8 @@ from taskraft_service.api.rpc.status import refused_by_queue
 from taskraft_service.entries.codec import Recorded, record, record_own, request_hash
 from taskraft_service.forms import Form
 from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
-from taskraft_service.queue.commands import Refusal, Result
+from taskraft_service.queue.commands.command import Result
+from taskraft_service.queue.entities.refusal import Refusal
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Result)

@@ -35,7 +35,8 @@ from taskraft_service.leader.proposal import (
     NotProposed,
 )
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.queue.commands import KeepResult, TaskView
+from taskraft_service.queue.commands.sessions import KeepResult
+from taskraft_service.queue.entities.task_view import TaskView
 
 PATH: Final = "/taskraft.v1.TaskService/Subscribe"
 

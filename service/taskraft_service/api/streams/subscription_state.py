@@ -22,7 +22,10 @@ from taskraft_service.forms import payload_bytes
 from taskraft_service.leader.proposal import AppliedCommand, SubmitFailure
 from taskraft_service.leader.waiting_consumer import Claim
 from taskraft_service.limits import TAKE_BYTES_DEFAULT
-from taskraft_service.queue.commands import Reason, Refusal, SettleResult, TakeResult, TaskView
+from taskraft_service.queue.commands.settle import SettleResult
+from taskraft_service.queue.commands.take import TakeResult
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import TaskView
 
 _TASKS: Final = pb.SubscribeResponse.TASKS_FIELD_NUMBER
 

@@ -13,14 +13,10 @@ from typing import Final
 from taskraft.v1 import session_service_pb2, task_pb2, task_service_pb2, tube_service_pb2
 from taskraft_service import wire
 from taskraft_service.api.rpc.status import item_errors
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
-    NO_EXTRAS,
-    Extras,
-    SessionView,
-    SettleResult,
-    TaskView,
-)
+from taskraft_service.queue.commands.settle import SettleResult
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.session_view import SessionView
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskView
 from taskraft_service.queue.life_cycle import BURIED, DELAYED, HELD, READY, TAKEN, EventKind
 from taskraft_service.queue.tubes.counters import Call, Calls
 from taskraft_service.queue.tubes.statistics import TubeStatistics

@@ -20,7 +20,9 @@ from taskraft_service.api.tasks.put_checks import put_violations
 from taskraft_service.api.tasks.settle_checks import settle_violations
 from taskraft_service.api.tasks.update_checks import brings_content
 from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
-from taskraft_service.queue.commands import BatchOutcome, BatchResult, PutResult, SettleResult
+from taskraft_service.queue.commands.batch import BatchOutcome, BatchResult
+from taskraft_service.queue.commands.put import PutResult
+from taskraft_service.queue.commands.settle import SettleResult
 
 BATCH_OPERATIONS_MAX: Final = 100
 

@@ -22,7 +22,8 @@ from taskraft_service.api.tasks import selection_checks as checks
 from taskraft_service.api.tasks.update_checks import brings_content
 from taskraft_service.forms import Form
 from taskraft_service.leader.proposal import AppliedCommand
-from taskraft_service.queue.commands import CancelResult, CountResult
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.intervention import CancelResult
 
 M = TypeVar("M", bound=Message)
 Answer: TypeAlias = Callable[[AppliedCommand], Message]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskraft.v1 import task_pb2
-from taskraft_service.queue.commands import ByIds, ByKeys, Refusal, State, TaskView
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.selector import ByIds, ByKeys
+from taskraft_service.queue.entities.task_view import State, TaskView
 from taskraft_service.queue.queue import Queue
 
 

@@ -9,7 +9,7 @@ from taskraft_service import forms
 from taskraft_service.entries.codec import record_own
 from taskraft_service.leader.proposal import CommandSubmitter, LeaderOverloaded, NotProposed
 from taskraft_service.limits import PUT_TASKS_MAX
-from taskraft_service.queue.commands import TaskView
+from taskraft_service.queue.entities.task_view import TaskView
 
 
 class LeaseReturns:

@@ -28,7 +28,8 @@ from taskraft_service.limits import (
     LIST_SLICE_MAX,
     TASKS_PAGE_SIZE_DEFAULT,
 )
-from taskraft_service.queue.commands import TaskView, TubeView
+from taskraft_service.queue.entities.task_view import TaskView
+from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.tasks.listing import Listing, Passed, Rest, Window
 
 DESCENDING: Final = "id desc"

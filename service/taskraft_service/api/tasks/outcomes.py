@@ -30,7 +30,9 @@ from taskraft_service.forms.selection import selector_of
 from taskraft_service.leader.capacity_waiters import CapacityWaiters
 from taskraft_service.leader.outcome_waits import OutcomeQuery, OutcomeWait, OutcomeWaits
 from taskraft_service.leader.proposal import NotProposed
-from taskraft_service.queue.commands import ByFilter, Extras, Refusal, TaskView
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.selector import ByFilter
+from taskraft_service.queue.entities.task_view import Extras, TaskView
 
 _WAIT_METHOD: Final = "/taskraft.v1.TaskService/WaitTasks"
 _WAITED: Final = pb.WaitTasksResponse.TASKS_FIELD_NUMBER

@@ -15,7 +15,9 @@ from taskraft_service.api.tasks.listing import read_task_page
 from taskraft_service.api.tasks.selection_checks import check_get, check_list
 from taskraft_service.forms.selection import selector_of
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
-from taskraft_service.queue.commands import ByFilter, Refusal, TaskView
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.selector import ByFilter
+from taskraft_service.queue.entities.task_view import TaskView
 
 _SHOWN: Final = pb.GetTasksResponse.TASKS_FIELD_NUMBER
 _FAILED: Final = pb.GetTasksResponse.FAILED_FIELD_NUMBER

@@ -13,7 +13,7 @@ from taskraft_service.api.tasks.update_checks import check_update as check_task_
 from taskraft_service.forms.selection import is_empty
 from taskraft_service.languages.filter_text import read_filter
 from taskraft_service.languages.malformed import FilterMalformed
-from taskraft_service.queue.commands import FOREVER_MS
+from taskraft_service.queue.entities.instants import FOREVER_MS
 
 _SWITCH_STATES = (
     task_pb2.Task.READY,

@@ -33,10 +33,8 @@ from taskraft_service.api.tubes.auto_creation import TubeAutoCreation
 from taskraft_service.cluster.effective_settings import EffectiveSettings
 from taskraft_service.entries.codec import Recorded, record_own
 from taskraft_service.leader.proposal import AppliedCommand
-from taskraft_service.queue.commands import (
-    PutResult,
-    SettleResult,
-)
+from taskraft_service.queue.commands.put import PutResult
+from taskraft_service.queue.commands.settle import SettleResult
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["TaskService"]
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskraft.v1 import task_pb2, tube_service_pb2
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
-    NO_RETRY,
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy
+from taskraft_service.queue.entities.tube_options import (
     PRIORITY_MAX,
     PRIORITY_MIN,
-    RetryPolicy,
     TubeOptions,
     TubeView,
 )

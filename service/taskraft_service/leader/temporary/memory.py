@@ -11,24 +11,15 @@ from typing import Final
 
 from taskraft_service.entries.body_editor import edit
 from taskraft_service.forms import new_task
-from taskraft_service.queue.commands import (
-    Ack,
-    Batch,
-    BuryTaken,
-    Command,
-    Kick,
-    Move,
-    Put,
-    Reason,
-    Refusal,
-    Release,
-    Result,
-    Settle,
-    Settlement,
-    UpdateTasks,
-    at_most,
-)
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Kick, Move
+from taskraft_service.queue.commands.command import Command, Result
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Ack, BuryTaken, Release, Settle, Settlement
 from taskraft_service.queue.driver import Driver
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.selector import at_most
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.origin import Origin
 from taskraft_service.queue.queue import Queue
@@ -113,7 +104,7 @@ class MemoryQueue:
 
 def _puts(command: Command) -> bool:
     """Tell whether a command has new tasks, alone or in a batch."""
-    if isinstance(command, Batch):
+    if isinstance(command, ExecuteBatch):
         return any(map(_puts, command.operations))
     return isinstance(command, Put)
 
@@ -131,7 +122,7 @@ def growth_bytes(command: Command) -> int:
             return len(update.content) * at_most(selector)
         case Kick(update=update) if update is not None:
             return len(update.content) * max(command.count, at_most(command.selector))
-        case Batch(operations):
+        case ExecuteBatch(operations):
             return sum(map(growth_bytes, operations))
         case _:
             return 0

@@ -15,17 +15,13 @@ from taskraft_service.leader.proposal import AppliedCommand, CommandSubmitter
 from taskraft_service.leader.temporary.sides import Side, refusal_across, side_of
 from taskraft_service.leader.temporary.splitting import SplitSettle, split_notes, split_take
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
-from taskraft_service.queue.commands import (
-    CloseSession,
-    CountResult,
-    DropTube,
-    NoteCalls,
-    Refusal,
-    Settle,
-    SettleResult,
-    Take,
-    TakeResult,
-)
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.leadership import NoteCalls
+from taskraft_service.queue.commands.sessions import CloseSession
+from taskraft_service.queue.commands.settle import Settle, SettleResult
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.commands.tubes import DropTube
+from taskraft_service.queue.entities.refusal import Refusal
 
 Submitted: TypeAlias = asyncio.Future[AppliedCommand]
 

@@ -13,28 +13,21 @@ from operator import or_
 from typing import Final, TypeAlias
 
 from taskraft_service.machine.queue_locator import TEMPORARY_TASKS
-from taskraft_service.queue.commands import (
-    BATCH_BRANCHES,
-    Batch,
-    Bury,
+from taskraft_service.queue.commands.batch import BATCH_BRANCHES, ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.command import Command
+from taskraft_service.queue.commands.intervention import (
     Cancel,
-    Command,
-    Delete,
-    Kick,
-    Move,
-    Put,
-    Reason,
-    Refusal,
-    Release,
-    ReleaseAll,
     Restart,
-    Settle,
     Snatch,
     Switch,
-    Take,
-    TruncateTube,
     UpdateTasks,
 )
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Release, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import ReleaseAll, TruncateTube
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 
 
 class Side(Flag):
@@ -73,7 +66,7 @@ def side_of(command: Command, where: Where) -> Side:
             return _together(where(tube) for tube in tubes)
         case Settle(settlements):
             return _together(_side_of_tokens(one.tokens) for one in settlements)
-        case Batch(operations):
+        case ExecuteBatch(operations):
             return _together(side_of(operation, where) for operation in operations)
         case _:
             return Side.LOG
@@ -113,7 +106,7 @@ def _across(command: Command, side: Side, where: Where, path: str) -> Iterator[t
             yield f"{path}move_to", ACROSS
         case Settle():
             yield from _across_settle(command, side, where, path)
-        case Batch():
+        case ExecuteBatch():
             yield from _across_batch(command, side, where)
         case _:
             pass
@@ -132,7 +125,7 @@ def _across_settle(
             yield field, ACROSS
 
 
-def _across_batch(command: Batch, side: Side, where: Where) -> Iterator[tuple[str, str]]:
+def _across_batch(command: ExecuteBatch, side: Side, where: Where) -> Iterator[tuple[str, str]]:
     for place, operation in enumerate(command.operations):
         there = side_of(operation, where)
         within = f"operations[{place}]"

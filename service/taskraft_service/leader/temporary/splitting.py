@@ -8,7 +8,9 @@ from taskraft_service import forms
 from taskraft_service.entries.codec import Recorded, record_own
 from taskraft_service.leader.temporary.sides import Side, Where
 from taskraft_service.machine.queue_locator import TEMPORARY_TASKS
-from taskraft_service.queue.commands import ItemRefusal, NoteCalls, SettleResult, TouchedLease
+from taskraft_service.queue.commands.leadership import NoteCalls
+from taskraft_service.queue.commands.settle import SettleResult, TouchedLease
+from taskraft_service.queue.entities.refusal import ItemRefusal
 
 
 def split_take(recorded: Recorded, where: Where) -> tuple[Recorded, Recorded]:

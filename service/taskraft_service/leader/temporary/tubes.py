@@ -18,24 +18,15 @@ from taskraft_service.leader.temporary.memory import MemoryQueue
 from taskraft_service.leader.temporary.sides import NOWHERE, Side
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import QueueLocator, origin_of
-from taskraft_service.queue.commands import (
-    CloseSession,
-    Command,
-    CountResult,
-    CreateTube,
-    DropTube,
-    Durability,
-    OpenSession,
-    Reason,
-    Refusal,
-    Result,
-    Take,
-    TakeResult,
-    TubeOptions,
-    TubeView,
-    UpdateTube,
-)
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.command import Command, Result
+from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
+from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube
 from taskraft_service.queue.driver import Driver
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube_options import Durability, TubeOptions, TubeView
 
 TIMER_MAX_MS: Final = 60_000
 """The timer is set anew at least so often, since the cluster's clock may run at another rate."""

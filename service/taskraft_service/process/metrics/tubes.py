@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from taskraft_service.machine.queue_locator import QueueLocator
-from taskraft_service.queue.commands import State
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.life_cycle import GONE, EventKind
 
 TUBES_MAX: Final = 200

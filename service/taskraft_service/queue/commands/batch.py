@@ -26,7 +26,7 @@ BatchOutcome: TypeAlias = PutResult | SettleResult | CountResult
 
 
 @value
-class Batch:
+class ExecuteBatch:
     """Do operations in order, all or none. Answer: ``BatchResult``.
 
     Each names its tasks by id, key or lease, and each task is named once, so that what one does

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskraft_service.queue.commands.position import Position
-from taskraft_service.queue.commands.refusal import ItemRefusal
-from taskraft_service.queue.commands.selection import Selector
-from taskraft_service.queue.commands.task import Failure
-from taskraft_service.queue.commands.update import TaskUpdate
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import ItemRefusal
+from taskraft_service.queue.entities.selector import Selector
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure
 from taskraft_service.queue.values import value
 
 

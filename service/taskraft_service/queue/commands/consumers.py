@@ -21,13 +21,3 @@ class CommitCursor:
     idle_ttl_ms: int
     request_id: str = ""
     request_hash: int = 0
-
-
-@value
-class ConsumerView:
-    """A consumer as it is shown; ``committed_ms``: when it was last heard of."""
-
-    name: str
-    next_seq: Mapping[int, int]
-    committed_ms: int
-    idle_ttl_ms: int

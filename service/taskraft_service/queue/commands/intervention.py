@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskraft_service.queue.commands.refusal import ItemRefusal
-from taskraft_service.queue.commands.selection import Selector
-from taskraft_service.queue.commands.task import State
-from taskraft_service.queue.commands.update import TaskUpdate
+from taskraft_service.queue.entities.refusal import ItemRefusal
+from taskraft_service.queue.entities.selector import Selector
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.values import value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from taskraft_service.queue.commands.repetition import Idempotent
+from taskraft_service.queue.entities.idempotent import Idempotent
 from taskraft_service.queue.values import value
 
 

@@ -3,72 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import Final
 
-from taskraft_service.queue.commands.dependencies import Dependencies
-from taskraft_service.queue.commands.position import Position
-from taskraft_service.queue.commands.refusal import ItemRefusal
-from taskraft_service.queue.commands.retry import RetryPolicy
-from taskraft_service.queue.commands.task import State
-from taskraft_service.queue.commands.times import FOREVER_MS
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import ItemRefusal
 from taskraft_service.queue.values import value
-
-
-class OnConflict(IntEnum):
-    """What becomes of a put whose unique key is in use.
-
-    Numbers are those of taskraft.v1.TaskSpec.OnConflict; 0 there is FAIL.
-    """
-
-    FAIL = 1
-    RETURN_EXISTING = 2
-    RESTART_IF_FINISHED = 3
-    REPLACE_IF_WAITING = 4
-
-
-@value
-class UniqueAmong:
-    """Which task with its unique key stands in the way of a new one.
-
-    Args:
-        states: one that is in these states.
-        ms: one that was put within so long.
-    """
-
-    states: tuple[State, ...] = (
-        State.HELD,
-        State.READY,
-        State.DELAYED,
-        State.TAKEN,
-        State.BURIED,
-    )
-    ms: int = FOREVER_MS
-
-
-AMONG_UNFINISHED: Final = UniqueAmong()
-
-
-@value
-class NewTask:
-    """One task of a put. ``body`` is the producer's TaskSpec as it came: opaque to the queue."""
-
-    body: bytes
-    payload_bytes: int
-    priority: int | None = None
-    delay_ms: int | None = None
-    ttl_ms: int | None = None
-    ttr_ms: int | None = None
-    visible_at_ms: int | None = None
-    type: str = ""
-    subqueue: str = ""
-    position: Position = Position.IN_ORDER
-    retry: RetryPolicy | None = None
-    unique_key: tuple[str, ...] = ()
-    group: str = ""
-    on_conflict: OnConflict = OnConflict.FAIL
-    unique_among: UniqueAmong = AMONG_UNFINISHED
-    dependencies: Dependencies | None = None
 
 
 @value

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskraft_service.queue.commands.refusal import ItemRefusal
-from taskraft_service.queue.commands.repetition import Idempotent
+from taskraft_service.queue.entities.idempotent import Idempotent
+from taskraft_service.queue.entities.refusal import ItemRefusal
+from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.values import value
 
 
@@ -50,19 +51,6 @@ class CloseSession:
     uncounted: bool = False
     request_id: str = ""
     request_hash: int = 0
-
-
-@value
-class SessionView:
-    """A session as it is shown; ``expires_ms`` 0: a stream of it is open."""
-
-    session_id: str
-    name: str
-    ttr_ms: int
-    expires_ms: int
-    taken: int
-    created_ms: int
-    owner: str = ""
 
 
 @value

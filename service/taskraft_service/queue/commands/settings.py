@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskraft_service.queue.commands.options import TubeKind, TubeOptions
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.values import value
-
-
-@value
-class ClusterSettings:
-    """Settings of the whole cluster; ``None``: as the leader's own configuration says.
-
-    ``session_ttr_ms`` is for sessions that name none.
-    """
-
-    failover_grace_ms: int | None = None
-    auto_create_tubes: bool | None = None
-    auto_create_kind: TubeKind | None = None
-    auto_create_profile: str | None = None
-    feed_retention_ms: int | None = None
-    feed_bytes_max: int | None = None
-    session_ttr_ms: int | None = None
 
 
 @value
 class Configure:
     """Set what ``settings`` names; ``None`` leaves a setting as it is. Answer: SettingsResult."""
 
-    settings: ClusterSettings
+    settings: ReplicatedSettings
     request_id: str = ""
     request_hash: int = 0
 
@@ -37,7 +22,7 @@ class Configure:
 class SettingsResult:
     """The settings in force."""
 
-    settings: ClusterSettings
+    settings: ReplicatedSettings
 
 
 @value

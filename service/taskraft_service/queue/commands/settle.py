@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from taskraft_service.queue.commands.options import TtlPolicy
-from taskraft_service.queue.commands.position import Position
-from taskraft_service.queue.commands.refusal import ItemRefusal
-from taskraft_service.queue.commands.task import Failure, Progress
-from taskraft_service.queue.commands.update import TaskUpdate
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import ItemRefusal
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import Failure, TaskProgress
+from taskraft_service.queue.entities.tube_options import TtlPolicy
 from taskraft_service.queue.values import value
 
 
@@ -81,7 +81,7 @@ class Touch:
     tokens: Sequence[int]
     increment_ms: int = 0
     restart: bool = False
-    progress: Progress | None = None
+    progress: TaskProgress | None = None
 
 
 Settlement: TypeAlias = Ack | Release | BuryTaken | Reject | Touch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskraft_service.queue.commands.task import TaskView
+from taskraft_service.queue.entities.task_view import TaskView
 from taskraft_service.queue.values import value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands.options import TubeKind, TubeOptions, TubeView
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
 from taskraft_service.queue.values import value
 
 

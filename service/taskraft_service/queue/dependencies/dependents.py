@@ -13,7 +13,7 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import Outcome
+from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.keys import DEPENDENT, ENDING, ending_key, prefix_stop
 from taskraft_service.queue.tasks.members import FIRST, Member, Members
 from taskraft_service.queue.values import value
@@ -42,7 +42,7 @@ class Ending:
     """
 
     number: int
-    outcome: Outcome
+    outcome: TaskOutcome
     tube: str
     id: int
     told: Member = FIRST
@@ -86,7 +86,7 @@ class Dependents:
         """Tell whether somebody is still to hear of an ending."""
         return self.first < self.following
 
-    def ended(self, task: Task, outcome: Outcome) -> None:
+    def ended(self, task: Task, outcome: TaskOutcome) -> None:
         """Note that a task with a set ends; it has none from then on."""
         self._fresh[self.following] = Ending(
             task.extras.dependents, outcome, task.tube.name, task.id
@@ -161,4 +161,4 @@ def _write(ending: Ending) -> bytes:
 def _read(record: bytes) -> Ending:
     number, outcome, task_id, *told = _record.unpack_from(record)
     tube = record[_record.size :].decode()
-    return Ending(number, Outcome(outcome), tube, task_id, (told[0], told[1]))
+    return Ending(number, TaskOutcome(outcome), tube, task_id, (told[0], told[1]))

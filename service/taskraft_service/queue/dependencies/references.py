@@ -9,22 +9,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from taskraft_service.queue.commands import (
+from taskraft_service.queue.entities.dependencies import (
     Awaited,
     ItemReference,
-    Reason,
-    Refusal,
     TaskReference,
     Waiting,
 )
-from taskraft_service.queue.instants import NEVER_MS
+from taskraft_service.queue.entities.instants import NEVER_MS
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.life_cycle import FINISHED
 from taskraft_service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from taskraft_service.queue.commands import Dependencies, NewTask, OnDependencyFailure
+    from taskraft_service.queue.entities.dependencies import Dependencies, OnDependencyFailure
+    from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
 

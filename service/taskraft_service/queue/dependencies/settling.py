@@ -9,16 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import Failure, OnDependencyFailure, Outcome
+from taskraft_service.queue.entities.dependencies import OnDependencyFailure
+from taskraft_service.queue.entities.instants import NEVER_MS, after
+from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
 from taskraft_service.queue.groups.operations import settle_groups
-from taskraft_service.queue.instants import NEVER_MS, after
 from taskraft_service.queue.life_cycle import HELD, EventKind
 from taskraft_service.queue.tasks.endings import end
 from taskraft_service.queue.tasks.holding import let_go_if_free
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import Waiting
     from taskraft_service.queue.dependencies.dependents import Ending
+    from taskraft_service.queue.entities.dependencies import Waiting
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
 
@@ -59,7 +60,7 @@ def _hear(ledger: Ledger, task: Task, ending: Ending) -> None:
     still_open = tuple(one for one in waiting.open if one.number != ending.number)
     ledger.touch_task(task)
     rest = replace(waiting, open=still_open) if still_open else None
-    if ending.outcome is Outcome.PROCESSED:
+    if ending.outcome is TaskOutcome.PROCESSED:
         task.extras = replace(task.extras, waiting=rest)
     else:
         place = f"{ending.tube}/{ending.id}"
@@ -67,7 +68,7 @@ def _hear(ledger: Ledger, task: Task, ending: Ending) -> None:
         task.extras = replace(task.extras, waiting=rest, failure=failure)
         if waiting.on_failure is OnDependencyFailure.CANCEL:
             kind = EventKind.DEPENDENCY_FAILED
-            end(ledger, task, kind, Outcome.DEPENDENCY_FAILED, reason=place)
+            end(ledger, task, kind, TaskOutcome.DEPENDENCY_FAILED, reason=place)
             return
     if not still_open:
         _begin_delay(ledger, task, waiting)

@@ -10,14 +10,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import ConsumerView, CountResult, Reason, Refusal
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.keys import CONSUMER, consumer_key, prefix_stop
 from taskraft_service.queue.tasks.extras_codec import read_texts, write_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from taskraft_service.queue.commands import CommitCursor
+    from taskraft_service.queue.commands.consumers import CommitCursor
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.store import Store, Write
 

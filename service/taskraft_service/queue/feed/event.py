@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from taskraft_service.queue.commands import Outcome
+from taskraft_service.queue.entities.task_view import TaskOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_service.queue.commands import State
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.life_cycle import EventKind
     from taskraft_service.queue.tasks.task import Task
 
 TUBE_STRIDE: Final = 0x9E3779B1
 """Moves the tasks of different tubes to different partitions; those of one tube go round."""
-NO_OUTCOME: Final = Outcome.NONE
+NO_OUTCOME: Final = TaskOutcome.NONE
 
 
 class Event(NamedTuple):
@@ -49,7 +49,7 @@ def emit(
     from_state: State,
     to_state: State,
     reason: str = "",
-    outcome: Outcome = NO_OUTCOME,
+    outcome: TaskOutcome = NO_OUTCOME,
 ) -> None:
     """Append to the feed that each task of one tube makes the same transition, in order.
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.queue.commands import (
-    GroupState,
-    GroupTask,
-    GroupView,
-    Outcome,
-    Reason,
-    Refusal,
-    State,
-)
+from taskraft_service.queue.entities.group_view import GroupState, GroupTask, GroupView
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.life_cycle import DELAYED, HELD, READY, TAKEN
 from taskraft_service.queue.tasks.members import FIRST, Member
 
@@ -69,13 +63,13 @@ class Group:
         """Tell whether nothing changes any more."""
         return self.ended_ms > 0
 
-    def count(self, state: State, outcome: Outcome, tasks: int) -> None:
+    def count(self, state: State, outcome: TaskOutcome, tasks: int) -> None:
         """Count tasks that came to a fate, or (negative) left it."""
         if state in OPEN:
             self.open += tasks
-        elif outcome is Outcome.PROCESSED:
+        elif outcome is TaskOutcome.PROCESSED:
             self.processed += tasks
-        elif outcome in (Outcome.DELETED, Outcome.DEPENDENCY_FAILED):
+        elif outcome in (TaskOutcome.DELETED, TaskOutcome.DEPENDENCY_FAILED):
             self.cancelled += tasks
         else:
             self.failed += tasks

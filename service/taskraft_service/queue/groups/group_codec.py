@@ -6,7 +6,8 @@ from operator import attrgetter
 from struct import Struct
 from typing import Final
 
-from taskraft_service.queue.commands import GroupState, GroupTask, Reason, Refusal
+from taskraft_service.queue.entities.group_view import GroupState, GroupTask
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.groups.group import Group
 from taskraft_service.queue.tasks.extras_codec import read_texts, write_texts
 

@@ -10,17 +10,11 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import (
-    CancelGroup,
-    CreateGroup,
-    GroupResult,
-    GroupState,
-    Outcome,
-    Put,
-    Reason,
-    Refusal,
-    StartGroup,
-)
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.groups.group import Group, wrong_state
 from taskraft_service.queue.life_cycle import HELD, TAKEN, EventKind
 from taskraft_service.queue.operations.intervention import ask_to_stop
@@ -34,7 +28,7 @@ from taskraft_service.queue.tasks.transitions import leave_order
 from taskraft_service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import GroupTask
+    from taskraft_service.queue.entities.group_view import GroupTask
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
 
@@ -159,7 +153,7 @@ def _remove(ledger: Ledger, group: Group, task: Task) -> None:
         ask_to_stop(ledger, task)
         return
     leave_order(task)
-    end(ledger, task, EventKind.DELETE, Outcome.DELETED)
+    end(ledger, task, EventKind.DELETE, TaskOutcome.DELETED)
     ledger.news.wake(task.tube)  # it may have stood in the way of others
 
 

@@ -6,7 +6,9 @@ from heapq import heappush
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import GroupState, Outcome, Reason, Refusal, State
+from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.groups.group import OPEN, Group, wrong_state
 from taskraft_service.queue.groups.group_codec import read_group, write_group
 from taskraft_service.queue.keys import GROUP, MEMBER, group_key, prefix_stop
@@ -122,10 +124,10 @@ class Groups:
         if group is None or (before in FINISHED and state is GONE):
             return
         outcome = task.extras.outcome
-        if state is GONE and kind is EventKind.MOVE and outcome is Outcome.NONE:
-            group.count(before, Outcome.FAILED, -1)
+        if state is GONE and kind is EventKind.MOVE and outcome is TaskOutcome.NONE:
+            group.count(before, TaskOutcome.FAILED, -1)
         else:
-            known = Outcome.PROCESSED if before in FINISHED else Outcome.FAILED
+            known = TaskOutcome.PROCESSED if before in FINISHED else TaskOutcome.FAILED
             group.count(before, known, -1)
             group.count(state, outcome, 1)
         member = (task.tube.number, task.id)

@@ -6,19 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
-    NO_EXTRAS,
-    Ack,
-    ItemRefusal,
-    Keep,
-    Outcome,
-    Reason,
-    Refusal,
-    State,
-)
+from taskraft_service.queue.commands.settle import Ack, Keep
+from taskraft_service.queue.entities.instants import FOREVER_MS, after, shown
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, State, TaskOutcome
 from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.instants import after, shown
 from taskraft_service.queue.life_cycle import DONE, GONE, TAKEN, ZOMBIE, EventKind
 from taskraft_service.queue.refusals import invalid, together
 from taskraft_service.queue.tasks.endings import end
@@ -40,7 +32,7 @@ if TYPE_CHECKING:
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube
 
-PROCESSED: Final = Outcome.PROCESSED
+PROCESSED: Final = TaskOutcome.PROCESSED
 ACK: Final = EventKind.ACK
 _BY_WISH: Final[Mapping[Keep, State]] = {
     Keep.REMOVE: GONE,
@@ -217,7 +209,7 @@ def _end(ledger: Ledger, task: Task, state: State, settlement: Ack) -> None:
             result_content_type=settlement.result_content_type,
             retain_until_ms=retain_until_ms,
         )
-    end(ledger, task, ACK, Outcome.PROCESSED, state)
+    end(ledger, task, ACK, TaskOutcome.PROCESSED, state)
 
 
 def _finish(ledger: Ledger, tube: Tube, run: Sequence[Task]) -> None:

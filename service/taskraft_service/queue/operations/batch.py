@@ -8,22 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from taskraft_service.queue.commands import (
-    BATCH_BRANCHES,
-    Batch,
-    BatchResult,
-    Bury,
-    Delete,
-    Kick,
-    Move,
-    Put,
-    PutResult,
-    Reason,
-    Refusal,
-    Settle,
-    TaskReference,
-    UpdateTasks,
-)
+from taskraft_service.queue.commands.batch import BATCH_BRANCHES, BatchResult, ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.commands.put import Put, PutResult
+from taskraft_service.queue.commands.settle import Settle
+from taskraft_service.queue.entities.dependencies import TaskReference
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.circulation import bury, delete, kick
 from taskraft_service.queue.operations.moves import move_tasks
@@ -33,11 +24,11 @@ from taskraft_service.queue.operations.update import update_tasks
 from taskraft_service.queue.refusals import first_of, within
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import BatchOperation, BatchOutcome
+    from taskraft_service.queue.commands.batch import BatchOperation, BatchOutcome
     from taskraft_service.queue.ledger import Ledger
 
 
-def execute_batch(ledger: Ledger, command: Batch) -> BatchResult | Refusal:
+def execute_batch(ledger: Ledger, command: ExecuteBatch) -> BatchResult | Refusal:
     """Do all operations, or say which ones stand in the way of all; the first is told whole."""
     check = BatchChecks(ledger)
     refusals = [

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
-from taskraft_service.queue.commands import (
-    Ack,
-    Bury,
-    ByFilter,
-    Delete,
-    ItemReference,
-    Kick,
-    Move,
-    OnConflict,
-    Put,
-    Reason,
-    Refusal,
-    Settle,
-    UpdateTasks,
-)
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick, Move
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Ack, Settle
 from taskraft_service.queue.dependencies.references import no_item, refusal_of_reference
+from taskraft_service.queue.entities.dependencies import ItemReference
+from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.selector import ByFilter
 from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack, stale
 from taskraft_service.queue.operations.key_claims import KeyClaims
@@ -40,11 +33,7 @@ from taskraft_service.queue.operations.reckoning import reckon
 from taskraft_service.queue.operations.selection import named
 from taskraft_service.queue.operations.settle_checks import leases_of, unsuitable
 from taskraft_service.queue.operations.update import update_refusal
-from taskraft_service.queue.refusals import (
-    at_item,
-    first_of,
-    wrong_state,
-)
+from taskraft_service.queue.refusals import at_item, first_of, wrong_state
 from taskraft_service.queue.tasks.updating import (
     growth,
     unsuitable_content,
@@ -54,12 +43,10 @@ from taskraft_service.queue.tasks.updating import (
 from taskraft_service.queue.tubes.room import Room
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import (
-        BatchOperation,
-        Dependencies,
-        NewTask,
-        Settlement,
-    )
+    from taskraft_service.queue.commands.batch import BatchOperation
+    from taskraft_service.queue.commands.settle import Settlement
+    from taskraft_service.queue.entities.dependencies import Dependencies
+    from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube

@@ -17,7 +17,7 @@ from taskraft_service.queue.orders.shares import WeightedCandidates
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_service.queue.commands import Take
+    from taskraft_service.queue.commands.take import Take
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.orders.offers import Offers, Passing
     from taskraft_service.queue.orders.ordered_index import Entry

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import (
-    Bury,
-    CountResult,
-    Delete,
-    ItemRefusal,
-    Kick,
-    Outcome,
-    Refusal,
-    ReleaseAll,
-)
-from taskraft_service.queue.instants import after, lengthened, postponed
+from taskraft_service.queue.commands.circulation import Bury, CountResult, Delete, Kick
+from taskraft_service.queue.commands.tubes import ReleaseAll
+from taskraft_service.queue.entities.instants import after, lengthened, postponed
+from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY, STATES, TAKEN, EventKind
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.selection import change_each
@@ -124,7 +118,7 @@ def delete(ledger: Ledger, command: Delete) -> CountResult | Refusal:
 
     def change(task: Task) -> bool:
         leave_order(task)
-        end(ledger, task, EventKind.DELETE, Outcome.DELETED)
+        end(ledger, task, EventKind.DELETE, TaskOutcome.DELETED)
         return True
 
     return change_each(ledger, tube, command.selector, STATES, change)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import OnConflict
 from taskraft_service.queue.dependencies.references import waiting_of
 from taskraft_service.queue.editor import Edited
+from taskraft_service.queue.entities.new_task import OnConflict
 from taskraft_service.queue.life_cycle import BURIED, FINISHED, HELD, EventKind
 from taskraft_service.queue.operations.intervention import restart_one
 from taskraft_service.queue.tasks.terms import terms_of
@@ -15,7 +15,7 @@ from taskraft_service.queue.tasks.transitions import leave_order, move
 from taskraft_service.queue.tasks.updating import replace_body
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import NewTask
+    from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tasks.uniqueness import Conflict

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import ItemRefusal, OnConflict, Refusal, TaskReference
 from taskraft_service.queue.dependencies.references import Placed, resolved
-from taskraft_service.queue.instants import after
+from taskraft_service.queue.entities.dependencies import TaskReference
+from taskraft_service.queue.entities.instants import after
+from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
 from taskraft_service.queue.life_cycle import DELAYED, FINISHED, HELD, READY, TAKEN
 from taskraft_service.queue.operations.suitability import unsuitable
 from taskraft_service.queue.refusals import key_taken
@@ -19,7 +21,7 @@ from taskraft_service.queue.tasks.uniqueness import Conflict, holder
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from taskraft_service.queue.commands import NewTask
+    from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube

@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.intervention import (
     Cancel,
     CancelResult,
-    CountResult,
-    Outcome,
-    Refusal,
     Restart,
     Snatch,
-    State,
     Switch,
 )
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, lengthened
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.instants import NEVER_MS, after, lengthened
 from taskraft_service.queue.life_cycle import (
     BURIED,
     DELAYED,
@@ -134,7 +132,7 @@ def _switch_one(ledger: Ledger, task: Task, state: State, duration_ms: int) -> N
     if state in FINISHED:
         retain_until_ms = after(ledger.now_ms, duration_ms) if state is ZOMBIE else 0
         task.extras = replace(task.extras, retain_until_ms=retain_until_ms)
-        end(ledger, task, EventKind.SWITCH, Outcome.PROCESSED, state)
+        end(ledger, task, EventKind.SWITCH, TaskOutcome.PROCESSED, state)
     elif state is BURIED:
         bury(ledger, task, EventKind.SWITCH, None, "")
     else:
@@ -155,7 +153,7 @@ def cancel(ledger: Ledger, command: Cancel) -> CancelResult | Refusal:
         if task.state is TAKEN:
             return ask_to_stop(ledger, task)
         leave_order(task)
-        end(ledger, task, EventKind.DELETE, Outcome.DELETED)
+        end(ledger, task, EventKind.DELETE, TaskOutcome.DELETED)
         removed += 1
         return True
 
@@ -182,7 +180,7 @@ def _live_again(ledger: Ledger, task: Task, delay_ms: int) -> None:
     """Forget what came of a task, and let its life begin now, behind the delay."""
     task.extras = replace(
         task.extras,
-        outcome=Outcome.NONE,
+        outcome=TaskOutcome.NONE,
         result=None,
         result_content_type="",
         retain_until_ms=0,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import ByKeys, Reason, Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.selector import ByKeys
 from taskraft_service.queue.life_cycle import FINISHED
 from taskraft_service.queue.operations.intake import existing_task
 from taskraft_service.queue.operations.moves import refusal_of_key
 from taskraft_service.queue.refusals import at_item, invalid, key_taken
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import ByIds, NewTask
+    from taskraft_service.queue.entities.new_task import NewTask
+    from taskraft_service.queue.entities.selector import ByIds
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube

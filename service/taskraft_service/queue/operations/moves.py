@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import Refusal
-from taskraft_service.queue.instants import after, lengthened, postponed
+from taskraft_service.queue.entities.instants import after, lengthened, postponed
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.life_cycle import BURIED, DELAYED, FINISHED, READY
 from taskraft_service.queue.operations.intervention import hide
 from taskraft_service.queue.operations.selection import change_each
@@ -26,7 +26,7 @@ from taskraft_service.queue.tasks.updating import (
 from taskraft_service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import CountResult, Move
+    from taskraft_service.queue.commands.circulation import CountResult, Move
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Reason, Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
     from taskraft_service.queue.tasks.task import Task

@@ -6,20 +6,15 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    Extras,
-    GroupState,
-    ItemRefusal,
-    NewTask,
-    Position,
-    Put,
-    PutResult,
-    Reason,
-    Refusal,
-)
+from taskraft_service.queue.commands.put import Put, PutResult
 from taskraft_service.queue.dependencies.references import join_dependents
+from taskraft_service.queue.entities.group_view import GroupState
+from taskraft_service.queue.entities.instants import NEVER_MS
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.task_view import Extras
 from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.instants import NEVER_MS
 from taskraft_service.queue.life_cycle import DELAYED, GONE, HELD, READY, EventKind
 from taskraft_service.queue.operations.conflicts import settle_conflict
 from taskraft_service.queue.operations.intake import Intake
@@ -36,7 +31,8 @@ from taskraft_service.queue.tubes.temporary import is_temporary, out_of_reach
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from taskraft_service.queue.commands import State, TaskReference
+    from taskraft_service.queue.entities.dependencies import TaskReference
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tubes.tube import Tube
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from taskraft_service.queue.commands import Ack, BuryTaken, Exhausted, Reject, Release, Touch
+from taskraft_service.queue.commands.settle import Ack, BuryTaken, Reject, Release, Touch
+from taskraft_service.queue.entities.retry_policy import Exhausted
 from taskraft_service.queue.operations.acknowledge import leaves_on_ack
 from taskraft_service.queue.operations.retrying import is_last_attempt, policy_of
 from taskraft_service.queue.tasks.moving import dead_letters_of
 from taskraft_service.queue.tasks.updating import growth
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import Settlement
+    from taskraft_service.queue.commands.settle import Settlement
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.room import Room

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import Outcome, Position, Release, TtlPolicy
-from taskraft_service.queue.instants import after, lengthened, postponed
+from taskraft_service.queue.commands.settle import Release
+from taskraft_service.queue.entities.instants import after, lengthened, postponed
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube_options import TtlPolicy
 from taskraft_service.queue.life_cycle import DELAYED, READY
 from taskraft_service.queue.tasks.endings import end
 from taskraft_service.queue.tasks.transitions import move
 from taskraft_service.queue.tubes.counters import Call
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import State
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.life_cycle import EventKind
     from taskraft_service.queue.tasks.task import Task
@@ -47,7 +50,7 @@ def put_back(
 def give_back(ledger: Ledger, task: Task, kind: EventKind, state: State, reason: str = "") -> None:
     """Make a taken task ready or delayed; one whose holder was asked to stop ends instead."""
     if task.extras.cancel_requested:
-        end(ledger, task, kind, Outcome.DELETED, reason=reason)
+        end(ledger, task, kind, TaskOutcome.DELETED, reason=reason)
     else:
         move(ledger, task, kind, state, reason)
 

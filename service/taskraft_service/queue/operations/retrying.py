@@ -12,16 +12,11 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    Exhausted,
-    Failure,
-    Outcome,
-    Position,
-    Release,
-    RetryPolicy,
-    TtlPolicy,
-    TtlScope,
-)
+from taskraft_service.queue.commands.settle import Release
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task_view import Failure, TaskOutcome
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.life_cycle import READY, EventKind
 from taskraft_service.queue.operations.releasing import UNSAID, come_back, give_back, put_back
 from taskraft_service.queue.tasks.endings import bury, end
@@ -116,7 +111,7 @@ def give_up(ledger: Ledger, task: Task, kind: EventKind, exhausted: Exhausted, r
     Where there is no dead-letter tube, or no room in it, the task is buried: nothing is lost.
     """
     if exhausted is Exhausted.REMOVE:
-        end(ledger, task, kind, Outcome.FAILED, reason=reason)
+        end(ledger, task, kind, TaskOutcome.FAILED, reason=reason)
         return
     if exhausted is Exhausted.DEAD_LETTER:
         target = dead_letters_of(ledger, task)

@@ -11,7 +11,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from taskraft_service.queue.answer_codec import encode
-from taskraft_service.queue.commands import Ack, Refusal, Settle, Take, TakeResult
+from taskraft_service.queue.commands.settle import Ack, Settle
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.operations.acknowledge import is_plain
 from taskraft_service.queue.operations.settle import settle_each
 from taskraft_service.queue.operations.take import take_each
@@ -19,7 +21,7 @@ from taskraft_service.queue.operations.take import take_each
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from taskraft_service.queue.commands import Command, Result
+    from taskraft_service.queue.commands.command import Command, Result
     from taskraft_service.queue.ledger import Ledger
 
 Likeness: TypeAlias = tuple[str, int | None] | None

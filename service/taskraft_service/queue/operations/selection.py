@@ -10,19 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
 
-from taskraft_service.queue.commands import (
-    ByFilter,
-    ByIds,
-    ByKeys,
-    CountResult,
-    ItemRefusal,
-    Refusal,
-)
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.refusals import no_task, no_task_of_key
 from taskraft_service.queue.tasks.matching import matcher
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import Selector, State
+    from taskraft_service.queue.entities.selector import Selector
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.matching import Predicate
     from taskraft_service.queue.tasks.task import Task

@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
+from taskraft_service.queue.commands.settle import (
     Ack,
     BuryTaken,
-    Exhausted,
-    ItemRefusal,
-    Outcome,
-    Refusal,
     Reject,
     Release,
     Settle,
@@ -20,16 +15,22 @@ from taskraft_service.queue.commands import (
     SettleResult,
     Touch,
     TouchedLease,
-    TtlScope,
 )
+from taskraft_service.queue.entities.instants import (
+    FOREVER_MS,
+    NEVER_MS,
+    after,
+    lengthened,
+    postponed,
+    shown,
+)
+from taskraft_service.queue.entities.refusal import ItemRefusal, Refusal
+from taskraft_service.queue.entities.retry_policy import Exhausted
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.instants import NEVER_MS, after, lengthened, postponed, shown
 from taskraft_service.queue.life_cycle import TAKEN, EventKind
-from taskraft_service.queue.operations.acknowledge import (
-    acknowledge,
-    acknowledge_each,
-    stale,
-)
+from taskraft_service.queue.operations.acknowledge import acknowledge, acknowledge_each, stale
 from taskraft_service.queue.operations.reckoning import reckon
 from taskraft_service.queue.operations.releasing import UNSAID, put_back, renew_ttl
 from taskraft_service.queue.operations.retrying import give_up, try_again
@@ -182,7 +183,7 @@ def _touch(ledger: Ledger, settlement: Touch, task: Task) -> None:
     if progress is not None:
         task.extras = replace(task.extras, progress=progress)
         if ledger.watcher is not None:
-            ledger.watcher(task, Outcome.NONE)
+            ledger.watcher(task, TaskOutcome.NONE)
     ledger.touch_task(task)
     ledger.tubes.touch(task.tube)
     emit(ledger, (task,), EventKind.TOUCH, TAKEN, TAKEN)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from taskraft_service.queue.commands import (
+from taskraft_service.queue.commands.settle import (
     SETTLEMENT_BRANCHES,
     Ack,
     BuryTaken,
-    Reason,
-    Refusal,
     Reject,
     Release,
     Settle,
     Settlement,
     Touch,
 )
-from taskraft_service.queue.operations.acknowledge import (
-    stale,
-    unsuitable_ack,
-)
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.operations.acknowledge import stale, unsuitable_ack
 from taskraft_service.queue.operations.reckoning import reckon
 from taskraft_service.queue.refusals import at_item, first_of, invalid, together, unsuitable_to_kind
 from taskraft_service.queue.tasks.moving import refusal_to_receive

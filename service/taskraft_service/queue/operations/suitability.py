@@ -17,7 +17,8 @@ from taskraft_service.queue.tubes.option_checks import retry_violations
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from taskraft_service.queue.commands import NewTask, Refusal
+    from taskraft_service.queue.entities.new_task import NewTask
+    from taskraft_service.queue.entities.refusal import Refusal
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tubes.tube import Tube
 

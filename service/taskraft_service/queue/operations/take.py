@@ -7,18 +7,12 @@ from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
-    Outcome,
-    Reason,
-    Refusal,
-    Take,
-    TakeResult,
-    TaskView,
-    TtlScope,
-)
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
+from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.instants import NEVER_MS, after
 from taskraft_service.queue.life_cycle import BURIED, DELAYED, READY, TAKEN, EventKind
 from taskraft_service.queue.operations.choosing import choose, choose_living
 from taskraft_service.queue.orders.offers import Passing
@@ -31,7 +25,7 @@ from taskraft_service.queue.tubes.throttling import choose_within, open_tubes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from taskraft_service.queue.commands import State
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.sessions.session import Session
     from taskraft_service.queue.tasks.task import Task
@@ -146,7 +140,7 @@ def _chosen(ledger: Ledger, command: Take, tubes: Sequence[Tube]) -> list[Task] 
     ledger.touch_task(task)
     leave_order(task)
     if tubes[0].ttl_ends[task.state] and task.expire_at_ms <= ledger.now_ms:
-        end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
+        end(ledger, task, EventKind.TTL_EXPIRED, TaskOutcome.EXPIRED)
         return no_task(task.id)
     tubes[0].ready.claim(task, ledger.now_ms)
     if task.state is BURIED and task.extras.group:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import CountResult, Refusal, UpdateTasks
-from taskraft_service.queue.instants import NEVER_MS, after
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.entities.instants import NEVER_MS, after
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.life_cycle import BURIED, DELAYED, HELD, READY, EventKind
 from taskraft_service.queue.operations.intervention import hide
 from taskraft_service.queue.operations.selection import change_each
@@ -21,7 +23,8 @@ from taskraft_service.queue.tasks.updating import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from taskraft_service.queue.commands import State, TaskUpdate
+    from taskraft_service.queue.entities.task_update import TaskUpdate
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
 

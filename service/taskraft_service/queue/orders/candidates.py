@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Outcome
+from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.life_cycle import READY, EventKind
 from taskraft_service.queue.orders.read_ahead import soon_needed
 from taskraft_service.queue.tasks.endings import end
@@ -107,4 +107,4 @@ def ready_task(ledger: Ledger, tube: Tube, offers: Offers, entry: Entry) -> Task
 def expire(ledger: Ledger, task: Task) -> None:
     """End a ready task whose time to live is over."""
     leave_order(task)
-    end(ledger, task, EventKind.TTL_EXPIRED, Outcome.EXPIRED)
+    end(ledger, task, EventKind.TTL_EXPIRED, TaskOutcome.EXPIRED)

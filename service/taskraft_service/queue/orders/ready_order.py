@@ -16,7 +16,7 @@ from taskraft_service.queue.orders.ordered_index import NOTHING, Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from taskraft_service.queue.commands import TubeOptions
+    from taskraft_service.queue.entities.tube_options import TubeOptions
     from taskraft_service.queue.orders.ordered_index import OrderedIndex
     from taskraft_service.queue.orders.typed_orders import TypedOrders
     from taskraft_service.queue.store import Write

@@ -19,7 +19,7 @@ from taskraft_service.queue.orders.subqueue import stored_turn, write_offer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from taskraft_service.queue.commands import TubeOptions
+    from taskraft_service.queue.entities.tube_options import TubeOptions
     from taskraft_service.queue.limits import Limits
     from taskraft_service.queue.orders.ordered_index import Entry
     from taskraft_service.queue.orders.subqueue import Subqueue

@@ -23,7 +23,7 @@ from taskraft_service.queue.tubes.token_bucket import TokenBucket
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from taskraft_service.queue.commands import TubeOptions
+    from taskraft_service.queue.entities.tube_options import TubeOptions
     from taskraft_service.queue.store import Store, Write
 
 LOOKED_AT: Final = 2

@@ -18,7 +18,7 @@ from taskraft_service.queue.orders.subqueue_offers import SubqueueOffers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from taskraft_service.queue.commands import TubeOptions
+    from taskraft_service.queue.entities.tube_options import TubeOptions
     from taskraft_service.queue.limits import Limits
     from taskraft_service.queue.orders.ordered_index import Entry
     from taskraft_service.queue.orders.subqueue_rates import SubqueueRates

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import (
-    ByIds,
-    CountResult,
+from taskraft_service.queue.commands.circulation import CountResult, Delete
+from taskraft_service.queue.commands.put import Put, PutResult
+from taskraft_service.queue.commands.schedules import (
     CreateSchedule,
-    Delete,
     DeleteSchedule,
-    Overlap,
-    Put,
-    PutResult,
-    Reason,
-    Refusal,
     RunSchedule,
     ScheduleResult,
-    Slot,
     UpdateSchedule,
 )
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime
+from taskraft_service.queue.entities.selector import ByIds
 from taskraft_service.queue.groups.group import OPEN
 from taskraft_service.queue.operations.batch_checks import BatchChecks
 from taskraft_service.queue.operations.circulation import delete
@@ -34,7 +30,7 @@ from taskraft_service.queue.schedules.schedule import Schedule
 from taskraft_service.queue.tubes.temporary import refusal_of_target
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import ScheduleOptions
+    from taskraft_service.queue.entities.schedule_view import ScheduleSpec
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
 
@@ -81,7 +77,7 @@ def update_schedule(ledger: Ledger, command: UpdateSchedule) -> ScheduleResult |
     return ScheduleResult(schedule.view())
 
 
-def _unsuitable(ledger: Ledger, options: ScheduleOptions) -> Refusal | None:
+def _unsuitable(ledger: Ledger, options: ScheduleSpec) -> Refusal | None:
     """Return why a schedule cannot put its task, as far as it is known already, or None."""
     refusal = refusal_of_target(ledger, options.tube, "schedule.tube")
     return refusal or refusal_of_stored(ledger, options.tube, options.spec, "schedule.spec")
@@ -117,7 +113,7 @@ def run_schedule(ledger: Ledger, command: RunSchedule) -> CountResult | Refusal:
     return CountResult(count)
 
 
-def _put(ledger: Ledger, schedule: Schedule, slot: Slot) -> bool:
+def _put(ledger: Ledger, schedule: Schedule, slot: ScheduledTime) -> bool:
     """Put the task of one slot; tell whether there is one now."""
     options = schedule.options
     before = _task_before(ledger, schedule)

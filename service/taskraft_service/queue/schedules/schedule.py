@@ -5,13 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    Overlap,
-    Reason,
-    Refusal,
-    ScheduleOptions,
-    ScheduleView,
-)
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleSpec, ScheduleView
 from taskraft_service.queue.keys import SCHEDULE, prefix_stop, schedule_key
 from taskraft_service.queue.tasks.extras_codec import read_texts, write_texts
 from taskraft_service.queue.tasks.members import Member
@@ -47,7 +42,7 @@ class Schedule:
         "version",
     )
 
-    def __init__(self, name: str, options: ScheduleOptions, now_ms: int, next_ms: int) -> None:
+    def __init__(self, name: str, options: ScheduleSpec, now_ms: int, next_ms: int) -> None:
         """Make a schedule that has put nothing yet."""
         self.name = name
         self.options = options
@@ -124,7 +119,7 @@ def read_schedule(record: bytes) -> Schedule:
     parts, _ = read_texts(record, _record.size, _TEXTS + 2 * details)
     spec, body = parts[:2]
     name, tube, pattern, message, *pairs = (part.decode() for part in parts[2:])
-    options = ScheduleOptions(tube, pattern, Overlap(overlap), bool(paused), spec, body)
+    options = ScheduleSpec(tube, pattern, Overlap(overlap), bool(paused), spec, body)
     schedule = Schedule(name, options, since_ms, next_ms)
     schedule.version = version
     schedule.done_ms = done_ms

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import (
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.leadership import NoteCalls, Startup, StartupResult
+from taskraft_service.queue.commands.sessions import (
     AttachSession,
     CloseSession,
-    CountResult,
-    ItemRefusal,
     KeepResult,
     KeepSessions,
-    NoteCalls,
     OpenSession,
-    Reason,
-    Refusal,
     SessionResult,
-    SessionView,
-    Startup,
-    StartupResult,
 )
-from taskraft_service.queue.instants import NEVER_MS, after
+from taskraft_service.queue.entities.instants import NEVER_MS, after
+from taskraft_service.queue.entities.refusal import ItemRefusal, Reason, Refusal
+from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.operations.releasing import come_back
 from taskraft_service.queue.operations.retrying import SESSION_LOST, hand_back

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Reason, Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.keys import SESSION, prefix_stop, session_key, timer_key
 from taskraft_service.queue.sessions.session import Session, read_session
 from taskraft_service.queue.timers import write_timer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import SessionView
-from taskraft_service.queue.instants import NEVER_MS, shown
+from taskraft_service.queue.entities.instants import NEVER_MS, shown
+from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.keys import SESSION_TIMER
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import Outcome
+from taskraft_service.queue.entities.task_view import TaskOutcome
 from taskraft_service.queue.life_cycle import BURIED, FINISHED, GONE, EventKind
 from taskraft_service.queue.tasks.transitions import move
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import Failure, State
+    from taskraft_service.queue.entities.task_view import Failure, State
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube
@@ -29,7 +29,7 @@ def end(
     ledger: Ledger,
     task: Task,
     kind: EventKind,
-    outcome: Outcome,
+    outcome: TaskOutcome,
     state: State = GONE,
     reason: str = "",
 ) -> None:
@@ -41,13 +41,13 @@ def end(
     if task.state in FINISHED:
         move(ledger, task, kind, state, reason)
         return
-    if outcome is Outcome.EXPIRED:
+    if outcome is TaskOutcome.EXPIRED:
         task.tube.counters.expire(task.state)
     if state is not GONE or task.extras.group:
         task.extras = replace(task.extras, outcome=outcome)
     if task.extras.dependents:
         ledger.dependents.ended(task, outcome)
-    if state is GONE and outcome is not Outcome.PROCESSED:
+    if state is GONE and outcome is not TaskOutcome.PROCESSED:
         leave_failure(ledger, task, outcome)
     watcher = ledger.watcher
     if watcher is not None:
@@ -55,7 +55,7 @@ def end(
     move(ledger, task, kind, state, reason, outcome)
 
 
-def leave_failure(ledger: Ledger, task: Task, outcome: Outcome) -> None:
+def leave_failure(ledger: Ledger, task: Task, outcome: TaskOutcome) -> None:
     """Let what is known of the failure of a task outlive it; one that has none leaves nothing."""
     if task.extras.failure is not None:
         ledger.failures.add(task, outcome, ledger.now_ms, ledger.limits)
@@ -71,8 +71,8 @@ def bury(ledger: Ledger, task: Task, kind: EventKind, failure: Failure | None, r
     )
     watcher = ledger.watcher
     if watcher is not None:
-        watcher(task, Outcome.BURIED_OUT)
-    move(ledger, task, kind, BURIED, reason, Outcome.BURIED_OUT)
+        watcher(task, TaskOutcome.BURIED_OUT)
+    move(ledger, task, kind, BURIED, reason, TaskOutcome.BURIED_OUT)
     note_surplus(ledger, task.tube)
 
 
@@ -97,7 +97,7 @@ def remove_surplus(ledger: Ledger, tasks_max: int) -> int:
         assert order is not None
         task = ledger.find(tube, order[2])
         assert task is not None, f"tube {tube.number} has no buried task {order[2]}"
-        end(ledger, task, EventKind.DELETE, Outcome.FAILED, reason=SURPLUS)
+        end(ledger, task, EventKind.DELETE, TaskOutcome.FAILED, reason=SURPLUS)
         removed += 1
     ledger.surplus = {number: ledger.surplus[number] for number in over}
     return removed

@@ -5,18 +5,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    Awaited,
-    Exhausted,
+from taskraft_service.queue.entities.dependencies import Awaited, OnDependencyFailure, Waiting
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task_view import (
     Extras,
     Failure,
-    OnDependencyFailure,
-    Outcome,
-    Position,
-    Progress,
-    RetryPolicy,
     TaskOrigin,
-    Waiting,
+    TaskOutcome,
+    TaskProgress,
 )
 
 if TYPE_CHECKING:
@@ -195,10 +192,10 @@ def read_extras(record: bytes, at: int) -> tuple[Extras, int]:
         Extras(
             failure=failure if flags & _FAILED else None,
             times_buried=times_buried,
-            progress=Progress(points, note.decode()) if flags & _PROGRESS else None,
+            progress=TaskProgress(points, note.decode()) if flags & _PROGRESS else None,
             result=result if flags & _RESULT else None,
             result_content_type=result_type.decode(),
-            outcome=Outcome(outcome),
+            outcome=TaskOutcome(outcome),
             retain_until_ms=retain_until_ms,
             unique_key=keys[:parts],
             group=group.decode(),

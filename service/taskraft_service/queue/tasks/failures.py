@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import Extras, Failure, Outcome, State, TaskView
+from taskraft_service.queue.entities.task_view import Extras, Failure, State, TaskOutcome, TaskView
 from taskraft_service.queue.keys import (
     FAILURE,
     failed_key_key,
@@ -51,7 +51,7 @@ class Failures:
         self.first = 0
         self.following = 0
 
-    def add(self, task: Task, outcome: Outcome, now_ms: int, limits: Limits) -> None:
+    def add(self, task: Task, outcome: TaskOutcome, now_ms: int, limits: Limits) -> None:
         """Keep the failure of a task that leaves; the oldest goes where there are too many."""
         failure, key = task.extras.failure, task.extras.unique_key
         assert failure is not None
@@ -123,7 +123,7 @@ class Failures:
         kind, message, *key = _texts_of(record)
         extras = Extras(
             failure=Failure(kind, message, bool(fatal)),
-            outcome=Outcome(outcome),
+            outcome=TaskOutcome(outcome),
             unique_key=tuple(key),
         )
         name = ledger.tubes.by_number[tube].name

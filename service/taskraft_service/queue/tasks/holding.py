@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.instants import NEVER_MS
+from taskraft_service.queue.entities.instants import NEVER_MS
 from taskraft_service.queue.life_cycle import DELAYED, HELD, READY
 from taskraft_service.queue.tasks.transitions import move
 

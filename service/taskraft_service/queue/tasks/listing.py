@@ -13,7 +13,8 @@ from taskraft_service.queue.tasks.matching import matcher
 from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import Filter, TaskView
+    from taskraft_service.queue.entities.filter import Filter
+    from taskraft_service.queue.entities.task_view import TaskView
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.orders.ordered_index import Entry
     from taskraft_service.queue.tubes.tube import Tube

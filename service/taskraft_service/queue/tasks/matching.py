@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter, eq, ge, gt, le, lt
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from taskraft_service.queue.commands.filter import (
+from taskraft_service.queue.entities.filter import (
     AgeIs,
     Attribute,
     Comparison,
@@ -28,7 +28,7 @@ from taskraft_service.queue.commands.filter import (
 )
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import Extras
+    from taskraft_service.queue.entities.task_view import Extras
     from taskraft_service.queue.tasks.task import Task
 
 Predicate: TypeAlias = "Callable[[Task], bool]"

@@ -9,18 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
-    NO_EXTRAS,
-    Extras,
-    Outcome,
-    Position,
-    Reason,
-    Refusal,
-    TaskOrigin,
-)
 from taskraft_service.queue.driver import Arrival
-from taskraft_service.queue.instants import NEVER_MS, after, shown
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS, after, shown
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, TaskOrigin, TaskOutcome
 from taskraft_service.queue.life_cycle import DELAYED, GONE, READY, EventKind
 from taskraft_service.queue.refusals import refused_by_driver
 from taskraft_service.queue.tasks.endings import leave_failure
@@ -113,11 +106,11 @@ def bring_to_dead_letters(ledger: Ledger, task: Task, target: Tube, kind: EventK
         dependents=0,
     )
     if ledger.watcher is not None:
-        ledger.watcher(task, Outcome.FAILED)
-    task.extras = replace(task.extras, outcome=Outcome.FAILED)
+        ledger.watcher(task, TaskOutcome.FAILED)
+    task.extras = replace(task.extras, outcome=TaskOutcome.FAILED)
     if task.extras.dependents:
-        ledger.dependents.ended(task, Outcome.FAILED)
-    leave_failure(ledger, task, Outcome.FAILED)
+        ledger.dependents.ended(task, TaskOutcome.FAILED)
+    leave_failure(ledger, task, TaskOutcome.FAILED)
     _go(ledger, task, kind, moved)
     ledger.news.wake(target)
 

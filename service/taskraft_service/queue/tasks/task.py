@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from taskraft_service.queue.commands import FOREVER_MS, NO_EXTRAS, Extras, State, TaskView
-from taskraft_service.queue.instants import NEVER_MS
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS
+from taskraft_service.queue.entities.task_view import NO_EXTRAS, Extras, State, TaskView
 from taskraft_service.queue.keys import (
     DELAY_TIMER,
     LEASE_TIMER,

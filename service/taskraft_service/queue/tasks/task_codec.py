@@ -9,8 +9,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import FOREVER_MS, NO_EXTRAS
-from taskraft_service.queue.instants import NEVER_MS
+from taskraft_service.queue.entities.instants import FOREVER_MS, NEVER_MS
+from taskraft_service.queue.entities.task_view import NO_EXTRAS
 from taskraft_service.queue.life_cycle import STATES
 from taskraft_service.queue.tasks.extras_codec import read_extras, write_extras
 from taskraft_service.queue.tasks.task import BODY_INLINE_BYTES_MAX, Stored, Task

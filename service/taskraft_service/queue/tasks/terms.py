@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Position
-from taskraft_service.queue.instants import NEVER_MS, after, lengthened
+from taskraft_service.queue.entities.instants import NEVER_MS, after, lengthened
+from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.life_cycle import DELAYED, READY
 from taskraft_service.queue.tasks.task import Terms
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import NewTask
+    from taskraft_service.queue.entities.new_task import NewTask
     from taskraft_service.queue.tubes.tube import Tube
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Outcome, State
 from taskraft_service.queue.driver import MEMORY_BYTES_MAX, RANK_MAX, RANK_MIN, arrival_of
+from taskraft_service.queue.entities.instants import NEVER_MS
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.feed.event import emit
-from taskraft_service.queue.instants import NEVER_MS
 from taskraft_service.queue.life_cycle import BURIED, DELAYED, GONE, READY, TAKEN, EventKind
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def move(
     kind: EventKind,
     state: State,
     reason: str = "",
-    outcome: Outcome = Outcome.NONE,
+    outcome: TaskOutcome = TaskOutcome.NONE,
 ) -> None:
     """Bring a task to a state.
 

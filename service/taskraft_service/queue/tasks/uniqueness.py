@@ -12,7 +12,8 @@ from taskraft_service.queue.life_cycle import FINISHED
 from taskraft_service.queue.refusals import key_taken
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import NewTask, Refusal
+    from taskraft_service.queue.entities.new_task import NewTask
+    from taskraft_service.queue.entities.refusal import Refusal
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube

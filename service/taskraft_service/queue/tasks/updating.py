@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Refusal
-from taskraft_service.queue.instants import after
+from taskraft_service.queue.entities.instants import after
+from taskraft_service.queue.entities.refusal import Refusal
 from taskraft_service.queue.refusals import delay_unsuitable, together, unsuitable_to_kind
 from taskraft_service.queue.tasks.task import Stored
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import TaskUpdate
     from taskraft_service.queue.editor import Edited
+    from taskraft_service.queue.entities.task_update import TaskUpdate
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tasks.task import Task
     from taskraft_service.queue.tubes.tube import Tube

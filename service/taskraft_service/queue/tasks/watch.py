@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Outcome, TaskView
+from taskraft_service.queue.entities.task_view import TaskOutcome, TaskView
 from taskraft_service.queue.values import value
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Note:
 
     tube: int
     task: TaskView
-    outcome: Outcome
+    outcome: TaskOutcome
     moved_to: tuple[str, int] | None = None
 
 
@@ -58,7 +58,7 @@ class Watch:
     def __init__(self, body: Callable[[Task], bytes]) -> None:
         """Begin with none."""
         self._body = body
-        self._told: list[tuple[Task, bytes, Outcome, tuple[str, int] | None]] = []
+        self._told: list[tuple[Task, bytes, TaskOutcome, tuple[str, int] | None]] = []
         self.tubes: dict[int, _Watched] = {}
         self._sessions: set[str] = set()
         self._ended: list[tuple[str, bool]] = []
@@ -97,7 +97,7 @@ class Watch:
 
     # ------------------------------------------------------------------------- what happens
 
-    def tell(self, task: Task, outcome: Outcome) -> None:
+    def tell(self, task: Task, outcome: TaskOutcome) -> None:
         """Note that a task ends or is buried, or (NONE) that its progress has changed."""
         watched = self.tubes.get(task.tube.number)
         if watched is not None and watched.wants(task.id):
@@ -107,7 +107,7 @@ class Watch:
         """Note that a task goes on as another task of another tube."""
         watched = self.tubes.get(task.tube.number)
         if watched is not None and watched.wants(task.id):
-            self._told.append((task, self._body(task), Outcome.NONE, (tube, task_id)))
+            self._told.append((task, self._body(task), TaskOutcome.NONE, (tube, task_id)))
 
     def tell_emptied(self, tube: Tube, find: Callable[[Tube, int], Task | None]) -> None:
         """Note that a tube loses all its tasks."""
@@ -120,7 +120,7 @@ class Watch:
         for task_id in sorted(wanted):
             task = find(tube, task_id)
             if task is not None:
-                self._told.append((task, self._body(task), Outcome.DELETED, None))
+                self._told.append((task, self._body(task), TaskOutcome.DELETED, None))
 
     def tell_session(self, session_id: str, *, uncounted: bool) -> None:
         """Note that a session ends; ``uncounted``: what it held was not worked on."""
@@ -144,7 +144,7 @@ class Watch:
         ]
 
 
-def _ended(view: TaskView, outcome: Outcome) -> TaskView:
-    if outcome is Outcome.NONE:
+def _ended(view: TaskView, outcome: TaskOutcome) -> TaskView:
+    if outcome is TaskOutcome.NONE:
         return view
     return replace(view, extras=replace(view.extras, outcome=outcome))

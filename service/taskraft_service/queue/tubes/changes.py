@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import Reason, Refusal, TubeOptions, TubeResult, UpdateTube
+from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.commands.tubes import TubeResult
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube_options import TubeOptions
 from taskraft_service.queue.tasks.endings import note_surplus
 from taskraft_service.queue.tubes.option_checks import violations
 from taskraft_service.queue.tubes.profiles import defaults_of, suitable

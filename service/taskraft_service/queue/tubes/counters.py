@@ -7,7 +7,7 @@ from itertools import accumulate
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from taskraft_service.queue.commands import State
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.life_cycle import FINISHED, GONE, STATES, EventKind
 from taskraft_service.queue.values import value
 

@@ -6,17 +6,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import (
-    CountResult,
-    CreateTube,
-    DropTube,
-    Outcome,
-    Reason,
-    Refusal,
-    TruncateTube,
-    TubeResult,
-    TubeView,
-)
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube, TubeResult
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.task_view import TaskOutcome
+from taskraft_service.queue.entities.tube_options import TubeView
 from taskraft_service.queue.feed.event import emit
 from taskraft_service.queue.life_cycle import FINISHED, GONE, TAKEN, EventKind
 from taskraft_service.queue.tasks.transitions import forget
@@ -145,9 +139,9 @@ def _retire(ledger: Ledger, tube: Tube) -> None:
     ledger.removals.add(tube)
 
 
-def _fate(task: Task) -> Outcome:
+def _fate(task: Task) -> TaskOutcome:
     """Return how a task ends that goes with its tube's content; NONE: it has ended before."""
-    return Outcome.NONE if task.state in FINISHED else Outcome.DELETED
+    return TaskOutcome.NONE if task.state in FINISHED else TaskOutcome.DELETED
 
 
 def clear_away(ledger: Ledger, tasks_max: int) -> None:
@@ -169,10 +163,10 @@ def clear_away(ledger: Ledger, tasks_max: int) -> None:
             emit(ledger, (task,), EventKind.TRUNCATE, task.state, GONE, outcome=_fate(task))
             ledger.timers.cancel(task)
             if task.extras.group:
-                task.extras = replace(task.extras, outcome=Outcome.DELETED)
+                task.extras = replace(task.extras, outcome=TaskOutcome.DELETED)
                 ledger.groups.moved(task, EventKind.TRUNCATE, task.state, GONE)
             if task.extras.dependents:
-                ledger.dependents.ended(task, Outcome.DELETED)
+                ledger.dependents.ended(task, TaskOutcome.DELETED)
             task.state = GONE
             forget(ledger, task)
         if is_last:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
-    Exhausted,
-    OnAck,
-    RetryPolicy,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

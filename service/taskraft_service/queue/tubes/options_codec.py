@@ -6,7 +6,13 @@ from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from taskraft_service.queue.commands import Durability, OnAck, TtlPolicy, TtlScope, TubeOptions
+from taskraft_service.queue.entities.tube_options import (
+    Durability,
+    OnAck,
+    TtlPolicy,
+    TtlScope,
+    TubeOptions,
+)
 from taskraft_service.queue.tasks.extras_codec import (
     RETRY_BYTES,
     read_retry,

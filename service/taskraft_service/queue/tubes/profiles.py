@@ -10,15 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    Exhausted,
-    NewTask,
-    RetryPolicy,
-    TtlPolicy,
-    TtlScope,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope, TubeKind, TubeOptions
 from taskraft_service.queue.tubes.option_checks import (
     SUBQUEUE_KINDS,
     SUBQUEUE_OPTIONS,

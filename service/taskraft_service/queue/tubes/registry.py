@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Reason, Refusal, TubeKind
 from taskraft_service.queue.driver import driver_of
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.keys import tube_key
 from taskraft_service.queue.tubes.temporary import is_temporary
 from taskraft_service.queue.tubes.totals import Totals

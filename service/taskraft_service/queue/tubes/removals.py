@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import TubeKind, TubeOptions, TubeView
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions, TubeView
 from taskraft_service.queue.keys import INSIDE_TUBES, tube_range
 from taskraft_service.queue.store import RangeDeletion
 from taskraft_service.queue.tubes.tube import Tube

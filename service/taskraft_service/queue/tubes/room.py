@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from taskraft_service.queue.commands import Refusal
+    from taskraft_service.queue.entities.refusal import Refusal
     from taskraft_service.queue.tubes.tube import Tube
 
 

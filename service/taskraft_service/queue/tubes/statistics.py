@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import State
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.life_cycle import GONE, STATES
 from taskraft_service.queue.tubes.counters import STATE_COUNT, Calls, Counters
 from taskraft_service.queue.values import value

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskraft_service.queue.commands import Durability, Reason, Refusal
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.tube_options import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from taskraft_service.queue.commands import TubeOptions
+    from taskraft_service.queue.entities.tube_options import TubeOptions
     from taskraft_service.queue.ledger import Ledger
     from taskraft_service.queue.tubes.tube import Tube
 

@@ -8,24 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import (
-    NO_RETRY,
-    OnAck,
-    Position,
-    Reason,
-    Refusal,
-    TubeOptions,
-    TubeView,
-)
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.retry_policy import NO_RETRY
+from taskraft_service.queue.entities.tube_options import OnAck, TubeOptions, TubeView
 from taskraft_service.queue.keys import BURIED_ORDER, RATE_TIMER, READY_ORDER, order_scan
-from taskraft_service.queue.life_cycle import (
-    DONE,
-    GONE,
-    STATES,
-    TAKEN,
-    TTL_ENDS,
-    ZOMBIE,
-)
+from taskraft_service.queue.life_cycle import DONE, GONE, STATES, TAKEN, TTL_ENDS, ZOMBIE
 from taskraft_service.queue.orders.ordered_index import OrderedIndex
 from taskraft_service.queue.orders.ready_order import PlainOrder
 from taskraft_service.queue.orders.subqueue_rates import SubqueueRates
@@ -41,8 +29,8 @@ from taskraft_service.queue.tubes.token_bucket import TokenBucket
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from taskraft_service.queue.commands import State
     from taskraft_service.queue.driver import Driver
+    from taskraft_service.queue.entities.task_view import State
     from taskraft_service.queue.limits import Limits
     from taskraft_service.queue.orders.ordered_index import Entry
     from taskraft_service.queue.orders.ready_order import ReadyOrder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from taskraft_service.queue.commands import TubeKind, TubeView
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeView
 from taskraft_service.queue.keys import BURIED_ORDER, order_scan, timer_key
 from taskraft_service.queue.life_cycle import BURIED, READY
 from taskraft_service.queue.orders.ordered_index import OrderedIndex

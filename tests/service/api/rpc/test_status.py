@@ -13,7 +13,7 @@ from taskraft_service.api.rpc.status import (
     refused_by_queue,
     rpc_status,
 )
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 
 REASONS = error_pb2.Error.Reason.items()
 
@@ -40,14 +40,14 @@ def test_the_table_says_what_the_contract_says():
     assert codes["CURSOR_TRIMMED"] == "OUT_OF_RANGE"
 
 
-@pytest.mark.parametrize("reason", core.Reason)
+@pytest.mark.parametrize("reason", Reason)
 def test_the_cores_reasons_are_those_of_the_contract(reason):
     assert error_pb2.Error.Reason.Name(reason) == reason.name
-    assert refused_by_queue(core.Refusal(reason, "why")).reason == reason
+    assert refused_by_queue(Refusal(reason, "why")).reason == reason
 
 
 def test_a_refusal_of_the_core_that_names_a_field_is_a_violation():
-    error = refused_by_queue(core.Refusal(core.Reason.INVALID_FIELD, "why", {"field": "ttl_ms"}))
+    error = refused_by_queue(Refusal(Reason.INVALID_FIELD, "why", {"field": "ttl_ms"}))
     assert error.violations == (("ttl_ms", "why"),)
 
 

@@ -13,7 +13,9 @@ from taskraft_service.api.rpc.methods import UnaryCall
 from taskraft_service.api.rpc.status import CallRefused
 from taskraft_service.api.tasks.outcomes import OutcomeHandlers, visible_task
 from taskraft_service.leader.proposal import NotProposed
-from taskraft_service.queue.commands import Bury, ByIds, Extras, Outcome, State, TaskView
+from taskraft_service.queue.commands.circulation import Bury
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import Extras, State, TaskOutcome, TaskView
 from tests.service.leader.test_outcome_waits import Stage
 from tests.turns import turns_until
 
@@ -145,11 +147,11 @@ class Blind(AnonymousCaller):
 
 def test_of_a_task_that_went_where_the_caller_may_not_read_only_its_end_is_seen():
     counts = [5] * 6
-    extras = Extras(outcome=Outcome.DELETED, group="g")
+    extras = Extras(outcome=TaskOutcome.DELETED, group="g")
     view = TaskView("theirs", 7, b"body", State.DONE, 5, *counts, "s", 5, 5, 5, extras)
     seen = visible_task(view, "before", Blind())
     assert seen == TaskView(
-        "theirs", 7, b"", State.DONE, *[0] * 7, "", 0, 0, 0, Extras(outcome=Outcome.DELETED)
+        "theirs", 7, b"", State.DONE, *[0] * 7, "", 0, 0, 0, Extras(outcome=TaskOutcome.DELETED)
     )
     for shown, caller in (
         (view, AnonymousCaller()),

@@ -12,7 +12,8 @@ from taskraft_service.api.tasks.waiting_take import WaitingTake
 from taskraft_service.leader.proposal import AppliedCommand, NotProposed, OutcomeUnknown
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 from taskraft_service.leader.waiters import Waiters
-from taskraft_service.queue import commands as core
+from taskraft_service.queue.commands.take import TakeResult
+from taskraft_service.queue.entities.refusal import Reason, Refusal
 from taskraft_service.queue.limits import Limits
 from tests.service.conftest import create, put, reason_of, take
 from tests.service.leader.test_waiters import Board
@@ -58,7 +59,7 @@ class Bench:
         return claim
 
     def answer(self, claim, *tasks):
-        claim.consumer.answered(claim, AppliedCommand(9, 9, core.TakeResult(tasks)))
+        claim.consumer.answered(claim, AppliedCommand(9, 9, TakeResult(tasks)))
         self.waiters.answered(claim, len(tasks))
 
 
@@ -101,7 +102,7 @@ async def test_when_the_time_is_over_nothing_is_claimed_any_more():
     bench.waiters.feed("a", 1)
     assert bench.waiters.claims() == []
     outcome = await waiting
-    assert (outcome.index, outcome.result) == (5, core.TakeResult(()))
+    assert (outcome.index, outcome.result) == (5, TakeResult(()))
 
 
 async def test_a_call_that_waited_in_vain_says_whether_its_last_look_went_to_the_end():
@@ -111,9 +112,9 @@ async def test_a_call_that_waited_in_vain_says_whether_its_last_look_went_to_the
         claim = await bench.claim()
         await turns_until(lambda bench=bench: len(bench.waiters) == 0)
         for cut_short in looks:
-            outcome = AppliedCommand(9, 9, core.TakeResult((), cut_short))
+            outcome = AppliedCommand(9, 9, TakeResult((), cut_short))
             claim.consumer.answered(claim, outcome)
-        assert (await waiting).result == core.TakeResult((), looks[-1])
+        assert (await waiting).result == TakeResult((), looks[-1])
 
 
 @pytest.mark.parametrize("request_id", ["", "r"])
@@ -154,7 +155,7 @@ async def test_a_refused_take_ends_the_wait():
     bench = Bench()
     waiting = bench.wait(10)
     claim = await bench.claim()
-    refusal = core.Refusal(core.Reason.SESSION_NOT_FOUND, "gone")
+    refusal = Refusal(Reason.SESSION_NOT_FOUND, "gone")
     claim.consumer.answered(claim, AppliedCommand(9, 9, refusal))
     bench.waiters.answered(claim, 0)
     with pytest.raises(Exception, match="gone"):

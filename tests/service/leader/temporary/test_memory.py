@@ -4,26 +4,19 @@ import pytest
 
 from taskraft_service.leader.temporary.memory import MemoryQueue, growth_bytes
 from taskraft_service.machine.queue_locator import origin_of
-from taskraft_service.queue.commands import (
-    Ack,
-    Batch,
-    ByIds,
-    CreateTube,
-    Keep,
-    Kick,
-    NewTask,
-    OnAck,
-    Put,
-    Reason,
-    Refusal,
-    Settle,
-    Take,
-    TaskUpdate,
-    TubeKind,
-    TubeOptions,
-    UpdateTasks,
-)
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Kick
+from taskraft_service.queue.commands.intervention import UpdateTasks
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Ack, Keep, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.driver import NO_DRIVERS
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 
 BYTES_MAX = 100_000
 
@@ -78,19 +71,19 @@ def test_every_command_that_brings_content_is_weighed():
     assert growth_bytes(Settle([Ack([1, 2], result=b"r" * 7, update=update)])) == 34
     assert growth_bytes(Settle([Ack([1, 2])])) == 0
     assert growth_bytes(Take(["t"])) == 0
-    assert growth_bytes(Batch([put(100, 3), Settle([Ack([1], result=b"r" * 7)])])) >= 307
+    assert growth_bytes(ExecuteBatch([put(100, 3), Settle([Ack([1], result=b"r" * 7)])])) >= 307
 
 
 def test_a_batch_is_bounded_as_what_it_consists_of(memory):
-    (refusal,) = memory.apply(2, [Batch([put(30_000, 2), put(30_000, 2)])])
+    (refusal,) = memory.apply(2, [ExecuteBatch([put(30_000, 2), put(30_000, 2)])])
     assert refusal.reason is Reason.LIMIT_REACHED
-    (done,) = memory.apply(2, [Batch([put(30_000, 2), put(30_000, 1)])])
+    (done,) = memory.apply(2, [ExecuteBatch([put(30_000, 2), put(30_000, 1)])])
     assert [len(one.ids) for one in done.results] == [2, 1]
-    (refusal,) = memory.apply(3, [Batch([put(10_000, 1)])])
+    (refusal,) = memory.apply(3, [ExecuteBatch([put(10_000, 1)])])
     assert refusal.reason is Reason.LIMIT_REACHED, "the reserve is not for new tasks"
     (taken,) = memory.apply(4, [Take(["t"])])
     ends = Settle([Ack([taken.tasks[0].token], result=b"r" * 10_000)])
-    (done,) = memory.apply(5, [Batch([ends])])
+    (done,) = memory.apply(5, [ExecuteBatch([ends])])
     assert not isinstance(done, Refusal), "what frees memory may use it"
 
 

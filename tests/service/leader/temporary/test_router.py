@@ -19,8 +19,10 @@ from taskraft_service.leader.temporary.router import Router
 from taskraft_service.leader.temporary.tubes import TemporaryTubes
 from taskraft_service.leader.waiters import Waiters
 from taskraft_service.machine.queue_locator import TEMPORARY_TASKS, QueueLocator
-from taskraft_service.queue.commands import CreateTube, Durability, Startup, TubeKind, TubeOptions
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.tubes import CreateTube
 from taskraft_service.queue.driver import NO_DRIVERS
+from taskraft_service.queue.entities.tube_options import Durability, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from taskraft_service.queue.tubes.counters import Call

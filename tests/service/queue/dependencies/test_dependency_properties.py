@@ -6,35 +6,26 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.commands import (
-    Ack,
-    Batch,
-    Bury,
-    ByIds,
-    Cancel,
-    CreateGroup,
-    CreateTube,
-    Delete,
+from taskraft_service.queue.commands.batch import ExecuteBatch
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick
+from taskraft_service.queue.commands.groups import CreateGroup, StartGroup
+from taskraft_service.queue.commands.intervention import Cancel, Restart
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Ack, Release, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.entities.dependencies import (
     Dependencies,
     ItemReference,
-    Kick,
-    NewTask,
-    OnAck,
     OnDependencyFailure,
-    Put,
-    Reason,
-    Release,
-    Restart,
-    Settle,
-    StartGroup,
-    Startup,
-    State,
-    Take,
     TaskReference,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
 )
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -141,7 +132,7 @@ class DependencyMachine(RuleBasedStateMachine):
             Put(tube, [NewTask(b"x", 1, dependencies=one) for one in after])
             for tube, after in ((first, [head]), (second, links))
         ]
-        (result,) = self.do(Batch(puts))
+        (result,) = self.do(ExecuteBatch(puts))
         if there is State.GONE:
             assert result.reason is Reason.DEPENDENCY_NOT_FOUND
             return

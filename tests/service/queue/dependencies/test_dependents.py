@@ -4,26 +4,18 @@ from itertools import pairwise
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    Ack,
-    ByIds,
-    CreateTube,
-    Delete,
-    Dependencies,
-    ItemReference,
-    NewTask,
-    Outcome,
-    Put,
-    Restart,
-    Settle,
-    Startup,
-    State,
-    Switch,
-    Take,
-    TaskReference,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.circulation import Delete
+from taskraft_service.queue.commands.intervention import Restart, Switch
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Ack, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.dependencies import Dependencies, ItemReference, TaskReference
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -145,5 +137,5 @@ def test_who_watches_hears_how_a_dependent_ended(stage):
     watch.add(stage.queue.tube_number("t"), waiting)
     stage.do(Delete("t", ByIds([1])))
     (note,) = watch.fetch()
-    assert note.outcome is Outcome.DEPENDENCY_FAILED
+    assert note.outcome is TaskOutcome.DEPENDENCY_FAILED
     assert note.task.extras.failure.message == "t/1: DELETED"

@@ -9,25 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskraft.v1 import feed_service_pb2
-from taskraft_service.queue.commands import (
-    Ack,
-    ByIds,
-    CommitCursor,
-    ConsumerView,
-    CreateTube,
-    Delete,
-    NewTask,
-    OpenSession,
-    Put,
-    Reason,
-    Refusal,
-    Settle,
-    Startup,
-    Take,
-    TrimFeed,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.circulation import Delete
+from taskraft_service.queue.commands.consumers import CommitCursor
+from taskraft_service.queue.commands.leadership import Startup, TrimFeed
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import OpenSession
+from taskraft_service.queue.commands.settle import Ack, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.feed_consumer_view import ConsumerView
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Reason, Refusal
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.feed.chunk import (
     COLUMNS,
     ROW_BYTES,

@@ -6,32 +6,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from taskraft_service.queue.commands import (
-    Ack,
-    Bury,
-    BuryTaken,
-    ByIds,
-    CancelGroup,
-    CreateGroup,
-    CreateTube,
-    Delete,
-    GroupResult,
-    GroupState,
-    GroupTask,
-    Kick,
-    NewTask,
-    Put,
-    Refusal,
-    Release,
-    Settle,
-    StartGroup,
-    Startup,
-    State,
-    Take,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.circulation import Bury, Delete, Kick
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Ack, BuryTaken, Release, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.entities.group_view import GroupState, GroupTask
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.refusal import Refusal
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore

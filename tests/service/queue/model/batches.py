@@ -7,24 +7,19 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from taskraft_service.queue.commands import (
-    Batch,
-    BatchResult,
-    ByFilter,
-    ByIds,
-    ByKeys,
-    Put,
-    Reason,
-    Settle,
-    State,
-    TaskReference,
-)
+from taskraft_service.queue.commands.batch import BatchResult, ExecuteBatch
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Settle
+from taskraft_service.queue.entities.dependencies import TaskReference
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
+from taskraft_service.queue.entities.task_view import State
 
 
 class NaiveBatches:
     """A batch is done on the state itself; what was before is kept until it has gone well."""
 
-    def do_batch(self, command: Batch):
+    def do_executebatch(self, command: ExecuteBatch):
         """Answer INVALID_FIELD for whatever is wrong: one reason stands for all."""
         if self.names_wrongly(command):
             return Reason.INVALID_FIELD

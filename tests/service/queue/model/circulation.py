@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
-    Bury,
-    ByFilter,
-    ByKeys,
-    CountResult,
-    Delete,
-    Kick,
-    Reason,
-    State,
-)
-from taskraft_service.queue.commands.filter import (
+from taskraft_service.queue.commands.circulation import Bury, CountResult, Delete, Kick
+from taskraft_service.queue.entities.filter import (
     AgeField,
     AgeIs,
     Disjunction,
@@ -22,6 +13,9 @@ from taskraft_service.queue.commands.filter import (
     Relation,
     StateIs,
 )
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.selector import ByFilter, ByKeys
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.sessions import NEVER, later, longer

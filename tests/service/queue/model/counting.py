@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from taskraft_service.queue.commands import CountResult, NoteCalls, State
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.leadership import NoteCalls
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.tubes.counters import Call
 

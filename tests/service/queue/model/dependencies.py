@@ -6,18 +6,16 @@ task keeps that among what it ``waits`` for. ``ends`` are those that not all hav
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
+from taskraft_service.queue.entities.dependencies import (
     Awaited,
-    Failure,
     ItemReference,
-    OnConflict,
     OnDependencyFailure,
-    Outcome,
-    Reason,
-    State,
     TaskReference,
     Waiting,
 )
+from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.task_view import Failure, State, TaskOutcome
 from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.counting import FINISHED
 from tests.service.queue.model.sessions import NEVER, later
@@ -82,7 +80,7 @@ class NaiveDependencies:
 
     def note_end(self, task, outcome):
         """Note that a task ends, if somebody has ever waited for it; who comes later does not."""
-        if outcome in (Outcome.NONE, Outcome.BURIED_OUT):
+        if outcome in (TaskOutcome.NONE, TaskOutcome.BURIED_OUT):
             return
         if task["life"]["founded"]:
             self.ends.append((task["life"], outcome, f"{task['tube']['name']}/{task['id']}"))
@@ -116,7 +114,7 @@ class NaiveDependencies:
         waits["on"] = [one for one in waits["on"] if one[0] is not life]
         if not any(task is other for other in self.tasks):
             return
-        if outcome is not Outcome.PROCESSED:
+        if outcome is not TaskOutcome.PROCESSED:
             task["failure"] = Failure("DEPENDENCY_FAILED", f"{place}: {outcome.name}")
             if waits["on_failure"] is OnDependencyFailure.CANCEL:
                 self.move(task, EventKind.DEPENDENCY_FAILED, State.GONE, place)

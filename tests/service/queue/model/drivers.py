@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import Reason, TubeKind
 from taskraft_service.queue.driver import Arrival
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.tube_options import TubeKind
 from tests.service.queue.model.sessions import NEVER
 
 

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 
-from taskraft_service.queue.commands import (
-    CancelGroup,
-    CreateGroup,
-    GroupResult,
-    GroupState,
-    GroupView,
-    Outcome,
-    Put,
-    Reason,
-    StartGroup,
-    State,
-)
+from taskraft_service.queue.commands.groups import CancelGroup, CreateGroup, GroupResult, StartGroup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.entities.group_view import GroupState, GroupView
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.counting import FINISHED
 
 OPEN = (State.READY, State.DELAYED, State.TAKEN, State.HELD)
 PROCESSED, FAILED, CANCELLED = "processed", "failed", "cancelled"
 FATES = {
-    Outcome.PROCESSED: PROCESSED,
-    Outcome.DELETED: CANCELLED,
-    Outcome.DEPENDENCY_FAILED: CANCELLED,
+    TaskOutcome.PROCESSED: PROCESSED,
+    TaskOutcome.DELETED: CANCELLED,
+    TaskOutcome.DEPENDENCY_FAILED: CANCELLED,
 }
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
+from taskraft_service.queue.commands.intervention import (
     Cancel,
     CancelResult,
-    Outcome,
-    Reason,
     Restart,
     Snatch,
-    State,
     Switch,
 )
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.sessions import NEVER, later, longer
 from tests.service.queue.model.subqueues import PLAIN_KINDS
@@ -36,7 +35,7 @@ class NaiveIntervention:
 
     def revive(self, task, delay):
         task["expire_at"] = later(self.now, longer(task["ttl"], delay))
-        task.update(outcome=Outcome.NONE, result=None, result_type="", retain_until=NEVER)
+        task.update(outcome=TaskOutcome.NONE, result=None, result_type="", retain_until=NEVER)
         task["progress"] = None
         task["cancelled"] = False
         return later(self.now, delay)
@@ -101,7 +100,7 @@ class NaiveIntervention:
             if command.state in FINISHED:
                 zombie = command.state is State.ZOMBIE
                 task["retain_until"] = later(self.now, command.duration_ms) if zombie else NEVER
-                task["outcome"] = Outcome.PROCESSED
+                task["outcome"] = TaskOutcome.PROCESSED
             task["times_buried"] += command.state is State.BURIED
             self.go(task, EventKind.SWITCH, command.state, visible_at)
             return None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import FOREVER_MS, CountResult, Move, Reason, State, TaskOrigin
+from taskraft_service.queue.commands.circulation import CountResult, Move
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.task_view import State, TaskOrigin
 from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.dependencies import new_life
 from tests.service.queue.model.sessions import NEVER, later, longer

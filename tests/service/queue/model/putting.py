@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from taskraft_service.queue.commands import (
-    OnConflict,
-    Outcome,
-    Position,
-    Put,
-    PutResult,
-    Reason,
-    State,
-    TaskReference,
-    TaskUpdate,
-)
+from taskraft_service.queue.commands.put import Put, PutResult
+from taskraft_service.queue.entities.dependencies import TaskReference
+from taskraft_service.queue.entities.new_task import OnConflict
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.task_update import TaskUpdate
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.dependencies import new_life
@@ -141,7 +137,7 @@ class NaivePutting:
             "retain_until": NEVER,
             "result": None,
             "result_type": "",
-            "outcome": Outcome.NONE,
+            "outcome": TaskOutcome.NONE,
             "progress": None,
             "times_buried": 0,
             "cancelled": False,

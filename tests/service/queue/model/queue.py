@@ -6,18 +6,12 @@ the queue's own code is used but its values.
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
-    ClusterSettings,
-    Extras,
-    Outcome,
-    Reason,
-    State,
-    Take,
-    TakeResult,
-    TaskView,
-    TtlScope,
-)
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.task_view import Extras, State, TaskOutcome, TaskView
+from taskraft_service.queue.entities.tube_options import TtlScope
 from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.batches import NaiveBatches
 from tests.service.queue.model.circulation import NaiveCirculation
@@ -67,7 +61,7 @@ class NaiveQueue(
         self.scan_max = limits.selector_scan_max
         self.now = self.index = self.token = self.numbers = self.session_numbers = 0
         self.claimed = []
-        self.settings = ClusterSettings()
+        self.settings = ReplicatedSettings()
         self.tubes, self.sessions, self.tasks, self.ruins, self.events = [], [], [], [], []
         self.groups, self.group_numbers, self.schedules, self.ends = [], 0, [], []
         self.owes_room = False
@@ -157,7 +151,7 @@ class NaiveQueue(
         label = (session["name"] or session["id"][:8]) if session else ""
         outcome = None
         if task["cancelled"] and state in (State.READY, State.DELAYED):
-            state, outcome = State.GONE, Outcome.DELETED
+            state, outcome = State.GONE, TaskOutcome.DELETED
         self.event(task, kind, state, label, reason, outcome)
         if task["state"] is State.TAKEN and state is not State.TAKEN:
             task.update(token=0, lease_until=NEVER, session=None, cancelled=False)
@@ -204,19 +198,21 @@ class NaiveQueue(
     def outcome(self, task, kind, state, reason):
         """Tell how a task ends by an event, or that it is buried."""
         if state is State.BURIED:
-            return Outcome.NONE if kind is EventKind.UPDATE else Outcome.BURIED_OUT
+            return TaskOutcome.NONE if kind is EventKind.UPDATE else TaskOutcome.BURIED_OUT
         if task["state"] in FINISHED or state not in (State.GONE, *FINISHED):
-            return Outcome.NONE
+            return TaskOutcome.NONE
         outcomes = {
-            EventKind.ACK: Outcome.PROCESSED,
-            EventKind.SWITCH: Outcome.PROCESSED,
-            EventKind.TTL_EXPIRED: Outcome.EXPIRED,
-            EventKind.TRUNCATE: Outcome.DELETED,
-            EventKind.DELETE: Outcome.DELETED,
-            EventKind.MOVE: Outcome.NONE,
-            EventKind.DEPENDENCY_FAILED: Outcome.DEPENDENCY_FAILED,
+            EventKind.ACK: TaskOutcome.PROCESSED,
+            EventKind.SWITCH: TaskOutcome.PROCESSED,
+            EventKind.TTL_EXPIRED: TaskOutcome.EXPIRED,
+            EventKind.TRUNCATE: TaskOutcome.DELETED,
+            EventKind.DELETE: TaskOutcome.DELETED,
+            EventKind.MOVE: TaskOutcome.NONE,
+            EventKind.DEPENDENCY_FAILED: TaskOutcome.DEPENDENCY_FAILED,
         }
-        return Outcome.FAILED if reason == "BURIED_MAX" else outcomes.get(kind, Outcome.FAILED)
+        return (
+            TaskOutcome.FAILED if reason == "BURIED_MAX" else outcomes.get(kind, TaskOutcome.FAILED)
+        )
 
     def apply(self, index, now, commands):
         self.index, self.now = index, now

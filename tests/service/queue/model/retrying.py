@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
-    NO_RETRY,
-    Exhausted,
-    Failure,
-    Position,
-    Reason,
-    Release,
-    State,
-    TtlPolicy,
-    TtlScope,
-)
+from taskraft_service.queue.commands.settle import Release
+from taskraft_service.queue.entities.position import Position
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, Exhausted
+from taskraft_service.queue.entities.task_view import Failure, State
+from taskraft_service.queue.entities.tube_options import TtlPolicy, TtlScope
 from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.sessions import NEVER, later, longer

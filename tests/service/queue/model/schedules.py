@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from taskraft_service.queue.commands import (
-    CountResult,
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import (
     CreateSchedule,
     DeleteSchedule,
-    Overlap,
-    Put,
-    Reason,
     RunSchedule,
     ScheduleResult,
-    ScheduleView,
-    State,
     UpdateSchedule,
 )
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduleView
+from taskraft_service.queue.entities.task_view import State
 from taskraft_service.queue.life_cycle import EventKind
 from tests.service.queue.model.groups import OPEN
 

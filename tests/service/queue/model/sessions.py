@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.leadership import Startup, StartupResult
+from taskraft_service.queue.commands.sessions import (
     AttachSession,
     CloseSession,
-    CountResult,
     KeepResult,
     KeepSessions,
     OpenSession,
-    Reason,
     SessionResult,
-    SessionView,
-    Startup,
-    StartupResult,
 )
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.session_view import SessionView
 from taskraft_service.queue.life_cycle import EventKind
 
 NEVER = 10**18

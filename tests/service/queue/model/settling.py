@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
+from taskraft_service.queue.commands.settle import (
     Ack,
     BuryTaken,
-    Exhausted,
     Keep,
-    OnAck,
-    Outcome,
-    Reason,
     Reject,
     Release,
     Settle,
     SettleResult,
-    State,
     Touch,
     TouchedLease,
-    TtlScope,
 )
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.retry_policy import Exhausted
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
+from taskraft_service.queue.entities.tube_options import OnAck, TtlScope
 from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.tubes.counters import Call
 from tests.service.queue.model.sessions import NEVER, later, longer
@@ -160,7 +158,7 @@ class NaiveSettling:
             task["retain_until"] = later(self.now, retain)
             task["failure"] = None
             task["result"], task["result_type"] = ack.result, ack.result_content_type
-            task["outcome"] = Outcome.PROCESSED
+            task["outcome"] = TaskOutcome.PROCESSED
         self.move(task, EventKind.ACK, state)
 
     def kept_as(self, options, ack):

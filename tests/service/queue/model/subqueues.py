@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import State, TubeKind
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeKind
 from taskraft_service.queue.orders.fairness import STRIDE
 
 PLAIN_KINDS = (TubeKind.FIFO, TubeKind.UTUBE)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from taskraft_service.queue.commands import (
-    ClusterSettings,
-    Configure,
-    CountResult,
+from taskraft_service.queue.commands.circulation import CountResult
+from taskraft_service.queue.commands.settings import Configure, SettingsResult, UpdateTube
+from taskraft_service.queue.commands.tubes import (
     CreateTube,
     DropTube,
-    Reason,
     ReleaseAll,
-    SettingsResult,
-    State,
     TruncateTube,
-    TubeOptions,
     TubeResult,
-    TubeView,
-    UpdateTube,
 )
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeOptions, TubeView
 from taskraft_service.queue.life_cycle import EventKind
 from taskraft_service.queue.tubes.profiles import PROFILES, defaults_of
 from tests.service.queue.model.counting import Counts
@@ -129,7 +126,7 @@ class NaiveTubes:
         return TubeResult(tube["view"], True)
 
     def do_configure(self, command: Configure):
-        for field in fields(ClusterSettings):
+        for field in fields(ReplicatedSettings):
             wish = getattr(command.settings, field.name)
             if wish is not None:
                 self.settings = replace(self.settings, **{field.name: wish})

@@ -8,22 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands import (
-    BACKOFF_MS_MAX,
-    FOREVER_MS,
-    CreateTube,
-    Exhausted,
-    NewTask,
-    Put,
-    Release,
-    RetryPolicy,
-    Settle,
-    Startup,
-    State,
-    Take,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Release, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.retry_policy import BACKOFF_MS_MAX, Exhausted, RetryPolicy
+from taskraft_service.queue.entities.task_view import State
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations.retrying import backoff_ms
 from taskraft_service.queue.queue import Queue

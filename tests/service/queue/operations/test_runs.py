@@ -8,24 +8,15 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskraft_service.queue.commands import (
-    Ack,
-    CreateTube,
-    Keep,
-    NewTask,
-    OnAck,
-    OpenSession,
-    Put,
-    Release,
-    RetryPolicy,
-    Settle,
-    SettleResult,
-    Startup,
-    Take,
-    TakeResult,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import OpenSession
+from taskraft_service.queue.commands.settle import Ack, Keep, Release, Settle, SettleResult
+from taskraft_service.queue.commands.take import Take, TakeResult
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.retry_policy import RetryPolicy
+from taskraft_service.queue.entities.tube_options import OnAck, TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.operations import runs
 from taskraft_service.queue.queue import Queue

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from taskraft_service.queue.commands import (
-    CreateTube,
-    NewTask,
-    Put,
-    Startup,
-    Take,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.keys import TASK
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    CreateTube,
-    NewTask,
-    Put,
-    Settle,
-    Take,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
-)
-from taskraft_service.queue.commands.settle import Ack
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.settle import Ack, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.keys import SUBQUEUE_RATE
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.orders.subqueue_rates import SubqueueRates

@@ -2,23 +2,16 @@
 
 from dataclasses import replace
 
-from taskraft_service.queue.commands import (
-    CreateSchedule,
-    CreateTube,
-    Overlap,
-    RunSchedule,
-    ScheduleOptions,
-    Slot,
-    Startup,
-    TubeKind,
-    TubeOptions,
-    UpdateSchedule,
-)
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.schedules import CreateSchedule, RunSchedule, UpdateSchedule
+from taskraft_service.queue.commands.tubes import CreateTube
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
 
-PLAN = ScheduleOptions("mail", "daily", Overlap.ALLOW, False, b"x")
+PLAN = ScheduleSpec("mail", "daily", Overlap.ALLOW, False, b"x")
 
 
 class Node:
@@ -57,7 +50,7 @@ def test_only_another_pattern_and_the_end_of_a_pause_begin_anew():
 
 def test_slots_are_put_once_in_order_and_within_their_run():
     node = Node()
-    slots = [Slot(at_ms, b"") for at_ms in (90, 100, 101, 300, 301)]
+    slots = [ScheduledTime(at_ms, b"") for at_ms in (90, 100, 101, 300, 301)]
     (result,) = node.do(300, RunSchedule("s", 1, slots, 300, 301))
     assert result.count == 2, "what is done, and what is not due, is left out"
     assert node.queue.schedule("s").done_ms == 300
@@ -65,6 +58,6 @@ def test_slots_are_put_once_in_order_and_within_their_run():
     assert again.count == 0
     (rest,) = node.do(301, RunSchedule("s", 1, slots, 301, 302))
     assert rest.count == 1
-    (late,) = node.do(302, RunSchedule("s", 2, [Slot(302)], 302, 303))
+    (late,) = node.do(302, RunSchedule("s", 2, [ScheduledTime(302)], 302, 303))
     assert late.count == 0, "no plan of this version was made"
     assert node.queue.schedule("s").last_task_id == 3

@@ -2,31 +2,20 @@
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    ByIds,
-    CreateSchedule,
-    CreateTube,
-    DropTube,
-    Exhausted,
-    Move,
-    NewTask,
-    OnConflict,
-    Overlap,
-    Put,
-    Reason,
-    Reject,
-    RetryPolicy,
-    RunSchedule,
-    ScheduleOptions,
-    Settle,
-    Slot,
-    Startup,
-    Take,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
-    UpdateTube,
-)
+from taskraft_service.queue.commands.circulation import Move
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.schedules import CreateSchedule, RunSchedule
+from taskraft_service.queue.commands.settings import UpdateTube
+from taskraft_service.queue.commands.settle import Reject, Settle
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask, OnConflict
+from taskraft_service.queue.entities.refusal import Reason
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -61,7 +50,7 @@ class Node:
         self.do(Startup(1, 0, "feed", 1))
         for name, options in TUBES.items():
             self.do(CreateTube(name, TubeKind.FIFOTTL, options))
-        self.do(CreateSchedule("s", ScheduleOptions("mail", "daily", overlap, False, spec), 1))
+        self.do(CreateSchedule("s", ScheduleSpec("mail", "daily", overlap, False, spec), 1))
 
     @property
     def queue(self):
@@ -77,7 +66,7 @@ class Node:
     def run(self):
         """Run the schedule for the next time; return how many tasks were put."""
         self.now_ms += 1
-        slots = [Slot(self.now_ms)]
+        slots = [ScheduledTime(self.now_ms)]
         return self.do(RunSchedule("s", 1, slots, self.now_ms, self.now_ms + 1)).count
 
     def update(self, **options):
@@ -108,14 +97,14 @@ def test_a_task_that_was_there_with_the_key_is_cancelled_for_the_next_time():
 
 def test_two_schedules_may_have_put_the_same_task():
     node = Node(SKIP, b"keyed")
-    other = ScheduleOptions("mail", "hourly", SKIP, False, b"keyed")
+    other = ScheduleSpec("mail", "hourly", SKIP, False, b"keyed")
     node.do(CreateSchedule("t", other, 1))
     node.run()
-    node.do(RunSchedule("t", 1, [Slot(node.now_ms)], node.now_ms, 0))
+    node.do(RunSchedule("t", 1, [ScheduledTime(node.now_ms)], node.now_ms, 0))
     node.do(Move("mail", ByIds([1]), "other"))
     assert node.run() == LEFT_OUT
     node.now_ms += 1
-    result = node.do(RunSchedule("t", 1, [Slot(node.now_ms)], node.now_ms, 0))
+    result = node.do(RunSchedule("t", 1, [ScheduledTime(node.now_ms)], node.now_ms, 0))
     assert result.count == LEFT_OUT
 
 

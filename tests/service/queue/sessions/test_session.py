@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskraft_service.queue.commands import OpenSession
+from taskraft_service.queue.commands.sessions import OpenSession
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore

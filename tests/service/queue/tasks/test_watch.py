@@ -2,30 +2,18 @@
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    Ack,
-    Bury,
-    ByIds,
-    CloseSession,
-    CreateTube,
-    Delete,
-    DropTube,
-    Exhausted,
-    NewTask,
-    OpenSession,
-    Outcome,
-    Progress,
-    Put,
-    Release,
-    RetryPolicy,
-    Settle,
-    Startup,
-    Take,
-    Touch,
-    TruncateTube,
-    TubeKind,
-    TubeOptions,
-)
+from taskraft_service.queue.commands.circulation import Bury, Delete
+from taskraft_service.queue.commands.leadership import Startup
+from taskraft_service.queue.commands.put import Put
+from taskraft_service.queue.commands.sessions import CloseSession, OpenSession
+from taskraft_service.queue.commands.settle import Ack, Release, Settle, Touch
+from taskraft_service.queue.commands.take import Take
+from taskraft_service.queue.commands.tubes import CreateTube, DropTube, TruncateTube
+from taskraft_service.queue.entities.new_task import NewTask
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.selector import ByIds
+from taskraft_service.queue.entities.task_view import TaskOutcome, TaskProgress
+from taskraft_service.queue.entities.tube_options import TubeKind, TubeOptions
 from taskraft_service.queue.limits import Limits
 from taskraft_service.queue.queue import Queue
 from tests.service.queue.memory_store import MemoryStore
@@ -68,7 +56,7 @@ def node():
 def test_only_what_was_asked_for_is_told_and_only_once(node):
     node.want(2, 2)
     node.do(Delete("mail", ByIds([1, 2, 3])))
-    assert node.told() == [(2, Outcome.DELETED)]
+    assert node.told() == [(2, TaskOutcome.DELETED)]
     assert node.told() == []
 
 
@@ -91,12 +79,12 @@ def test_all_from_an_id_on_are_told_while_a_put_is_in_flight(node):
     watch.add_floor(1, 3)
     node.put(2)
     node.do(Delete("mail", ByIds([1, 2, 3, 4])))
-    assert node.told() == [(3, Outcome.DELETED), (4, Outcome.DELETED)]
+    assert node.told() == [(3, TaskOutcome.DELETED), (4, TaskOutcome.DELETED)]
     watch.discard_floor(1, 4)
     watch.discard_floor(9, 3)
     watch.discard_floor(1, 3)
     node.do(Delete("mail", ByIds([5])))
-    assert node.told() == [(5, Outcome.DELETED)], "the other put waits still"
+    assert node.told() == [(5, TaskOutcome.DELETED)], "the other put waits still"
     watch.discard_floor(1, 3)
     assert not watch.tubes
 
@@ -107,11 +95,11 @@ def test_every_end_and_burial_has_its_outcome(node):
     node.want(1, 2, 3, 4, 5)
     node.do(Take(["mail"], tasks_max=9))
     node.do(Settle([Ack([1])]), Settle([Release([2])]), Bury("mail", ByIds([2])))
-    assert node.told() == [(1, Outcome.PROCESSED), (2, Outcome.BURIED_OUT)]
+    assert node.told() == [(1, TaskOutcome.PROCESSED), (2, TaskOutcome.BURIED_OUT)]
     node.do(Settle([Release([4]), Release([5])]), now_ms=1_001)
-    assert node.told() == [(5, Outcome.FAILED)]
+    assert node.told() == [(5, TaskOutcome.FAILED)]
     node.do(now_ms=1_005)
-    assert node.told() == [(4, Outcome.EXPIRED)]
+    assert node.told() == [(4, TaskOutcome.EXPIRED)]
 
 
 def test_an_acknowledged_task_shows_its_result(node):
@@ -119,16 +107,16 @@ def test_an_acknowledged_task_shows_its_result(node):
     node.do(Take(["mail"]), Settle([Ack([1], b"42", "text/plain")]))
     (note,) = node.queue.watch.fetch()
     extras = note.task.extras
-    assert (extras.outcome, extras.result) == (Outcome.PROCESSED, b"42")
+    assert (extras.outcome, extras.result) == (TaskOutcome.PROCESSED, b"42")
 
 
 def test_progress_is_told_and_is_no_outcome(node):
     node.want(1)
     node.do(Take(["mail"]), Settle([Touch([1], 5)]))
     assert node.told() == []
-    node.do(Settle([Touch([1], 5, progress=Progress(50, "half"))]))
+    node.do(Settle([Touch([1], 5, progress=TaskProgress(50, "half"))]))
     (note,) = node.queue.watch.fetch()
-    assert (note.outcome, note.task.extras.outcome) == (Outcome.NONE, Outcome.NONE)
+    assert (note.outcome, note.task.extras.outcome) == (TaskOutcome.NONE, TaskOutcome.NONE)
     assert note.task.extras.progress.note == "half"
     assert note.moved_to is None
 
@@ -137,7 +125,7 @@ def test_a_task_that_moves_is_followed(node):
     node.want(1, 2)
     node.do(Take(["mail"]), Settle([Release([1], move_to="news")]))
     (note,) = node.queue.watch.fetch()
-    assert (note.outcome, note.moved_to) == (Outcome.NONE, ("news", 1))
+    assert (note.outcome, note.moved_to) == (TaskOutcome.NONE, ("news", 1))
 
 
 @pytest.mark.parametrize("command", [TruncateTube("mail"), DropTube("mail")])
@@ -146,7 +134,7 @@ def test_an_emptied_tube_ends_what_is_awaited_in_it_and_is_awaited_no_more(node,
     node.want(1, 3)
     node.queue.watch.add_floor(1, 3)
     node.do(command)
-    assert node.told() == [(3, Outcome.DELETED)]
+    assert node.told() == [(3, TaskOutcome.DELETED)]
     assert not node.queue.watch.tubes
     assert node.queue.tube_name(1) is None
 

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from taskraft_service.queue.commands import (
-    FOREVER_MS,
-    Exhausted,
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
+from taskraft_service.queue.entities.tube_options import (
     OnAck,
-    RetryPolicy,
     TtlPolicy,
     TtlScope,
     TubeKind,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from taskraft_service.queue.commands.dependencies import Waiting
-from taskraft_service.queue.commands.retry import RetryPolicy
+from taskraft_service.queue.entities.dependencies import Waiting
+from taskraft_service.queue.entities.retry_policy import RetryPolicy
 from taskraft_service.queue.values import value
 
 
@@ -23,8 +23,8 @@ class State(IntEnum):
     HELD = 7
 
 
-class Outcome(IntEnum):
-    """How a task ended; numbers are those of taskraft.v1.Task.Outcome. NONE: it has not ended."""
+class TaskOutcome(IntEnum):
+    """How a task ended; numbers are those of taskraft.v1.Task.Outcome. NONE: not ended."""
 
     NONE = 0
     PROCESSED = 1
@@ -47,7 +47,7 @@ class Failure:
 
 
 @value
-class Progress:
+class TaskProgress:
     """How far a taken task has come, in hundredths of a percent, and a word about it."""
 
     basis_points: int = 0
@@ -90,10 +90,10 @@ class Extras:
 
     failure: Failure | None = None
     times_buried: int = 0
-    progress: Progress | None = None
+    progress: TaskProgress | None = None
     result: bytes | None = None
     result_content_type: str = ""
-    outcome: Outcome = Outcome.NONE
+    outcome: TaskOutcome = TaskOutcome.NONE
     retain_until_ms: int = 0
     unique_key: tuple[str, ...] = ()
     group: str = ""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TypeAlias
 
-from taskraft_service.queue.commands.task import Outcome, State
+from taskraft_service.queue.entities.task_view import State, TaskOutcome
 from taskraft_service.queue.values import value
 
 
@@ -115,7 +115,7 @@ class StateIs:
 class OutcomeIs:
     """The task has ended, and in this way."""
 
-    outcome: Outcome
+    outcome: TaskOutcome
 
 
 @value

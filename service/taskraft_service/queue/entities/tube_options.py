@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from taskraft_service.queue.commands.retry import NO_RETRY, RetryPolicy
-from taskraft_service.queue.commands.times import FOREVER_MS
+from taskraft_service.queue.entities.instants import FOREVER_MS
+from taskraft_service.queue.entities.retry_policy import NO_RETRY, RetryPolicy
 from taskraft_service.queue.values import value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from taskraft_service.queue.commands.filter import Filter
+from taskraft_service.queue.entities.filter import Filter
 from taskraft_service.queue.values import value
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskraft_service.queue.commands import FOREVER_MS
+FOREVER_MS: Final = 100 * 365 * 86_400_000
+"""Durations of 100 years (in ms) or more mean "no limit", as in tarantool/queue."""
 
 NEVER_MS: Final = 1 << 62
 """The instant that does not come.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from taskraft_service.queue.commands.position import Position
+from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.values import value
 
 

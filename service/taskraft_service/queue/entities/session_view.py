@@ -1,0 +1,18 @@
+"""Show a session to callers."""
+
+from __future__ import annotations
+
+from taskraft_service.queue.values import value
+
+
+@value
+class SessionView:
+    """A session as it is shown; ``expires_ms`` 0: a stream of it is open."""
+
+    session_id: str
+    name: str
+    ttr_ms: int
+    expires_ms: int
+    taken: int
+    created_ms: int
+    owner: str = ""
