@@ -17,7 +17,7 @@ from taskraft.v1 import (
 )
 from taskraft.v1 import task_service_pb2 as pb
 from taskraft_replication.stubs.log.v1 import log_pb2
-from taskraft_service import forms, wire
+from taskraft_service import forms
 from taskraft_service.forms import put as put_form
 from taskraft_service.forms.retry import retry_policy
 from taskraft_service.languages.filter_text import read_filter
@@ -56,7 +56,6 @@ from taskraft_service.queue.entities.group_view import GroupTask
 from taskraft_service.queue.entities.new_task import NewTask, OnConflict, UniqueAmong
 from taskraft_service.queue.entities.position import Position
 from taskraft_service.queue.entities.replicated_settings import ReplicatedSettings
-from taskraft_service.queue.entities.retry_policy import Exhausted, RetryPolicy
 from taskraft_service.queue.entities.schedule_view import Overlap, ScheduledTime, ScheduleSpec
 from taskraft_service.queue.entities.selector import ByFilter, ByIds, ByKeys
 from taskraft_service.queue.entities.task_update import TaskUpdate
@@ -498,40 +497,3 @@ def test_every_form_is_tried():
         for one in (forms.ATTACH_SESSION, forms.STARTUP, forms.TRIM_FEED, forms.NOTE_CALLS)
     }
     assert tried | by_options | of_the_leader == set(forms.COMMANDS)
-
-
-def test_the_last_operation_that_is_written_counts_and_unknown_fields_do_not():
-    bury = pb.BatchOperation(bury={"tube": "t", "selector": IDS}).SerializeToString()
-    delete = pb.BatchOperation(delete={"tube": "t", "selector": IDS}).SerializeToString()
-    unknown = wire.length_delimited(99, b"x")
-    for operation, kind in ((bury + delete + unknown, Delete), (delete + bury, Bury)):
-        raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
-        assert [type(one) for one in forms.BATCH.decode(raw, 0).operations] == [kind]
-
-
-@pytest.mark.parametrize("operation", [b"", wire.length_delimited(99, b"x"), b"\x08\x01"])
-def test_a_batch_of_a_later_version_is_not_guessed_at(operation):
-    raw = wire.length_delimited(pb.ExecuteBatchRequest.OPERATIONS_FIELD_NUMBER, operation)
-    with pytest.raises(wire.WireMalformed):
-        forms.BATCH.decode(raw, 0)
-
-
-def test_a_retry_policy_has_its_defaults():
-    assert retry_policy(task_pb2.RetryPolicy()) == RetryPolicy(
-        0, 0, 200, 86_400_000, 0, Exhausted.BURY, Position.IN_ORDER
-    )
-    said = task_pb2.RetryPolicy(
-        attempts_max=1, backoff_ms=2, factor_percent=300, backoff_ms_max=4, jitter_percent=5,
-        exhausted=3, position=2,
-    )  # fmt: skip
-    assert retry_policy(said) == RetryPolicy(1, 2, 300, 4, 5, Exhausted.REMOVE, Position.BACK)
-
-
-def test_payloads_are_found_in_specs_of_any_kind():
-    for spec in (
-        task_pb2.TaskSpec(),
-        task_pb2.TaskSpec(payload=b"x" * 300),
-        task_pb2.TaskSpec(payload=b"abc", type="t"),
-        task_pb2.TaskSpec(type="t"),
-    ):
-        assert forms.payload_bytes(spec.SerializeToString()) == len(spec.payload)
