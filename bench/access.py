@@ -82,14 +82,14 @@ def main() -> None:
     current = principals()
     known = AuthenticatedCaller(f"p{PRINCIPALS - 1}", "", current)
     put = pb.PutTasksRequest.FromString(put_request(with_headers=False))
-    contents, settle = taken()
+    queues, settle = taken()
     take = pb.TakeTasksRequest(sources=[pb.TakeSource(tube="emails")], tasks_max=BATCH)
     callers: Mapping[str, Caller] = {"without rights": ANONYMOUS, "with rights": known}
     for name, caller in callers.items():
 
         def settle_own(caller: Caller = caller) -> None:
             caller.check(settle)
-            assert own_settlements(contents, settle, caller) is settle
+            assert own_settlements(queues, settle, caller) is settle
 
         measure(f"put of {BATCH}, {name}", partial(caller.check, put))
         measure(f"take of {BATCH}, {name}", partial(caller.check, take))

@@ -42,7 +42,7 @@ class Node:
 
     async def waiting(self, consumers, tube="emails"):
         """Return once so many consumers wait on a tube."""
-        await turns_until(lambda: self.server.parts.waiters.waiting(tube) == consumers)
+        await turns_until(lambda: self.server.parts.waiters.waiting_count(tube) == consumers)
 
     async def waiting_anywhere(self, consumers):
         """Return once so many consumers wait."""

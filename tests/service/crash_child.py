@@ -35,8 +35,7 @@ from taskraft_service.entries.codec import encode_entry, record_own
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory, StateForeign, StateMissing
-from taskraft_service.storage.failing_store import FailingStore
-from taskraft_service.storage.rocks import StateDamaged
+from taskraft_service.storage.rocks import FailingStore, StateDamaged
 from tests.replication.promising_member import Promises, PromisingMember
 from tests.replication.whole_story import LAST, SNAPSHOT_AT, Story
 

@@ -30,7 +30,7 @@ def owns_session(queue: Queue, session_id: str, caller: Caller) -> bool:
 
 
 def foreign_leases(
-    contents: QueueLocator, settlements: Iterable[pb.Settlement], caller: Caller
+    queues: QueueLocator, settlements: Iterable[pb.Settlement], caller: Caller
 ) -> frozenset[int]:
     """Return the tokens that are no leases, or not the caller's.
 
@@ -38,16 +38,16 @@ def foreign_leases(
     its tube; a right to the tube that was withdrawn ends both.
     """
     tokens = (token for settlement in settlements for token in settlement.tokens)
-    return contents.strange_leases(tokens, lambda tube: caller.may(Verb.TAKE, tube), caller.owns)
+    return queues.strange_leases(tokens, lambda tube: caller.may(Verb.TAKE, tube), caller.owns)
 
 
 def own_settlements(
-    contents: QueueLocator, request: pb.SettleTasksRequest, caller: Caller
+    queues: QueueLocator, request: pb.SettleTasksRequest, caller: Caller
 ) -> pb.SettleTasksRequest:
     """Return a request with the leases of the caller only; the same one if there are no others."""
     if not caller.is_limited:
         return request
-    strange = foreign_leases(contents, request.settlements, caller)
+    strange = foreign_leases(queues, request.settlements, caller)
     if not strange:
         return request
     own = pb.SettleTasksRequest()
@@ -57,7 +57,7 @@ def own_settlements(
 
 
 def own_batch(
-    contents: QueueLocator, request: pb.ExecuteBatchRequest, caller: Caller
+    queues: QueueLocator, request: pb.ExecuteBatchRequest, caller: Caller
 ) -> pb.ExecuteBatchRequest:
     """Return a batch whose settlements are about leases of the caller only."""
     if not caller.is_limited:
@@ -67,7 +67,7 @@ def own_batch(
         for operation in request.operations
         for settlement in operation.settle.settlements
     ]
-    strange = foreign_leases(contents, settlements, caller)
+    strange = foreign_leases(queues, settlements, caller)
     if not strange:
         return request
     own = pb.ExecuteBatchRequest()

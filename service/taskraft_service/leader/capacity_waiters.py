@@ -50,23 +50,23 @@ class CapacityWaiters:
     """The puts that wait for room, in line per tube.
 
     Args:
-        contents: the queues of this node.
+        queues: the queues of this node.
     """
 
-    def __init__(self, contents: QueueLocator) -> None:
-        self._contents = contents
+    def __init__(self, queues: QueueLocator) -> None:
+        self._queues = queues
         self._lines: dict[str, dict[WaitingPut, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def has_line(self, tube: str) -> bool:
+    def has_waiting(self, tube: str) -> bool:
         """Tell whether others wait for room in a tube."""
         return tube in self._lines
 
     @contextmanager
-    def line_up(self, tube: str, tasks: int, payload_bytes: int) -> Iterator[WaitingPut]:
+    def enqueue(self, tube: str, tasks: int, payload_bytes: int) -> Iterator[WaitingPut]:
         """Take a place at the end of a tube's line.
 
         Raises:
@@ -84,18 +84,18 @@ class CapacityWaiters:
             line = self._lines[tube]
             del line[place]
             if line:
-                self._call_up(tube, line)
+                self._wake_first(tube, line)
             else:
                 del self._lines[tube]
 
     def applied(self, _now_ms: int) -> None:
         """Call up those for whom there is room; called after each slice of applied entries."""
         for tube, line in self._lines.items():
-            self._call_up(tube, line)
+            self._wake_first(tube, line)
 
-    def _call_up(self, tube: str, line: dict[WaitingPut, None]) -> None:
+    def _wake_first(self, tube: str, line: dict[WaitingPut, None]) -> None:
         """Let the first ones try, as many as there is room for together."""
-        queue = self._contents.of(tube)
+        queue = self._queues.queue_of(tube)
         tasks = payload_bytes = 0
         for place in line:
             tasks += place.tasks
@@ -105,7 +105,7 @@ class CapacityWaiters:
             if place.turn is not None and not place.turn.done():
                 place.turn.set_result(None)
 
-    def end(self) -> None:
+    def redirect_all(self) -> None:
         """Send everybody who waits to the next leader."""
         for line in self._lines.values():
             for place in line:

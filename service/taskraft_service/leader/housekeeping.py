@@ -37,22 +37,22 @@ class Housekeeping:
         self,
         submitter: CommandSubmitter,
         machine: QueueMachine,
-        notes: UnloggedCalls,
+        unlogged_calls: UnloggedCalls,
         in_force: EffectiveSettings,
     ) -> None:
         self._submitter = submitter
         self._machine = machine
-        self._notes = notes
+        self._unlogged_calls = unlogged_calls
         self._in_force = in_force
         self._telling = asyncio.Lock()
 
-    async def keep(self, leadership: LeadershipTracker) -> None:
+    async def run_periodically(self, leadership: LeadershipTracker) -> None:
         """Do it while this node leads, for as long as the process runs."""
         while True:
             await asyncio.sleep(ROUND_MS / 1000)
             if leadership.serves:
                 await self.trim_feed()
-                await self.tell_calls()
+                await self.log_calls()
 
     async def trim_feed(self) -> None:
         """Remove events that are too old or too many."""
@@ -67,10 +67,10 @@ class Housekeeping:
             message = log_pb2.TrimFeed(low_seq=dict(low_seq))
             await self._propose(record_own(forms.TRIM_FEED, message))
 
-    async def tell_calls(self) -> bool:
+    async def log_calls(self) -> bool:
         """Let the log know of calls that change nothing; tell whether it heard of any."""
         async with self._telling:
-            message = self._notes.fetch()
+            message = self._unlogged_calls.fetch()
             if message is None:
                 return False
             # Rather a count too little than one twice: what may have been told is not told again.
@@ -78,14 +78,14 @@ class Housekeeping:
             try:
                 known = await self._propose(record_own(forms.NOTE_CALLS, message))
             finally:
-                self._notes.told(known=known)
+                self._unlogged_calls.told(known=known)
             return known
 
-    async def part(self) -> None:
+    async def before_transfer(self) -> None:
         """Tell all calls before another node leads, for at most ``PARTING_MS``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PARTING_MS / 1000):
-                while await self.tell_calls():
+                while await self.log_calls():
                     pass
 
     async def _propose(self, recorded: Recorded) -> bool:

@@ -33,7 +33,7 @@ class LeadershipCallbacks(Protocol):
             OutcomeUnknown: leadership was lost meanwhile.
         """
 
-    async def part(self) -> None:
+    async def before_transfer(self) -> None:
         """Tell the log, before another node leads, what nobody else knows; soon."""
 
     def end(self) -> None:
@@ -44,7 +44,7 @@ class LeadershipTracker:
     """Who leads, as far as this node knows.
 
     Args:
-        roles: the phases of this node.
+        phases: the phases of this node.
         member_id: this node.
         members: tells where a member is.
         lead: what a leadership begins and ends with.
@@ -52,12 +52,12 @@ class LeadershipTracker:
 
     def __init__(
         self,
-        roles: PhaseMachine,
+        phases: PhaseMachine,
         member_id: MemberId,
         members: MemberAddresses,
         lead: LeadershipCallbacks,
     ) -> None:
-        self._roles = roles
+        self._phases = phases
         self._member_id = member_id
         self._members = members
         self._lead = lead
@@ -68,14 +68,14 @@ class LeadershipTracker:
         self._lost_at = asyncio.get_running_loop().time()
         self.changes = 0
         """How often a leader was found since the process started."""
-        self.is_current = False
+        self.is_caught_up = False
         """Everything is applied that was committed when the present leader was first heard of: what
         is applied from now on is news."""
 
     @property
     def serves(self) -> bool:
         """Tell whether this node takes mutations itself."""
-        return self._roles.serves
+        return self._phases.serves
 
     @property
     def leader(self) -> PeerAddress | None:
@@ -88,12 +88,12 @@ class LeadershipTracker:
         return self._leader
 
     @property
-    def reign(self) -> tuple[MemberId, Term]:
+    def leader_and_term(self) -> tuple[MemberId, Term]:
         """Who leads in which term: equal as long as the same leader was known all the time."""
         return self._leader, self._term
 
     @property
-    def leads_here(self) -> bool:
+    def is_leader(self) -> bool:
         """Tell whether this node is the leader, serving already or not."""
         return self._leader == self._member_id
 
@@ -120,8 +120,8 @@ class LeadershipTracker:
         ended = self._leading and not (leads and term == self._term)
         if soft.leader == NO_MEMBER and self._leader != NO_MEMBER:
             self._lost_at = asyncio.get_running_loop().time()
-        if (soft.leader, term) != self.reign:
-            self.is_current = False
+        if (soft.leader, term) != self.leader_and_term:
+            self.is_caught_up = False
         self._leader, self._term = soft.leader, term
         if ended:
             self._depose()
@@ -131,21 +131,21 @@ class LeadershipTracker:
 
     @property
     def _leading(self) -> bool:
-        return self._roles.phase in (NodePhase.STARTUP, NodePhase.RUNNING, NodePhase.ENDING)
+        return self._phases.phase in (NodePhase.STARTUP, NodePhase.RUNNING, NodePhase.ENDING)
 
     def _is_in(self, phase: NodePhase) -> bool:
-        return self._roles.phase is phase
+        return self._phases.phase is phase
 
     def caught_up(self) -> None:
         """Take note that what was committed when the leader was first heard of is applied."""
-        self.is_current = True
-        if self._roles.phase is NodePhase.INIT:
-            self._roles.happen(PhaseEvent.CAUGHT_UP)
+        self.is_caught_up = True
+        if self._phases.phase is NodePhase.INIT:
+            self._phases.apply(PhaseEvent.CAUGHT_UP)
             self.notify()
 
     def _elect(self) -> None:
         log.info("elected", term=self._term)
-        self._roles.happen(PhaseEvent.ELECTED)
+        self._phases.apply(PhaseEvent.ELECTED)
         self._startup = run_beside(self._start(self._term))
 
     async def _start(self, term: Term) -> None:
@@ -155,8 +155,8 @@ class LeadershipTracker:
             # Raft tells the rest: it deposes this node, which is the reason for this error.
             log.info("leadership ended before it began", term=term, reason=str(error))
             return
-        if self._term == term and self._roles.phase is NodePhase.STARTUP:
-            self._roles.happen(PhaseEvent.STARTED)
+        if self._term == term and self._phases.phase is NodePhase.STARTUP:
+            self._phases.apply(PhaseEvent.STARTED)
             log.info("leads", term=term)
             self.notify()
 
@@ -165,13 +165,13 @@ class LeadershipTracker:
         if self._startup is not None:
             self._startup.cancel()
             self._startup = None
-        self._roles.happen(PhaseEvent.DEPOSED)
+        self._phases.apply(PhaseEvent.DEPOSED)
         self._lead.end()
-        self._roles.happen(PhaseEvent.SETTLED)
+        self._phases.apply(PhaseEvent.SETTLED)
 
     # ------------------------------------------------------------------------- hand-over
 
-    async def hand_over(self, transfer: Callable[[], Awaitable[object]]) -> None:
+    async def transfer(self, transfer: Callable[[], Awaitable[object]]) -> None:
         """Stop serving while ``transfer`` hands leadership over; serve again if it did not.
 
         Raises:
@@ -181,19 +181,19 @@ class LeadershipTracker:
             await transfer()
             return
         term = self._term
-        self._roles.happen(PhaseEvent.HAND_OVER)
+        self._phases.apply(PhaseEvent.HAND_OVER)
         self.notify()
         try:
-            await self._lead.part()
+            await self._lead.before_transfer()
             await transfer()
         except BaseException:
-            if self._is_in(NodePhase.ENDING) and self._term == term and self.leads_here:
-                self._roles.happen(PhaseEvent.KEPT)
+            if self._is_in(NodePhase.ENDING) and self._term == term and self.is_leader:
+                self._phases.apply(PhaseEvent.KEPT)
                 self.notify()
             raise
         # Raft knows already; the news reaches this module a turn of the loop later.
-        while self._is_in(NodePhase.ENDING) and self._term == term and self.leads_here:
-            await self.next_change()
+        while self._is_in(NodePhase.ENDING) and self._term == term and self.is_leader:
+            await self.wait_for_change()
 
     # ------------------------------------------------------------------------- who waits
 
@@ -202,7 +202,7 @@ class LeadershipTracker:
         self._change.set_result(None)
         self._change = asyncio.get_running_loop().create_future()
 
-    async def next_change(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait for the next change: of who leads, or of the members."""
         await asyncio.wait((self._change,))
 
@@ -214,9 +214,9 @@ class LeadershipTracker:
         done, _ = await asyncio.wait((self._change,), timeout=left)
         return bool(done)
 
-    async def settled(self, until: float) -> bool:
+    async def wait_until_settled(self, until: float) -> bool:
         """Wait until this node serves or another one leads; False: the time was over first."""
-        while not (self._roles.serves or (self.leader is not None and not self.leads_here)):
+        while not (self._phases.serves or (self.leader is not None and not self.is_leader)):
             if not await self.changed(until):
                 return False
         return True

@@ -32,7 +32,7 @@ class LeaderSettings:
 class LeaderOnlyWaits(Protocol):
     """Where calls wait for something that only a leader learns of."""
 
-    def end(self) -> None:
+    def redirect_all(self) -> None:
         """Send everybody who waits to the next leader."""
 
 
@@ -44,7 +44,7 @@ class ClientStreams(Protocol):
 
 
 class LeaderLifecycle:
-    """Begins and ends leaderships; satisfies ``leadership.Lead``."""
+    """Begins and ends leaderships; satisfies ``leadership.LeadershipCallbacks``."""
 
     def __init__(
         self,
@@ -73,27 +73,27 @@ class LeaderLifecycle:
             feed_partitions=self._settings.feed_partitions,
             failover_grace_ms=self._settings.failover_grace_ms,
         )
-        await self._proposer.lead(record_own(forms.STARTUP, startup))
+        await self._proposer.start(record_own(forms.STARTUP, startup))
         self._temporary.begin(term)
 
-    async def part(self) -> None:
+    async def before_transfer(self) -> None:
         """Tell the log of the calls that only this node has counted."""
-        await self._housekeeping.part()
+        await self._housekeeping.before_transfer()
 
     def end(self) -> None:
         """Drop what waits to be proposed and what is temporary, and stop the deadlines."""
-        self._proposer.rest()
+        self._proposer.stop()
         self._temporary.end()
 
-    def send_away(self, leadership: LeadershipTracker) -> None:
+    def redirect_waiting_calls(self, leadership: LeadershipTracker) -> None:
         """Let the calls that wait go to the next leader, and close the streams."""
         for wait in self._waits:
-            wait.end()
-        address = "" if leadership.leads_here else leadership.address
+            wait.redirect_all()
+        address = "" if leadership.is_leader else leadership.address
         reason = error_pb2.Error.NOT_LEADER if address else error_pb2.Error.NO_LEADER
         self._streams.depart(reason, "this node leads no more", address)
 
     def phase_changed(self, phase: NodePhase, leadership: LeadershipTracker) -> None:
         """React to a change of phase."""
         if phase is NodePhase.ENDING:
-            self.send_away(leadership)
+            self.redirect_waiting_calls(leadership)

@@ -83,7 +83,7 @@ class PhaseMachine:
         """Call ``listener`` with the new phase after each change, in order of registration."""
         self._listeners.append(listener)
 
-    def happen(self, happening: PhaseEvent) -> NodePhase:
+    def apply(self, happening: PhaseEvent) -> NodePhase:
         """Move to the next phase and return it.
 
         Raises:

@@ -66,11 +66,11 @@ class OutcomeWaits:
     """The calls that wait for outcomes.
 
     Args:
-        contents: the queues of this node.
+        queues: the queues of this node.
     """
 
-    def __init__(self, contents: QueueLocator) -> None:
-        self._contents = contents
+    def __init__(self, queues: QueueLocator) -> None:
+        self._queues = queues
         self._waits: dict[TaskKey, dict[OutcomeWait, None]] = {}
         self._expectations: dict[ExpectedOutcomes, None] = {}
         self._count = 0
@@ -80,7 +80,7 @@ class OutcomeWaits:
 
     # ------------------------------------------------------------------------------ callers
 
-    def check_room(self, tasks: int) -> None:
+    def check_limit(self, tasks: int) -> None:
         """Refuse a call that would wait for so many tasks more, before it has an effect.
 
         Raises:
@@ -92,7 +92,7 @@ class OutcomeWaits:
     def begin(self, wish: OutcomeQuery, expectation: ExpectedOutcomes | None = None) -> OutcomeWait:
         """Look at tasks as they are, and wait for those that have not ended; then ``finish``."""
         wait = OutcomeWait(wish, asyncio.get_running_loop().create_future())
-        queue = self._contents.of(wish.tube)
+        queue = self._queues.queue_of(wish.tube)
         number = queue.tube_number(wish.tube)
         early = expectation.ended if expectation is not None else {}
         views = queue.get_tasks(wish.tube, wish.ids)
@@ -132,7 +132,7 @@ class OutcomeWaits:
     @contextmanager
     def expecting(self, tube: str) -> Iterator[ExpectedOutcomes | None]:
         """Remember what becomes of tasks that are put into a tube meanwhile, for a ``begin``."""
-        place = self._contents.of(tube).next_place(tube)
+        place = self._queues.queue_of(tube).next_place(tube)
         if place is None:
             yield None
             return
@@ -145,7 +145,7 @@ class OutcomeWaits:
             self._watch(place).discard_floor(*place)
             del self._expectations[expectation]
 
-    def end(self) -> None:
+    def redirect_all(self) -> None:
         """Send everybody who waits to the next leader."""
         for waits in list(self._waits.values()):
             for wait in waits:
@@ -156,7 +156,7 @@ class OutcomeWaits:
 
     def _watch(self, place: TaskKey) -> Watch:
         """Return who notes what becomes of the tasks of a tube."""
-        return self._contents.of_number(place[0]).watch
+        return self._queues.queue_of_number(place[0]).watch
 
     def _attach(self, wait: OutcomeWait, place: TaskKey, task_id: int) -> None:
         if place in wait.open:
@@ -178,7 +178,7 @@ class OutcomeWaits:
         """Return the tasks in order of the wish; the open ones as they are now."""
         now: dict[int, TaskView] = {}
         for (number, current_id), task_id in wait.open.items():
-            queue = self._contents.of_number(number)
+            queue = self._queues.queue_of_number(number)
             tube = queue.tube_name(number)
             view = queue.get_tasks(tube, [current_id])[0] if tube is not None else None
             if view is not None:
@@ -190,7 +190,7 @@ class OutcomeWaits:
 
     def applied(self, _now_ms: int) -> None:
         """Tell callers what happened; called after each slice of applied entries."""
-        for queue in self._contents.all:
+        for queue in self._queues.all:
             for note in queue.watch.fetch():
                 self._note(note)
 
@@ -216,7 +216,7 @@ class OutcomeWaits:
 
     def _follow(self, wait: OutcomeWait, task_id: int, tube: str, moved_id: int) -> None:
         """Wait for the task that a task has become."""
-        queue = self._contents.of(tube)
+        queue = self._queues.queue_of(tube)
         number = queue.tube_number(tube)
         (view,) = queue.get_tasks(tube, [moved_id])
         ended = _as_ended(view) if view is not None else None

@@ -167,7 +167,7 @@ class Proposer:
 
     # ------------------------------------------------------------------------------ leadership
 
-    async def lead(self, startup: Recorded) -> AppliedCommand:
+    async def start(self, startup: Recorded) -> AppliedCommand:
         """Begin a leadership: commit its first command, then take others.
 
         Raises:
@@ -181,7 +181,7 @@ class Proposer:
         self._set_timer()
         return outcome
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """End a leadership: what waits is dropped, what is in flight is left to the log."""
         self._open = False
         if self._build_handle is not None:
@@ -239,7 +239,7 @@ class Proposer:
     def _feed(self, pending: Sequence[PendingCommand], stamp_ms: int) -> Mapping[str, int]:
         fed = self._core.feeds([one.recorded.command for one in pending], stamp_ms)
         for tube, tasks in fed.items():
-            self._waiters.feed(tube, tasks)
+            self._waiters.expect_ready(tube, tasks)
         return fed
 
     def _propose(
@@ -262,7 +262,7 @@ class Proposer:
     def _done(self, entry: _InFlight, future: asyncio.Future[object]) -> None:
         self._in_flight.remove(entry)
         for tube, tasks in entry.fed.items():
-            self._waiters.fed(tube, tasks)
+            self._waiters.forget_expected(tube, tasks)
         failure = future.exception() if not future.cancelled() else OutcomeUnknown("stopped")
         if failure is None:
             applied = future.result()
@@ -283,7 +283,7 @@ class Proposer:
         for claim, result in zip(entry.claims, results, strict=True):
             tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
             claim.consumer.answered(claim, AppliedCommand(applied.index, applied.now_ms, result))
-            self._waiters.answered(claim, tasks)
+            self._waiters.claim_answered(claim, tasks)
 
     def _fail(self, entry: _InFlight, failure: BaseException) -> None:
         error: SubmitFailure
@@ -299,7 +299,7 @@ class Proposer:
                 one.future.set_exception(error)
         for claim in entry.claims:
             claim.consumer.answered(claim, error)
-            self._waiters.answered(claim, 0)
+            self._waiters.claim_answered(claim, 0)
 
     # ------------------------------------------------------------------------------ deadlines
 

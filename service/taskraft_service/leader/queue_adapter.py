@@ -13,19 +13,19 @@ from taskraft_service.queue.commands.command import Command
 
 
 class QueueAdapter:
-    """Satisfies ``waiters.Board`` and ``proposer.Core``."""
+    """Satisfies ``waiters.ReadyCounts`` and ``proposer.Core``."""
 
-    def __init__(self, machine: QueueMachine, contents: QueueLocator) -> None:
+    def __init__(self, machine: QueueMachine, queues: QueueLocator) -> None:
         self._machine = machine
-        self._contents = contents
+        self._queues = queues
 
     def ready(self, tube: str) -> int:
         """Return how many tasks of a tube could be taken now."""
-        return self._contents.of(tube).ready_count(tube)
+        return self._queues.queue_of(tube).ready_count(tube)
 
     def is_logged(self, tube: str) -> bool:
         """Tell whether takes from a tube go into the log."""
-        return self._contents.is_logged(tube)
+        return self._queues.is_logged(tube)
 
     def names(self) -> Sequence[str]:
         """Return the names of all tubes."""

@@ -43,13 +43,13 @@ class UnloggedCalls:
         self._tubes: dict[str, _Noted] = {}
         self._telling: log_pb2.NoteCalls | None = None
 
-    def took_in_vain(self, tubes: Iterable[str]) -> None:
+    def count_take_timeout(self, tubes: Iterable[str]) -> None:
         """Note that a take from some tubes found nothing in time."""
         if self._leads():
             for tube in tubes:
                 self._of(tube).take_timeouts += 1
 
-    def looked_at(self, tube: str, tasks: int, *, payload_omit: bool) -> None:
+    def count_peeks(self, tube: str, tasks: int, *, payload_omit: bool) -> None:
         """Note that tasks of a tube were shown."""
         if tasks and self._leads():
             noted = self._of(tube)

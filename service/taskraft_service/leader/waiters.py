@@ -75,12 +75,12 @@ class Waiters:
     def __len__(self) -> int:
         return len(self._consumers)
 
-    def waiting(self, tube: str) -> int:
+    def waiting_count(self, tube: str) -> int:
         """Return how many consumers wait on a tube."""
         known = self._tubes.get(tube)
         return len(known.line) if known else 0
 
-    def waited_on(self) -> Sequence[str]:
+    def tubes_with_consumers(self) -> Sequence[str]:
         """Return the tubes on which consumers wait, also those that do not exist."""
         return [name for name, known in self._tubes.items() if known.line]
 
@@ -143,13 +143,13 @@ class Waiters:
             del self._tubes[name]
             self._hot.pop(name, None)
 
-    def renew(self, consumer: WaitingConsumer) -> None:
+    def requeue(self, consumer: WaitingConsumer) -> None:
         """Let a consumer that wants more (it granted credit) back in line, at the end."""
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].line.setdefault(consumer, None)
             self._hot[name] = None
 
-    def changed(self, consumer: WaitingConsumer) -> None:
+    def filter_changed(self, consumer: WaitingConsumer) -> None:
         """Let a consumer that looks for other tasks now back in line.
 
         What has had nothing for it may have something, also where a claim of before has no answer
@@ -157,17 +157,17 @@ class Waiters:
         """
         for name in self._consumers.get(consumer, ()):
             self._tubes[name].serial += 1
-        self.renew(consumer)
+        self.requeue(consumer)
 
-    def dropped(self, tube: str) -> None:
+    def tube_dropped(self, tube: str) -> None:
         """Tell those who wait on a tube that it is gone."""
         known = self._tubes.get(tube)
         for consumer in list(known.line) if known is not None else ():
-            consumer.dropped(tube)
+            consumer.tube_dropped(tube)
 
     # --------------------------------------------------------------------------- tasks come
 
-    def feed(self, tube: str, tasks: int) -> None:
+    def expect_ready(self, tube: str, tasks: int) -> None:
         """Say that the entry being built may make so many tasks of a tube ready."""
         if tube in self._tubes or self._patterns:
             known = self._tube(tube)
@@ -175,7 +175,7 @@ class Waiters:
             known.serial += 1
             self._hot[tube] = None
 
-    def fed(self, tube: str, tasks: int) -> None:
+    def forget_expected(self, tube: str, tasks: int) -> None:
         """Say that an entry announced by ``feed`` was applied, or was lost."""
         known = self._tubes.get(tube)
         if known is not None:
@@ -209,7 +209,7 @@ class Waiters:
                 break
             if self._dry.get((consumer, name)) == known.serial:
                 continue
-            wanted = min(consumer.wants(), TAKE_TASKS_MAX)
+            wanted = min(consumer.wanted_tasks(), TAKE_TASKS_MAX)
             if wanted > 0:
                 claim = self._claim(consumer, name, wanted, among)
                 claims.append(claim)
@@ -249,7 +249,7 @@ class Waiters:
             if share > 0:
                 shares[name] = share
                 hoped += share
-        if consumer.is_choosy:
+        if consumer.is_selective:
             # Whether there is something for it only the take finds out: nobody waits for that.
             shares = dict.fromkeys(shares, 0)
         serials = {}
@@ -264,14 +264,14 @@ class Waiters:
         """Put a subscription that was served at the end of its lines, or out of them."""
         if consumer.one_shot:
             return
-        wants = consumer.wants() > 0
+        is_wanting = consumer.wanted_tasks() > 0
         for name in self._consumers[consumer]:
             line = self._tubes[name].line
             line.pop(consumer, None)
-            if wants:
+            if is_wanting:
                 line[consumer] = None
 
-    def answered(self, claim: Claim, tasks: int) -> None:
+    def claim_answered(self, claim: Claim, tasks: int) -> None:
         """Take note that a claim was answered with so many tasks, or was lost (0)."""
         found_nothing = tasks == 0
         alive = claim.consumer in self._consumers
@@ -289,7 +289,7 @@ class Waiters:
                 self._dry[claim.consumer, name] = claim.serials[name]
             if not alive:
                 self._forget_idle(name, known)
-        if alive and claim.consumer.wants() > 0:
+        if alive and claim.consumer.wanted_tasks() > 0:
             for name in self._consumers[claim.consumer]:
                 self._tubes[name].line.setdefault(claim.consumer, None)
                 self._hot[name] = None

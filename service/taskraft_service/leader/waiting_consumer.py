@@ -22,13 +22,13 @@ class WaitingConsumer(Protocol):
         """Tell whether it leaves after its first tasks; until then it keeps its place in line."""
 
     @property
-    def is_choosy(self) -> bool:
+    def is_selective(self) -> bool:
         """Tell whether it wants some of the ready tasks only: then others behind it try as well."""
 
     def allows(self, tube: str) -> bool:
         """Tell whether a tube that a pattern matches may be taken from."""
 
-    def wants(self) -> int:
+    def wanted_tasks(self) -> int:
         """Return how many tasks it could take now, beyond those of claims not answered yet."""
 
     def take(self, tubes: Sequence[str], tasks_max: int) -> Recorded:
@@ -37,7 +37,7 @@ class WaitingConsumer(Protocol):
     def answered(self, claim: Claim, outcome: AppliedCommand | SubmitFailure) -> None:
         """Take what became of a claim; tasks that nobody wants any more are given back."""
 
-    def dropped(self, tube: str) -> None:
+    def tube_dropped(self, tube: str) -> None:
         """Take note that a tube is gone; another of its name may come."""
 
 

@@ -42,7 +42,7 @@ class QueueLocator:
         self._replicated = replicated
         self._temporary: Queue | None = None
 
-    def hold(self, temporary: Queue | None) -> None:
+    def set_temporary(self, temporary: Queue | None) -> None:
         """Read the contents of temporary tubes there; None: they are not on this node."""
         self._temporary = temporary
 
@@ -59,7 +59,7 @@ class QueueLocator:
         temporary = self._temporary
         return (self._replicated(),) if temporary is None else (self._replicated(), temporary)
 
-    def of(self, tube: str) -> Queue:
+    def queue_of(self, tube: str) -> Queue:
         """Return the queue that has the contents of a tube; the replicated one if there is none."""
         temporary = self._temporary
         if temporary is not None and temporary.tube_number(tube) is not None:
@@ -68,9 +68,9 @@ class QueueLocator:
 
     def is_logged(self, tube: str) -> bool:
         """Tell whether the contents of a tube are replicated."""
-        return self.of(tube) is self._replicated()
+        return self.queue_of(tube) is self._replicated()
 
-    def of_number(self, number: int) -> Queue:
+    def queue_of_number(self, number: int) -> Queue:
         """Return the queue that has the contents of the tube of a number."""
         temporary = self._temporary
         if temporary is not None and number > TEMPORARY_TUBES:
@@ -86,7 +86,7 @@ class QueueLocator:
 
     def statistics(self, names: Iterable[str]) -> list[TubeStatistics]:
         """Return the counts of some tubes; unknown ones are left out."""
-        return [counts for name in names for counts in self.of(name).statistics((name,))]
+        return [counts for name in names for counts in self.queue_of(name).statistics((name,))]
 
     def total_statistics(self, names: Sequence[str] | None) -> TubeStatistics:
         """Return the counts of some tubes together; unknown ones are left out. None: of all.
@@ -130,9 +130,9 @@ class QueueLocator:
 
     def sessions(self) -> list[SessionView]:
         """Return all sessions in order of their ids, with what each holds anywhere."""
-        return self.everywhere(self._replicated().sessions())
+        return self.with_temporary_leases(self._replicated().sessions())
 
-    def everywhere(self, sessions: Sequence[SessionView]) -> list[SessionView]:
+    def with_temporary_leases(self, sessions: Sequence[SessionView]) -> list[SessionView]:
         """Return replicated sessions with what each holds in temporary tubes too."""
         if self._temporary is None:
             return list(sessions)

@@ -78,11 +78,11 @@ class NodeComponents:
             EntryHistograms(self.registry), node.status().group_id
         )
         self.clock = ClusterClock(wall_ms, monotonic_ms)
-        self.roles = PhaseMachine()
+        self.phases = PhaseMachine()
         self.settings = EffectiveSettings(config, lambda: machine.queue.settings)
         self.disk = DiskMonitor(config.data_dir, config.disk_low_bytes, monotonic_ms)
         self.streams = SubscriptionRegistry()
-        self.applications = ApplyNotifier()
+        self.apply_notifier = ApplyNotifier()
         self._make_waits()
         self._make_leadership(MemberId(place.member.member_id))
         self.endpoint = GrpcEndpoint(self.forwarder, defect_met)
@@ -92,8 +92,8 @@ class NodeComponents:
     def _make_waits(self) -> None:
         """Make the proposer, and all that waits for what it does."""
         machine = self.machine
-        self.contents = QueueLocator(lambda: machine.queue)
-        board = QueueAdapter(machine, self.contents)
+        self.queues = QueueLocator(lambda: machine.queue)
+        board = QueueAdapter(machine, self.queues)
         self.waiters = Waiters(board)
         self.proposer = Proposer(
             self.node,
@@ -104,7 +104,7 @@ class NodeComponents:
             _proposer_limits(self.config),
         )
         self.temporary = TemporaryTubes(
-            self.contents,
+            self.queues,
             self.clock,
             self.waiters,
             self.config.temporary_bytes_max,
@@ -119,24 +119,26 @@ class NodeComponents:
             self.clock.now_ms,
             has_room=lambda: not self.disk.is_low,
         )
-        self.outcomes = OutcomeWaits(self.contents)
-        self.rooms = CapacityWaiters(self.contents)
+        self.outcomes = OutcomeWaits(self.queues)
+        self.capacity_waiters = CapacityWaiters(self.queues)
 
     def _make_leadership(self, member_id: MemberId) -> None:
         """Make what follows who leads."""
         config = self.config
-        self.notes = UnloggedCalls(lambda: self.roles.serves)
-        self.housekeeping = Housekeeping(self.router, self.machine, self.notes, self.settings)
+        self.unlogged_calls = UnloggedCalls(lambda: self.phases.serves)
+        self.housekeeping = Housekeeping(
+            self.router, self.machine, self.unlogged_calls, self.settings
+        )
         self.leader = LeaderLifecycle(
             LeaderSettings(member_id, config.failover_grace_ms, config.feed_partitions),
             self.proposer,
             self.temporary,
             self.machine,
-            (WaitingTakes(self.waiters), self.outcomes, self.rooms),
+            (WaitingTakes(self.waiters), self.outcomes, self.capacity_waiters),
             self.streams,
             self.housekeeping,
         )
-        self.leadership = LeadershipTracker(self.roles, member_id, self.members, self.leader)
+        self.leadership = LeadershipTracker(self.phases, member_id, self.members, self.leader)
         # A timeout is drawn up to double the shortest.
         self.forwarder = Forwarder(
             self.leadership, 2 * config.election_timeout_ms, self.security.peer
@@ -146,27 +148,27 @@ class NodeComponents:
         """Let the parts hear of each entry that is applied, and of each change of the phase."""
         machine = self.machine
         machine.listen(self._observe_stamp)
-        machine.listen(self.applications.applied)
+        machine.listen(self.apply_notifier.applied)
         machine.listen(self._serve_woken)
         machine.listen(self.temporary.applied)
         machine.listen(self.scheduler.applied)
         machine.listen(self.outcomes.applied)
-        machine.listen(self.rooms.applied)
+        machine.listen(self.capacity_waiters.applied)
         self.temporary.listen(self.outcomes.applied)
-        self.temporary.listen(self.rooms.applied)
-        self.roles.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
-        self.roles.listen(self.scheduler.phase_changed)
+        self.temporary.listen(self.capacity_waiters.applied)
+        self.phases.listen(lambda phase: self.leader.phase_changed(phase, self.leadership))
+        self.phases.listen(self.scheduler.phase_changed)
 
     def _observe_stamp(self, now_ms: int) -> None:
         # What a node catches up with is old: a clock set by it would let every deadline be late,
         # should this node lead before anything new is stamped.
-        is_news = self.roles.phase is NodePhase.WAITING and self.leadership.is_current
+        is_news = self.phases.phase is NodePhase.WAITING and self.leadership.is_caught_up
         self.clock.observe(now_ms, live=is_news)
 
     def _serve_woken(self, _now_ms: int) -> None:
         """Let consumers have tasks that became ready as a consequence of others."""
         for tube in self.machine.queue.woken_tubes():
-            self.waiters.feed(tube, 0)
+            self.waiters.expect_ready(tube, 0)
             self.proposer.wake()
 
 

@@ -53,7 +53,7 @@ class DriverListener:
 
     def _is_behind(self) -> bool:
         leadership = self._parts.leadership
-        return leadership.leader is not None and not leadership.is_current
+        return leadership.leader is not None and not leadership.is_caught_up
 
     async def _catch_up(self) -> None:
         """Wait until all is applied that is committed when the leader is asked.
@@ -63,7 +63,7 @@ class DriverListener:
         """
         leadership, node = self._parts.leadership, self._parts.node
         while self._is_behind():
-            reign = leadership.reign
+            leader_and_term = leadership.leader_and_term
             try:
                 await node.read_index()
             except ReadUnconfirmed:
@@ -71,6 +71,6 @@ class DriverListener:
                 continue
             except Stopped:
                 return
-            if leadership.reign == reign:
+            if leadership.leader_and_term == leader_and_term:
                 leadership.caught_up()
         self._catching_up = None

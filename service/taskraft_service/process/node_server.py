@@ -114,9 +114,9 @@ class NodeServer:
         await self._grpc.start()
         await parts.health.phase_changed(NodePhase.INIT, ready=False)
         await self.node.start()
-        self._background.start(parts.housekeeping.keep(parts.leadership))
+        self._background.start(parts.housekeeping.run_periodically(parts.leadership))
         self._background.start(self.security.keep(self._peers_renewed))
-        roster_changed = parts.leadership.next_change
+        roster_changed = parts.leadership.wait_for_change
         peer = self.security.peer
         move = AddressAnnouncer(config, self.place, lambda: self.node.roster, peer, roster_changed)
         self._background.start(move.announce())
@@ -132,11 +132,11 @@ class NodeServer:
         parts = self.parts
         await parts.health.stop()
         parts.endpoint.draining = True
-        if parts.leadership.leads_here:
+        if parts.leadership.is_leader:
             await self._hand_over()
         parts.streams.depart(error_pb2.Error.DRAINING, "this node stops", parts.leadership.address)
-        parts.leader.send_away(parts.leadership)
-        parts.applications.end()
+        parts.leader.redirect_waiting_calls(parts.leadership)
+        parts.apply_notifier.end()
         self._background.cancel()
         await self._background.ended()
         await self._end()
@@ -148,7 +148,7 @@ class NodeServer:
         if not await parts.endpoint.drained(self.config.stop_grace_ms / 1000):
             log.warning("calls are cut off", grace_ms=self.config.stop_grace_ms)
         await self._grpc.stop(CLOSING_SECONDS)
-        parts.proposer.rest()
+        parts.proposer.stop()
         await parts.forwarder.close()
         await self.node.stop()
         await self._transport.stop()
@@ -160,10 +160,10 @@ class NodeServer:
     async def _hand_over(self) -> None:
         """Hand leadership over; a node without another voter only tells what it has not told."""
         if len(self.node.status().conf_state.voters) == 1:
-            await self.parts.leader.part()
+            await self.parts.leader.before_transfer()
             return
         try:
-            await self.parts.leadership.hand_over(self.node.transfer_leadership)
+            await self.parts.leadership.transfer(self.node.transfer_leadership)
         except ReplicationError as error:
             log.warning("leadership was not handed over", reason=str(error))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from prometheus_client import CollectorRegistry, generate_latest
+
 from taskraft_replication.background import Background
 from taskraft_service.access.certificate_metrics import CertificateCollector
 from taskraft_service.leader.node_phases import NodePhase
 from taskraft_service.process.components import NodeComponents
 from taskraft_service.process.metrics.node import NodeCollector
-from taskraft_service.process.metrics.page import page
 from taskraft_service.process.metrics.raft import RaftCollector
 from taskraft_service.process.metrics.tubes import TubeCollector
 from taskraft_service.process.probes import Answer, ProbeServer, said
@@ -18,6 +19,9 @@ LAG_ENTRIES_MAX: Final = 10_000
 """A node that is so far behind what it knows to be committed is not ready."""
 SILENCE_MS_MAX: Final = 60_000
 """An election makes nobody unready; so long without a leader does."""
+
+
+METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Readiness:
@@ -30,13 +34,13 @@ class Readiness:
     def __init__(self, parts: NodeComponents) -> None:
         self._parts = parts
         self._background = Background()
-        parts.roles.listen(lambda _phase: self._say_health())
+        parts.phases.listen(lambda _phase: self._say_health())
 
     @property
     def is_ready(self) -> bool:
         """Tell whether the node answers calls, and not far behind the others."""
         parts = self._parts
-        if parts.endpoint.draining or parts.roles.phase is NodePhase.INIT:
+        if parts.endpoint.draining or parts.phases.phase is NodePhase.INIT:
             return False
         status = parts.node.status()
         is_near = status.commit - status.applied <= LAG_ENTRIES_MAX
@@ -45,17 +49,17 @@ class Readiness:
     def _say_health(self) -> None:
         parts = self._parts
         if not parts.endpoint.draining:
-            saying = parts.health.phase_changed(parts.roles.phase, ready=self.is_ready)
+            saying = parts.health.phase_changed(parts.phases.phase, ready=self.is_ready)
             self._background.start(saying)
 
     def startupz(self) -> Answer:
         """Answer whether the node has found its cluster."""
-        phase = self._parts.roles.phase
+        phase = self._parts.phases.phase
         return said(phase.name, ok=phase is not NodePhase.INIT)
 
     def readyz(self) -> Answer:
         """Answer whether the node is ready."""
-        return said(self._parts.roles.phase.name, ok=self.is_ready)
+        return said(self._parts.phases.phase.name, ok=self.is_ready)
 
 
 def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
@@ -66,7 +70,7 @@ def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
             parts.node, lambda: leadership.leader is not None, lambda: leadership.changes
         ),
         NodeCollector(
-            parts.roles,
+            parts.phases,
             parts.endpoint.counts,
             parts.proposer,
             parts.waiters,
@@ -75,7 +79,7 @@ def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
             parts.disk,
             parts.machine,
         ),
-        TubeCollector(parts.contents, parts.clock.now_ms),
+        TubeCollector(parts.queues, parts.clock.now_ms),
         CertificateCollector(parts.security),
     ):
         parts.registry.register(collector)
@@ -84,6 +88,11 @@ def probe_server(parts: NodeComponents, readiness: Readiness) -> ProbeServer:
             "/livez": lambda: said("alive", ok=True),
             "/startupz": readiness.startupz,
             "/readyz": readiness.readyz,
-            "/metrics": lambda: page(parts.registry),
+            "/metrics": lambda: _metrics(parts.registry),
         }
     )
+
+
+def _metrics(registry: CollectorRegistry) -> Answer:
+    """Return all metrics in the Prometheus text format."""
+    return 200, METRICS_CONTENT_TYPE, generate_latest(registry)

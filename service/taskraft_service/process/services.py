@@ -50,15 +50,15 @@ def servicers(parts: NodeComponents) -> tuple[ServiceMethods, ...]:
     """Return the services of the contract."""
     mutations = CommandExecutor(parts.router)
     freshness = StalenessGuard(parts.node.read_index, parts.leadership.silence_ms, monotonic_ms)
-    reading = QueueReader(parts.machine, freshness, parts.contents, parts.clock.now_ms)
-    disk = DiskSpaceGuard(parts.disk, parts.contents)
+    reading = QueueReader(parts.machine, freshness, parts.queues, parts.clock.now_ms)
+    disk = DiskSpaceGuard(parts.disk, parts.queues)
     return (
         _tasks(parts, mutations, reading, disk),
         TubeService(
             mutations,
             reading,
             parts.waiters,
-            parts.notes,
+            parts.unlogged_calls,
             creates_tubes=lambda: parts.settings.creates_tubes,
         ).servicer(),
         SessionService(mutations, reading).servicer(),
@@ -68,7 +68,7 @@ def servicers(parts: NodeComponents) -> tuple[ServiceMethods, ...]:
         ClusterService(
             parts.config,
             parts.node,
-            parts.roles,
+            parts.phases,
             parts.leadership,
             reading,
             ConfigureHandler(mutations, parts.settings).method(),
@@ -94,9 +94,9 @@ def _tasks(
         mutations,
         reading,
         disk,
-        OutcomeHandlers(reading, parts.outcomes, parts.rooms, parts.forwarder),
-        TakeHandler(mutations, reading, known, parts.waiters, parts.notes),
-        TaskReadHandlers(reading, parts.notes),
+        OutcomeHandlers(reading, parts.outcomes, parts.capacity_waiters, parts.forwarder),
+        TakeHandler(mutations, reading, known, parts.waiters, parts.unlogged_calls),
+        TaskReadHandlers(reading, parts.unlogged_calls),
         TaskSettings(parts.config.payload_bytes_max, parts.settings),
     ).servicer(subscribe.subscribe)
 
@@ -111,7 +111,7 @@ def _feed(
     return FeedService(
         FeedPositionHandlers(mutations, reading),
         reading,
-        parts.applications,
+        parts.apply_notifier,
         parts.members.all,
         leader_name,
     ).servicer()

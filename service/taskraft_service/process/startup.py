@@ -16,8 +16,7 @@ from taskraft_service.drivers import installed_drivers
 from taskraft_service.machine.state_machine import CollectPolicy, QueueMachine
 from taskraft_service.queue.limits import Limits
 from taskraft_service.storage.directory import StateDirectory
-from taskraft_service.storage.failing_store import FailingStore
-from taskraft_service.storage.rocks import RocksStore
+from taskraft_service.storage.rocks import FailingStore, RocksStore
 
 STATE_DIRECTORY: Final = "state"
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

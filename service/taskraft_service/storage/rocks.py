@@ -27,6 +27,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from taskraft_replication.storage.failpoints import Failpoints
 from taskraft_service.queue.store import RangeDeletion, Write
 from taskraft_service.storage.manifest import check_manifest
 
@@ -241,3 +242,22 @@ class RocksStore:
     def close(self) -> None:
         """Close the files; the object is of no use afterwards."""
         self._rocks.close()
+
+
+class FailingStore(RocksStore):
+    """A ``RocksStore`` with a failpoint before and after each write, for tests."""
+
+    def __init__(
+        self,
+        path: Path,
+        block_cache_bytes: int,
+        write_buffer_bytes: int,
+        failpoints: Failpoints,
+    ) -> None:
+        super().__init__(path, block_cache_bytes, write_buffer_bytes)
+        self._failpoints = failpoints
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """See ``RocksStore``."""
+        with self._failpoints.around("state", "write"):
+            super().write(writes)

@@ -359,7 +359,7 @@ async def test_a_put_that_waits_for_room_finds_the_disk_low(node):
         tube="emails", tasks=[task_pb2.TaskSpec(payload=b"2")], room_wait_ms=60_000
     )
     waiting = asyncio.ensure_future(node.tasks.PutTasks(request))
-    await turns_until(lambda: node.server.parts.rooms.has_line("emails"))
+    await turns_until(lambda: node.server.parts.capacity_waiters.has_waiting("emails"))
     node.server.parts.disk.low_bytes = 2**62
     await ack(node, (await take(node)).tasks)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

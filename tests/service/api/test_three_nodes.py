@@ -34,19 +34,19 @@ class Three:
     @property
     def leader(self):
         return next(
-            node for node in self.nodes if node.server.parts.roles.phase is NodePhase.RUNNING
+            node for node in self.nodes if node.server.parts.phases.phase is NodePhase.RUNNING
         )
 
     @property
     def followers(self):
-        return [node for node in self.nodes if node.server.parts.roles.phase is NodePhase.WAITING]
+        return [node for node in self.nodes if node.server.parts.phases.phase is NodePhase.WAITING]
 
     async def settled(self):
         """Return once one leads and the others follow."""
         phases = [NodePhase.RUNNING, *[NodePhase.WAITING] * (len(self.nodes) - 1)]
 
         def is_settled():
-            return sorted(node.server.parts.roles.phase for node in self.nodes) == sorted(phases)
+            return sorted(node.server.parts.phases.phase for node in self.nodes) == sorted(phases)
 
         await turns_until(is_settled)
 
@@ -289,9 +289,9 @@ async def test_a_leader_that_is_cut_off_shows_nothing_as_fresh(three, monkeypatc
         others = three.followers
         asked = asyncio.ensure_future(tubes[old]())
         await turns_until(
-            lambda: any(node.server.parts.roles.phase is NodePhase.RUNNING for node in others)
+            lambda: any(node.server.parts.phases.phase is NodePhase.RUNNING for node in others)
         )
-        new = next(node for node in others if node.server.parts.roles.phase is NodePhase.RUNNING)
+        new = next(node for node in others if node.server.parts.phases.phase is NodePhase.RUNNING)
         await create(new, name="later")
         for reading in (asked, tubes[old](), tubes[old](level=LOCAL, staleness_ms_max=1)):
             with pytest.raises(grpc.aio.AioRpcError) as caught:

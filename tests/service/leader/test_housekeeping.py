@@ -44,10 +44,10 @@ class Settings:
 
 class Bench:
     def __init__(self):
-        self.notes = UnloggedCalls(lambda: True)
+        self.unlogged_calls = UnloggedCalls(lambda: True)
         self.outcome = DONE
         self.proposed = []
-        self.keeping = Housekeeping(self, Machine(), self.notes, Settings())
+        self.keeping = Housekeeping(self, Machine(), self.unlogged_calls, Settings())
 
     def submit(self, recorded, deadline=None):
         if isinstance(self.outcome, LeaderOverloaded):
@@ -64,7 +64,7 @@ class Bench:
 
     def note(self, tubes=1):
         for number in range(tubes):
-            self.notes.looked_at(f"t{number}", 2, payload_omit=False)
+            self.unlogged_calls.looked_at(f"t{number}", 2, payload_omit=False)
 
 
 @pytest.fixture
@@ -73,10 +73,10 @@ async def bench():
 
 
 async def test_calls_are_told_once(bench):
-    assert not await bench.keeping.tell_calls()
+    assert not await bench.keeping.log_calls()
     bench.note()
-    assert await bench.keeping.tell_calls()
-    assert not await bench.keeping.tell_calls()
+    assert await bench.keeping.log_calls()
+    assert not await bench.keeping.log_calls()
     (command,) = bench.proposed
     assert isinstance(command, NoteCalls)
     assert [one.peeks for one in command.tubes] == [2]
@@ -86,33 +86,33 @@ async def test_calls_are_told_once(bench):
 async def test_calls_that_were_not_told_are_told_in_the_next_round(bench, error):
     bench.note()
     bench.outcome = error
-    assert not await bench.keeping.tell_calls()
+    assert not await bench.keeping.log_calls()
     bench.outcome = DONE
-    assert await bench.keeping.tell_calls()
+    assert await bench.keeping.log_calls()
     assert [one.peeks for one in bench.proposed[-1].tubes] == [2]
 
 
 async def test_what_may_have_been_told_is_not_told_again(bench):
     bench.note()
     bench.outcome = OutcomeUnknown("x")
-    assert await bench.keeping.tell_calls()
-    assert not await bench.keeping.tell_calls()
+    assert await bench.keeping.log_calls()
+    assert not await bench.keeping.log_calls()
 
 
 async def test_telling_that_is_given_up_counts_as_told(bench):
     bench.note()
     bench.outcome = None
-    telling = asyncio.ensure_future(bench.keeping.tell_calls())
+    telling = asyncio.ensure_future(bench.keeping.log_calls())
     await asyncio.sleep(0)
     telling.cancel()
     await asyncio.wait((telling,))
     bench.outcome = DONE
-    assert not await bench.keeping.tell_calls()
+    assert not await bench.keeping.log_calls()
 
 
 async def test_whoever_parts_tells_everything(bench):
     bench.note(TOLD_TUBES_MAX + 1)
-    await bench.keeping.part()
+    await bench.keeping.before_transfer()
     assert [len(command.tubes) for command in bench.proposed] == [TOLD_TUBES_MAX, 1]
 
 
@@ -120,14 +120,14 @@ async def test_whoever_parts_does_not_wait_long(bench, monkeypatch):
     monkeypatch.setattr(module, "PARTING_MS", 1)
     bench.note()
     bench.outcome = None
-    await bench.keeping.part()
+    await bench.keeping.before_transfer()
     assert len(bench.proposed) == 1
 
 
 async def test_whoever_parts_and_is_not_heard_parts_all_the_same(bench):
     bench.note()
     bench.outcome = NotProposed("x")
-    await bench.keeping.part()
+    await bench.keeping.before_transfer()
     assert len(bench.proposed) == 1
 
 

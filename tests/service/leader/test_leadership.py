@@ -24,7 +24,7 @@ class Lead:
         self.begun.append(future)
         await future
 
-    async def part(self):
+    async def before_transfer(self):
         self.parted += 1
 
     def end(self):
@@ -33,10 +33,10 @@ class Lead:
 
 class Bench:
     def __init__(self):
-        self.roles, self.lead = PhaseMachine(), Lead()
+        self.phases, self.lead = PhaseMachine(), Lead()
         self.phases = []
-        self.roles.listen(self.phases.append)
-        self.leadership = LeadershipTracker(self.roles, ME, MEMBERS, self.lead)
+        self.phases.listen(self.phases.append)
+        self.leadership = LeadershipTracker(self.phases, ME, MEMBERS, self.lead)
 
     async def says(self, role, leader, term):
         self.leadership.role_changed(SoftState(leader, role), Term(term))
@@ -60,7 +60,7 @@ async def bench():
 
 async def test_a_leader_serves_when_its_startup_is_applied(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
-    assert bench.roles.phase is NodePhase.STARTUP
+    assert bench.phases.phase is NodePhase.STARTUP
     bench.lead.begun[0].set_result(None)
     await turn()
     assert bench.leadership.serves
@@ -86,14 +86,14 @@ async def test_a_startup_that_fails_leaves_the_rest_to_raft(bench):
     await bench.says(RaftRole.LEADER, ME, 1)
     bench.lead.begun[0].set_exception(NotProposed("lost"))
     await turn()
-    assert bench.roles.phase is NodePhase.STARTUP
+    assert bench.phases.phase is NodePhase.STARTUP
 
 
 async def test_leading_again_in_a_later_term_begins_anew(bench):
     await bench.lead_in(1)
     await bench.says(RaftRole.LEADER, ME, 3)
     assert bench.lead.ended == 1
-    assert bench.roles.phase is NodePhase.STARTUP
+    assert bench.phases.phase is NodePhase.STARTUP
     bench.lead.begun[0].done()
     bench.lead.begun[1].set_result(None)
     await turn()
@@ -111,11 +111,11 @@ async def test_a_hand_over_that_fails_keeps_the_leader(bench):
     await bench.lead_in(1)
 
     async def transfer():
-        assert bench.roles.phase is NodePhase.ENDING
+        assert bench.phases.phase is NodePhase.ENDING
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        await bench.leadership.hand_over(transfer)
+        await bench.leadership.transfer(transfer)
     assert bench.leadership.serves
 
 
@@ -124,9 +124,9 @@ async def test_who_does_not_serve_hands_over_without_parting(bench):
     handed = []
 
     async def transfer():
-        handed.append(bench.roles.phase)
+        handed.append(bench.phases.phase)
 
-    await bench.leadership.hand_over(transfer)
+    await bench.leadership.transfer(transfer)
     assert handed == [NodePhase.STARTUP]
     assert bench.lead.parted == 0
 
@@ -140,18 +140,18 @@ async def fail_to_hand_over(bench, *news):
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        await bench.leadership.hand_over(transfer)
+        await bench.leadership.transfer(transfer)
 
 
 async def test_whoever_was_deposed_during_a_hand_over_that_fails_does_not_serve_again(bench):
     await fail_to_hand_over(bench, RaftRole.FOLLOWER, OTHER, 2)
-    assert bench.roles.phase is NodePhase.WAITING
+    assert bench.phases.phase is NodePhase.WAITING
     assert bench.lead.parted == 1
 
 
 async def test_a_leader_of_a_later_term_is_not_kept_by_the_hand_over_of_the_one_before(bench):
     await fail_to_hand_over(bench, RaftRole.LEADER, ME, 2)
-    assert bench.roles.phase is NodePhase.STARTUP
+    assert bench.phases.phase is NodePhase.STARTUP
 
 
 async def test_a_hand_over_that_works_never_serves_again(bench):
@@ -163,7 +163,7 @@ async def test_a_hand_over_that_works_never_serves_again(bench):
         # As the node does: the news comes a turn after the transfer is known to be done.
         loop.call_later(0.001, bench.leadership.role_changed, state, Term(2))
 
-    await bench.leadership.hand_over(transfer)
+    await bench.leadership.transfer(transfer)
     assert bench.phases == [
         NodePhase.STARTUP,
         NodePhase.RUNNING,
@@ -175,7 +175,7 @@ async def test_a_hand_over_that_works_never_serves_again(bench):
 async def test_waiting_for_a_leader_ends_when_one_is_found(bench):
     bench.leadership.caught_up()
     loop = asyncio.get_running_loop()
-    waiting = asyncio.ensure_future(bench.leadership.settled(loop.time() + 10))
+    waiting = asyncio.ensure_future(bench.leadership.wait_until_settled(loop.time() + 10))
     await turn()
     assert not waiting.done()
     await bench.says(RaftRole.FOLLOWER, OTHER, 1)
@@ -184,13 +184,13 @@ async def test_waiting_for_a_leader_ends_when_one_is_found(bench):
 
 async def test_waiting_for_a_leader_ends_when_the_time_is_over(bench):
     loop = asyncio.get_running_loop()
-    assert not await bench.leadership.settled(loop.time() + 0.01)
-    assert not await bench.leadership.settled(loop.time() - 1)
+    assert not await bench.leadership.wait_until_settled(loop.time() + 0.01)
+    assert not await bench.leadership.wait_until_settled(loop.time() - 1)
 
 
 async def test_a_waiter_that_is_cancelled_disturbs_nobody(bench):
     loop = asyncio.get_running_loop()
-    waiting = asyncio.ensure_future(bench.leadership.settled(loop.time() + 10))
+    waiting = asyncio.ensure_future(bench.leadership.wait_until_settled(loop.time() + 10))
     await turn()
     waiting.cancel()
     await turn()

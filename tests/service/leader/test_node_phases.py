@@ -17,28 +17,28 @@ def roles_in(phase):
     """Return roles in a phase, by the shortest way."""
     for length in range(6):
         for way in itertools.product(PhaseEvent, repeat=length):
-            roles = PhaseMachine()
+            phases = PhaseMachine()
             try:
                 for happening in way:
-                    roles.happen(happening)
+                    phases.apply(happening)
             except PhaseTransitionInvalid:
                 continue
-            if roles.phase is phase:
-                return roles
+            if phases.phase is phase:
+                return phases
     raise AssertionError(f"{phase} cannot be reached")
 
 
 @pytest.mark.parametrize("phase", NodePhase)
 @pytest.mark.parametrize("happening", PhaseEvent)
 def test_a_phase_knows_the_moves_of_the_table_and_no_others(phase, happening):
-    roles = roles_in(phase)
+    phases = roles_in(phase)
     if (phase, happening) in PHASE_TRANSITIONS:
-        assert roles.happen(happening) is PHASE_TRANSITIONS[phase, happening]
-        assert roles.phase is PHASE_TRANSITIONS[phase, happening]
+        assert phases.apply(happening) is PHASE_TRANSITIONS[phase, happening]
+        assert phases.phase is PHASE_TRANSITIONS[phase, happening]
     else:
         with pytest.raises(PhaseTransitionInvalid):
-            roles.happen(happening)
-        assert roles.phase is phase
+            phases.apply(happening)
+        assert phases.phase is phase
 
 
 def test_only_a_running_leader_serves():
@@ -46,9 +46,9 @@ def test_only_a_running_leader_serves():
 
 
 def test_listeners_hear_of_changes_only():
-    roles = roles_in(NodePhase.ENDING)
+    phases = roles_in(NodePhase.ENDING)
     heard = []
-    roles.listen(heard.append)
-    roles.happen(PhaseEvent.DEPOSED)
-    roles.happen(PhaseEvent.SETTLED)
+    phases.listen(heard.append)
+    phases.apply(PhaseEvent.DEPOSED)
+    phases.apply(PhaseEvent.SETTLED)
     assert heard == [NodePhase.WAITING]

@@ -118,13 +118,13 @@ async def test_loss_of_leadership_sends_everybody_away(stage):
     wait = stage.outcomes.begin(OutcomeQuery("t", [1]))
     finishing = asyncio.ensure_future(stage.outcomes.finish(wait, 5.0))
     await asyncio.sleep(0)
-    stage.outcomes.end()
+    stage.outcomes.redirect_all()
     with pytest.raises(NotProposed):
         await finishing
     assert len(stage.outcomes) == 0
 
 
 async def test_the_number_of_awaited_tasks_is_bounded(stage):
-    stage.outcomes.check_room(WAITED_TASKS_MAX)
+    stage.outcomes.check_limit(WAITED_TASKS_MAX)
     with pytest.raises(LeaderOverloaded):
-        stage.outcomes.check_room(WAITED_TASKS_MAX + 1)
+        stage.outcomes.check_limit(WAITED_TASKS_MAX + 1)

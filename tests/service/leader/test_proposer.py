@@ -113,7 +113,7 @@ class Bench:
 
     async def lead(self):
         beginning = asyncio.ensure_future(
-            self.proposer.lead(record_own(STARTUP, log_pb2.Startup(member_id=1)))
+            self.proposer.start(record_own(STARTUP, log_pb2.Startup(member_id=1)))
         )
         await turn()
         self.raft.apply(0, [StartupResult(0)])
@@ -136,7 +136,7 @@ async def bench():
     one = Bench()
     await one.lead()
     yield one
-    one.proposer.rest()
+    one.proposer.stop()
 
 
 async def test_commands_of_one_moment_share_an_entry(bench):
@@ -251,7 +251,7 @@ async def test_callers_learn_whether_a_failed_command_may_have_had_an_effect(ben
 
 async def test_who_does_not_lead_proposes_nothing(bench):
     waiting = bench.proposer.submit(command())
-    bench.proposer.rest()
+    bench.proposer.stop()
     with pytest.raises(NotProposed):
         await waiting
     with pytest.raises(NotProposed):
@@ -263,7 +263,7 @@ async def test_who_does_not_lead_proposes_nothing(bench):
 async def test_nothing_is_served_before_the_startup_is_applied():
     bench = Bench()
     beginning = asyncio.ensure_future(
-        bench.proposer.lead(record_own(STARTUP, log_pb2.Startup(member_id=1)))
+        bench.proposer.start(record_own(STARTUP, log_pb2.Startup(member_id=1)))
     )
     await turn()
     with pytest.raises(NotProposed):
@@ -271,13 +271,13 @@ async def test_nothing_is_served_before_the_startup_is_applied():
     bench.raft.apply(0, [StartupResult(0)])
     await beginning
     bench.proposer.submit(command())
-    bench.proposer.rest()
+    bench.proposer.stop()
 
 
 async def test_takes_go_into_the_entry_that_feeds_them():
     bench = Bench(Board(a=0))
     await bench.lead()
-    consumer = Subscriber("a", wants=2, one_shot=False)
+    consumer = Subscriber("a", wanted_tasks=2, one_shot=False)
     heard = []
     consumer.answered = lambda claim, outcome: heard.append(outcome.result)
     bench.waiters.add(consumer)
@@ -289,7 +289,7 @@ async def test_takes_go_into_the_entry_that_feeds_them():
     bench.raft.apply(1, [KeepResult([]), TakeResult(())])
     await turn()
     assert heard == [TakeResult(())]
-    bench.proposer.rest()
+    bench.proposer.stop()
 
 
 class Claimed:
@@ -298,7 +298,7 @@ class Claimed:
     def __init__(self):
         self.bench = Bench(Board(a=1))
         self.heard = []
-        self.consumer = Subscriber("a", wants=2, one_shot=False)
+        self.consumer = Subscriber("a", wanted_tasks=2, one_shot=False)
         self.consumer.answered = self._answered
 
     def _answered(self, claim, outcome):
@@ -322,11 +322,11 @@ async def test_a_take_whose_entry_failed_is_repeated_only_when_something_comes()
     (error,) = claimed.heard
     assert isinstance(error, OutcomeUnknown)
     assert len(bench.raft.entries) == 2
-    bench.waiters.feed("a", 1)
+    bench.waiters.expect_ready("a", 1)
     bench.proposer.wake()
     await turn()
     assert len(bench.raft.entries) == 3
-    bench.proposer.rest()
+    bench.proposer.stop()
 
 
 async def test_a_take_that_is_refused_found_nothing():
@@ -337,7 +337,7 @@ async def test_a_take_that_is_refused_found_nothing():
     await turn()
     assert [outcome.result for outcome in claimed.heard] == [refusal]
     assert len(claimed.bench.raft.entries) == 2
-    claimed.bench.proposer.rest()
+    claimed.bench.proposer.stop()
 
 
 async def test_takes_of_an_entry_that_was_cancelled_have_an_unknown_outcome():
@@ -347,7 +347,7 @@ async def test_takes_of_an_entry_that_was_cancelled_have_an_unknown_outcome():
     await turn()
     (error,) = claimed.heard
     assert isinstance(error, OutcomeUnknown)
-    claimed.bench.proposer.rest()
+    claimed.bench.proposer.stop()
 
 
 async def test_an_entry_is_measured_when_it_is_applied(bench):
@@ -379,8 +379,8 @@ async def test_what_was_proposed_makes_room_for_others(bench):
 async def test_whoever_rests_wakes_for_nothing(bench):
     bench.core.deadline_ms = 1_000
     bench.proposer.wake()
-    bench.proposer.rest()
-    bench.proposer.rest()
+    bench.proposer.stop()
+    bench.proposer.stop()
     await turn()
     bench.proposer.wake()
     await turn()

@@ -4,44 +4,44 @@ from taskraft.v1 import tube_service_pb2
 from taskraft_service.leader.unlogged_calls import UnloggedCalls
 
 
-def shown(notes):
+def shown(unlogged_calls):
     message = tube_service_pb2.TubeStatistics(tube="mail")
-    notes.add_to(message, ["mail"])
+    unlogged_calls.add_to(message, ["mail"])
     assert message.calls == message.calls_since_start
     return message.calls.take_timeout, message.calls.peek, message.calls.meta
 
 
 def noted():
-    notes = UnloggedCalls(lambda: True)
-    notes.took_in_vain(["mail", "fax"])
-    notes.looked_at("mail", 2, payload_omit=False)
-    notes.looked_at("mail", 3, payload_omit=True)
-    return notes
+    unlogged_calls = UnloggedCalls(lambda: True)
+    unlogged_calls.count_take_timeout(["mail", "fax"])
+    unlogged_calls.count_peeks("mail", 2, payload_omit=False)
+    unlogged_calls.count_peeks("mail", 3, payload_omit=True)
+    return unlogged_calls
 
 
 def test_what_is_being_told_counts_until_it_is_known():
-    notes = noted()
-    message = notes.fetch()
+    unlogged_calls = noted()
+    message = unlogged_calls.fetch()
     assert [one.tube for one in message.tubes] == ["fax", "mail"]
-    notes.looked_at("mail", 1, payload_omit=False)
-    assert shown(notes) == (1, 3, 3)
-    assert notes.fetch() is None, "one at a time"
-    notes.told(known=True)
-    assert shown(notes) == (0, 1, 0)
+    unlogged_calls.count_peeks("mail", 1, payload_omit=False)
+    assert shown(unlogged_calls) == (1, 3, 3)
+    assert unlogged_calls.fetch() is None, "one at a time"
+    unlogged_calls.told(known=True)
+    assert shown(unlogged_calls) == (0, 1, 0)
 
 
 def test_what_was_not_told_is_told_the_next_time():
-    notes = noted()
-    notes.fetch()
-    notes.looked_at("mail", 1, payload_omit=False)
-    notes.told(known=False)
-    assert shown(notes) == (1, 3, 3)
-    (_, mail) = notes.fetch().tubes
+    unlogged_calls = noted()
+    unlogged_calls.fetch()
+    unlogged_calls.count_peeks("mail", 1, payload_omit=False)
+    unlogged_calls.told(known=False)
+    assert shown(unlogged_calls) == (1, 3, 3)
+    (_, mail) = unlogged_calls.fetch().tubes
     assert (mail.take_timeouts, mail.peeks, mail.metas) == (1, 3, 3)
 
 
 def test_a_node_that_does_not_lead_notes_nothing():
-    notes = UnloggedCalls(lambda: False)
-    notes.took_in_vain(["mail"])
-    notes.looked_at("mail", 2, payload_omit=False)
-    assert notes.fetch() is None
+    unlogged_calls = UnloggedCalls(lambda: False)
+    unlogged_calls.count_take_timeout(["mail"])
+    unlogged_calls.count_peeks("mail", 2, payload_omit=False)
+    assert unlogged_calls.fetch() is None

@@ -20,14 +20,14 @@ class Board:
 
 
 class Consumer:
-    def __init__(self, *sources, wants=1, one_shot=True, is_choosy=False):
+    def __init__(self, *sources, wanted_tasks=1, one_shot=True, is_selective=False):
         self.sources = sources
         self.one_shot = one_shot
-        self.is_choosy = is_choosy
-        self.credit = wants
+        self.is_selective = is_selective
+        self.credit = wanted_tasks
         self.claimed = 0
 
-    def wants(self):
+    def wanted_tasks(self):
         return self.credit - self.claimed
 
     def allows(self, tube):
@@ -37,7 +37,7 @@ class Consumer:
         self.claimed += tasks_max
         return Recorded(Take(tubes, tasks_max=tasks_max), b"", b"")
 
-    def dropped(self, tube):
+    def tube_dropped(self, tube):
         self.sources = tuple(source for source in self.sources if source != tube)
 
     def answered(self, claim, outcome):
@@ -47,7 +47,7 @@ class Consumer:
 def answer(waiters, claim, tasks):
     claim.consumer.claimed -= claim.tasks_max
     claim.consumer.credit -= tasks
-    waiters.answered(claim, tasks)
+    waiters.claim_answered(claim, tasks)
 
 
 def taken(claims):
@@ -71,23 +71,23 @@ def test_what_is_ready_goes_to_those_who_came_first():
 
 def test_an_entry_that_puts_tasks_feeds_consumers_at_once():
     waiters = Waiters(Board(a=0))
-    consumer = Consumer("a", wants=5)
+    consumer = Consumer("a", wanted_tasks=5)
     waiters.add(consumer)
-    waiters.feed("a", 3)
+    waiters.expect_ready("a", 3)
     assert taken(waiters.claims()) == [(consumer, "a", 3)]
 
 
 def test_tasks_on_their_way_to_somebody_are_not_promised_twice():
     board = Board(a=0)
     waiters = Waiters(board)
-    first, second = Consumer("a", wants=5), Consumer("a", wants=5)
+    first, second = Consumer("a", wanted_tasks=5), Consumer("a", wanted_tasks=5)
     waiters.add(first)
     waiters.add(second)
-    waiters.feed("a", 3)
+    waiters.expect_ready("a", 3)
     (claim,) = waiters.claims()
-    waiters.feed("a", 2)
+    waiters.expect_ready("a", 2)
     assert taken(waiters.claims()) == [(first, "a", 2)]
-    waiters.fed("a", 3)
+    waiters.forget_expected("a", 3)
     answer(waiters, claim, 3)
     assert waiters.claims() == []
 
@@ -102,7 +102,7 @@ def test_a_claim_that_finds_nothing_is_not_repeated_until_something_comes():
     assert waiters.claims() == []
     waiters.add(other)
     assert taken(waiters.claims()) == [(other, "a", 1)]
-    waiters.feed("a", 1)
+    waiters.expect_ready("a", 1)
     assert taken(waiters.claims()) == [(picky, "a", 1)]
 
 
@@ -113,56 +113,59 @@ def test_a_waiting_call_keeps_its_place_when_it_finds_nothing():
     (claim,) = waiters.claims()
     waiters.add(second)
     answer(waiters, claim, 0)
-    waiters.feed("a", 1)
+    waiters.expect_ready("a", 1)
     assert [claim.consumer for claim in waiters.claims()] == [first, second]
 
 
 def test_subscriptions_take_turns():
     board = Board(a=0)
     waiters = Waiters(board)
-    one, two = Consumer("a", wants=9, one_shot=False), Consumer("a", wants=9, one_shot=False)
+    one, two = (
+        Consumer("a", wanted_tasks=9, one_shot=False),
+        Consumer("a", wanted_tasks=9, one_shot=False),
+    )
     waiters.add(one)
     waiters.add(two)
     served = []
     for _ in range(4):
-        waiters.feed("a", 1)
+        waiters.expect_ready("a", 1)
         (claim,) = waiters.claims()
         served.append(claim.consumer)
-        waiters.fed("a", 1)
+        waiters.forget_expected("a", 1)
         answer(waiters, claim, 1)
     assert served == [one, two, one, two]
 
 
 def test_a_subscription_without_credit_stands_in_nobodys_way():
     waiters = Waiters(Board(a=2))
-    broke, rich = Consumer("a", wants=0, one_shot=False), Consumer("a")
+    broke, rich = Consumer("a", wanted_tasks=0, one_shot=False), Consumer("a")
     waiters.add(broke)
     waiters.add(rich)
     assert taken(waiters.claims()) == [(rich, "a", 1)]
-    assert waiters.waiting("a") == 1
+    assert waiters.waiting_count("a") == 1
     broke.credit = 1
-    waiters.renew(broke)
+    waiters.requeue(broke)
     assert taken(waiters.claims()) == [(broke, "a", 1)]
 
 
 def test_a_tube_is_known_as_long_as_a_subscription_without_credit_waits_on_it():
     waiters = Waiters(Board(a=0))
-    consumer = Consumer("a", wants=0, one_shot=False)
+    consumer = Consumer("a", wanted_tasks=0, one_shot=False)
     waiters.add(consumer)
-    waiters.feed("a", 1)
+    waiters.expect_ready("a", 1)
     assert waiters.claims() == []
-    waiters.fed("a", 1)
+    waiters.forget_expected("a", 1)
     consumer.credit = 1
-    waiters.renew(consumer)
-    waiters.feed("a", 1)
+    waiters.requeue(consumer)
+    waiters.expect_ready("a", 1)
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
     waiters.remove(consumer)
-    assert waiters.waiting("a") == 0
+    assert waiters.waiting_count("a") == 0
 
 
 def test_a_claim_names_only_tubes_that_have_something():
     waiters = Waiters(Board(a=1, b=0, c=4))
-    consumer = Consumer("c", "b", "a", wants=5)
+    consumer = Consumer("c", "b", "a", wanted_tasks=5)
     waiters.add(consumer)
     (claim,) = waiters.claims()
     assert list(claim.recorded.command.tubes) == ["c", "a"]
@@ -171,19 +174,19 @@ def test_a_claim_names_only_tubes_that_have_something():
 
 def test_patterns_match_tubes_of_today_and_tomorrow():
     waiters = Waiters(Board(**{"mail.a": 1, "post": 1}))
-    consumer = Consumer("mail.*", wants=9, one_shot=False)
+    consumer = Consumer("mail.*", wanted_tasks=9, one_shot=False)
     waiters.add(consumer)
     assert taken(waiters.claims()) == [(consumer, "mail.a", 1)]
-    waiters.feed("mail.b", 2)
+    waiters.expect_ready("mail.b", 2)
     assert taken(waiters.claims()) == [(consumer, "mail.b", 2)]
-    waiters.feed("other", 2)
+    waiters.expect_ready("other", 2)
     assert waiters.claims() == []
 
 
 def test_a_tube_named_twice_is_joined_once():
     waiters = Waiters(Board(a=1))
     waiters.add(Consumer("a", "a*"))
-    assert waiters.waiting("a") == 1
+    assert waiters.waiting_count("a") == 1
 
 
 def test_consumers_that_have_gone_leave_nothing_behind():
@@ -200,10 +203,10 @@ def test_consumers_that_have_gone_leave_nothing_behind():
     assert waiters._dry == {}
 
 
-@pytest.mark.parametrize("is_choosy", [False, True])
-def test_the_claim_of_a_consumer_that_has_gone_is_answered_whoever_else_waits(is_choosy):
+@pytest.mark.parametrize("is_selective", [False, True])
+def test_the_claim_of_a_consumer_that_has_gone_is_answered_whoever_else_waits(is_selective):
     waiters = Waiters(Board(a=1))
-    consumer = Consumer("a", is_choosy=is_choosy)
+    consumer = Consumer("a", is_selective=is_selective)
     waiters.add(consumer)
     (claim,) = waiters.claims()
     waiters.remove(consumer)
@@ -236,7 +239,7 @@ def test_all_tubes_are_served_at_once_up_to_a_bound():
 
 def test_a_claim_takes_no_more_than_one_take_may():
     waiters = Waiters(Board(a=3 * TAKE_TASKS_MAX))
-    waiters.add(Consumer("a", wants=2 * TAKE_TASKS_MAX, one_shot=False))
+    waiters.add(Consumer("a", wanted_tasks=2 * TAKE_TASKS_MAX, one_shot=False))
     (claim,) = waiters.claims()
     assert claim.tasks_max == TAKE_TASKS_MAX
 
@@ -246,8 +249,8 @@ def test_those_who_wait_on_a_tube_hear_that_it_is_gone():
     one, two, other = Consumer("a", "b"), Consumer("a"), Consumer("b")
     for consumer in (one, two, other):
         waiters.add(consumer)
-    waiters.dropped("a")
-    waiters.dropped("nowhere")
+    waiters.tube_dropped("a")
+    waiters.tube_dropped("nowhere")
     assert [consumer.sources for consumer in (one, two, other)] == [("b",), (), ("b",)]
 
 
@@ -257,8 +260,8 @@ def test_estimates_that_were_announced_to_a_tube_forgotten_since_do_no_harm():
     waiters.add(consumer)
     waiters.remove(consumer)
     waiters.add(consumer)
-    waiters.fed("a", 3)
-    waiters.feed("a", 1)
+    waiters.forget_expected("a", 3)
+    waiters.expect_ready("a", 1)
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
 
 
@@ -266,25 +269,25 @@ def test_a_tube_is_remembered_while_an_entry_that_feeds_it_is_on_its_way():
     waiters = Waiters(Board(a=0))
     consumer, later = Consumer("a"), Consumer("a")
     waiters.add(consumer)
-    waiters.feed("a", 1)
+    waiters.expect_ready("a", 1)
     waiters.remove(consumer)
     waiters.add(later)
     assert taken(waiters.claims()) == [(later, "a", 1)]
-    waiters.fed("a", 1)
+    waiters.forget_expected("a", 1)
 
 
 def test_every_task_finds_a_consumer_in_the_end():
     """However estimates go wrong: while tasks are ready and somebody wants them, one claims."""
     board = Board(a=0)
     waiters = Waiters(board)
-    consumers = [Consumer("a", wants=2, one_shot=False) for _ in range(3)]
+    consumers = [Consumer("a", wanted_tasks=2, one_shot=False) for _ in range(3)]
     for consumer in consumers:
         waiters.add(consumer)
-    waiters.feed("a", 1)
+    waiters.expect_ready("a", 1)
     (claim,) = waiters.claims()
     # The entry made more ready than was expected.
     board.tasks["a"] = 5
-    waiters.fed("a", 1)
+    waiters.forget_expected("a", 1)
     answer(waiters, claim, 1)
     served = 1
     while claims := waiters.claims():
@@ -299,17 +302,17 @@ def test_every_task_finds_a_consumer_in_the_end():
 
 def test_a_subscription_is_served_again_while_its_first_claim_is_unanswered():
     waiters = Waiters(Board(a=0))
-    consumer = Consumer("a", wants=9, one_shot=False)
+    consumer = Consumer("a", wanted_tasks=9, one_shot=False)
     waiters.add(consumer)
-    waiters.feed("a", 1)
+    waiters.expect_ready("a", 1)
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
-    waiters.feed("a", 2)
+    waiters.expect_ready("a", 2)
     assert taken(waiters.claims()) == [(consumer, "a", 2)]
 
 
 def test_takes_are_made_only_from_the_tubes_that_are_served():
     waiters = Waiters(Board(a=1, b=1))
-    consumer = Consumer("a", "b", wants=5, one_shot=False)
+    consumer = Consumer("a", "b", wanted_tasks=5, one_shot=False)
     waiters.add(consumer)
     (claim,) = waiters.claims(lambda tube: tube == "b")
     assert taken([claim]) == [(consumer, "b", 1)]
@@ -321,11 +324,11 @@ def test_whoever_serves_other_tubes_hears_that_a_consumer_wants_again():
     waiters = Waiters(Board(a=2, b=0))
     told = []
     waiters.listen(lambda: told.append(True))
-    consumer = Consumer("a", "b", wants=2, one_shot=False)
+    consumer = Consumer("a", "b", wanted_tasks=2, one_shot=False)
     waiters.add(consumer)
     (claim,) = waiters.claims(lambda tube: tube == "a")
     # While it waits for this answer it wants nothing more, so it loses its place everywhere.
-    waiters.feed("b", 1)
+    waiters.expect_ready("b", 1)
     assert waiters.claims(lambda tube: tube == "b") == []
     assert not told
     answer(waiters, claim, 0)
@@ -335,12 +338,12 @@ def test_whoever_serves_other_tubes_hears_that_a_consumer_wants_again():
 
 def test_a_pattern_does_not_stand_for_tubes_that_the_consumer_may_not_have():
     waiters = Waiters(Board(a1=1, a2=1))
-    consumer = Consumer("a*", wants=5, one_shot=False)
+    consumer = Consumer("a*", wanted_tasks=5, one_shot=False)
     consumer.allows = {"a2", "a4"}.__contains__
     waiters.add(consumer)
     for later in ("a3", "a4"):
-        waiters.feed(later, 1)
-    assert [waiters.waiting(tube) for tube in ("a1", "a2", "a3", "a4")] == [0, 1, 0, 1]
+        waiters.expect_ready(later, 1)
+    assert [waiters.waiting_count(tube) for tube in ("a1", "a2", "a3", "a4")] == [0, 1, 0, 1]
     assert [set(claim.recorded.command.tubes) for claim in waiters.claims()] == [{"a2", "a4"}]
 
 
@@ -351,10 +354,10 @@ def test_a_consumer_that_looks_for_other_tasks_looks_again_where_it_found_nothin
     (claim,) = waiters.claims()
     answer(waiters, claim, 0)
     assert waiters.claims() == []
-    waiters.changed(consumer)
+    waiters.filter_changed(consumer)
     (claim,) = waiters.claims()
     # What a claim of before the change says does not count for what is looked for now.
-    waiters.changed(consumer)
+    waiters.filter_changed(consumer)
     answer(waiters, claim, 0)
     assert taken(waiters.claims()) == [(consumer, "a", 1)]
 
@@ -362,7 +365,7 @@ def test_a_consumer_that_looks_for_other_tasks_looks_again_where_it_found_nothin
 def test_nobody_waits_for_those_who_want_some_tasks_only():
     """A task of a type that few consumers handle is theirs in one entry, whoever else waits."""
     waiters = Waiters(Board(a=1))
-    choosy = [Consumer("a", is_choosy=True) for _ in range(100)]
+    choosy = [Consumer("a", is_selective=True) for _ in range(100)]
     plain = [Consumer("a"), Consumer("a")]
     for consumer in (*choosy, *plain):
         waiters.add(consumer)

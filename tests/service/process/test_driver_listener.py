@@ -32,8 +32,8 @@ class Node:
 
 class Bench:
     def __init__(self):
-        self.roles, self.node = PhaseMachine(), Node()
-        self.leadership = LeadershipTracker(self.roles, ME, MEMBERS, SimpleNamespace())
+        self.phases, self.node = PhaseMachine(), Node()
+        self.leadership = LeadershipTracker(self.phases, ME, MEMBERS, SimpleNamespace())
         self.clock = ClusterClock(lambda: 1_000_000, lambda: 0)
         self.listener = DriverListener(self)
 
@@ -66,9 +66,9 @@ async def bench(monkeypatch):
 
 async def test_a_node_waits_once_it_has_what_its_leader_had_committed(bench):
     await bench.hears_of(LEADER, 1)
-    assert bench.roles.phase is NodePhase.INIT
+    assert bench.phases.phase is NodePhase.INIT
     await bench.is_answered()
-    assert bench.roles.phase is NodePhase.WAITING
+    assert bench.phases.phase is NodePhase.WAITING
     assert len(bench.node.reads) == 1
 
 
@@ -88,26 +88,26 @@ async def test_a_member_that_was_cut_off_has_to_catch_up_again(bench, leader, te
     await bench.hears_of(NO_MEMBER, 1)
     assert len(bench.node.reads) == 1, "there is nobody to ask"
     await bench.hears_of(leader, term)
-    assert not bench.leadership.is_current
-    assert bench.roles.phase is NodePhase.WAITING
+    assert not bench.leadership.is_caught_up
+    assert bench.phases.phase is NodePhase.WAITING
     await bench.is_answered()
-    assert bench.leadership.is_current
+    assert bench.leadership.is_caught_up
 
 
 async def test_news_of_the_same_leader_changes_nothing(bench):
     await bench.hears_of(LEADER, 1)
     await bench.is_answered()
     await bench.hears_of(LEADER, 1)
-    assert bench.leadership.is_current
+    assert bench.leadership.is_caught_up
 
 
 async def test_an_answer_that_was_asked_for_under_another_leader_does_not_count(bench):
     await bench.hears_of(LEADER, 1)
     await bench.hears_of(OTHER, 2)
     await bench.is_answered()
-    assert bench.roles.phase is NodePhase.INIT
+    assert bench.phases.phase is NodePhase.INIT
     await bench.is_answered()
-    assert bench.roles.phase is NodePhase.WAITING
+    assert bench.phases.phase is NodePhase.WAITING
 
 
 async def test_a_leader_that_does_not_answer_is_asked_again(bench):
@@ -115,7 +115,7 @@ async def test_a_leader_that_does_not_answer_is_asked_again(bench):
     await bench.is_answered(ReadUnconfirmed("no"))
     assert len(bench.node.reads) == 2
     await bench.is_answered()
-    assert bench.roles.phase is NodePhase.WAITING
+    assert bench.phases.phase is NodePhase.WAITING
 
 
 async def test_a_leader_that_is_lost_meanwhile_is_not_asked_again(bench):
@@ -131,7 +131,7 @@ async def test_a_node_that_stops_asks_no_more(bench):
     await bench.hears_of(LEADER, 1)
     await bench.is_answered(Stopped("the node is stopping"))
     assert len(bench.node.reads) == 1
-    assert bench.roles.phase is NodePhase.INIT
+    assert bench.phases.phase is NodePhase.INIT
 
 
 async def test_a_defect_while_catching_up_is_heard_of_at_once(bench):

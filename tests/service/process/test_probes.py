@@ -76,10 +76,10 @@ async def test_the_metrics_name_the_largest_tubes_and_look_closely_at_no_others(
         await create(node, f"tube{tasks}")
         await put(node, *[b"x"] * tasks, tube=f"tube{tasks}")
     asked = []
-    contents = node.server.parts.contents
-    statistics = contents.statistics
+    queues = node.server.parts.queues
+    statistics = queues.statistics
     monkeypatch.setattr(
-        contents, "statistics", lambda names: asked.append(names) or statistics(names)
+        queues, "statistics", lambda names: asked.append(names) or statistics(names)
     )
     _, found = await scraped(node)
     assert asked == [["tube4", "tube3"]]
@@ -99,10 +99,10 @@ async def test_health_follows_the_phase(node):
     assert await says("taskraft.leader") == "SERVING"
     watch = stub.Watch(health_pb2.HealthCheckRequest(service="taskraft.leader"))
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-    node.server.parts.roles.happen(PhaseEvent.HAND_OVER)
+    node.server.parts.phases.apply(PhaseEvent.HAND_OVER)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert await says("taskraft.v1.TaskService") == "SERVING"
-    node.server.parts.roles.happen(PhaseEvent.KEPT)
+    node.server.parts.phases.apply(PhaseEvent.KEPT)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
     watch.cancel()
 

@@ -133,7 +133,7 @@ class MembershipChanges:
 
     async def _hand_over(self) -> NoReturn:
         try:
-            await self._leadership.hand_over(self._raft.transfer_leadership)
+            await self._leadership.transfer(self._raft.transfer_leadership)
         except TransferFailed as error:
             raise CallRefused(error_pb2.Error.NO_LEADER, str(error)) from error
         raise NotLeader(self._leadership.leader_id)

@@ -66,7 +66,7 @@ class ClusterService:
         self,
         config: ServerConfig,
         raft: RaftMember,
-        roles: PhaseMachine,
+        phases: PhaseMachine,
         leadership: LeadershipTracker,
         reading: QueueReader,
         configure: UnaryMethod[pb.ConfigureRequest],
@@ -74,7 +74,7 @@ class ClusterService:
     ) -> None:
         self._config = config
         self._raft = raft
-        self._roles = roles
+        self._phases = phases
         self._leadership = leadership
         self._reading = reading
         self._configure = configure
@@ -149,7 +149,7 @@ class ClusterService:
             cluster_id=self._config.cluster_id,
             node=self._config.node_name,
             state=pb.NodeState(
-                phase=pb.NodeState.Phase.ValueType(self._roles.phase),
+                phase=pb.NodeState.Phase.ValueType(self._phases.phase),
                 term=status.term,
                 commit_index=status.commit,
                 applied_index=status.applied,
@@ -224,11 +224,11 @@ class ClusterService:
         if target == self._leadership.leader_id:
             return pb.TransferLeadershipResponse(leader=call.request.name)
         try:
-            await self._leadership.hand_over(lambda: self._raft.transfer_leadership(target))
+            await self._leadership.transfer(lambda: self._raft.transfer_leadership(target))
         except TransferFailed as error:
             raise CallRefused(error_pb2.Error.NO_LEADER, str(error)) from error
         until = asyncio.get_running_loop().time() + TRANSFER_WAIT_MS / 1000
-        await self._leadership.settled(until)
+        await self._leadership.wait_until_settled(until)
         leader = self._leadership.leader
         return pb.TransferLeadershipResponse(leader=leader.name if leader else "")
 

@@ -46,7 +46,7 @@ class FeedService:
     Args:
         positions: serves the calls about positions.
         reading: gives out the queue.
-        applications: tells when more has been applied.
+        apply_notifier: tells when more has been applied.
         nodes: returns the members, the leader first known by ``leader_name``.
         leader_name: who leads; empty while nobody is known to.
     """
@@ -55,13 +55,13 @@ class FeedService:
         self,
         positions: FeedPositionHandlers,
         reading: QueueReader,
-        applications: ApplyNotifier,
+        apply_notifier: ApplyNotifier,
         nodes: Callable[[], Sequence[PeerAddress]],
         leader_name: Callable[[], str],
     ) -> None:
         self._positions = positions
         self._reading = reading
-        self._applications = applications
+        self._apply_notifier = apply_notifier
         self._nodes = nodes
         self._leader_name = leader_name
 
@@ -127,7 +127,7 @@ class FeedService:
         if call.deadline is not None:
             left = call.deadline - asyncio.get_running_loop().time()
             wait = min(wait, left - limits.DEADLINE_MARGIN_MS / 1000)
-        await self._applications.wait_for(is_news, wait)
+        await self._apply_notifier.wait_for(is_news, wait)
         views = self._reading.applied.feed.views()
         return pb.WatchFeedResponse(partitions=[partition_message(view) for view in views])
 
@@ -153,7 +153,7 @@ class FeedService:
                 await self._arrival(request, at)
             else:
                 is_news = partial(self._has_beyond, request.partition, at)
-                await self._applications.wait_for(is_news, limits.WAIT_MAX_MS / 1000)
+                await self._apply_notifier.wait_for(is_news, limits.WAIT_MAX_MS / 1000)
 
     def _go_on(self, request: pb.ReadChangesRequest, caller: Caller) -> None:
         """Make sure that a stream may go on.
@@ -163,7 +163,7 @@ class FeedService:
             NotAllowed: the caller lost the right to read on.
             NotKnown: its credentials are not valid any more.
         """
-        if self._applications.ended:
+        if self._apply_notifier.ended:
             raise CallRefused(error_pb2.Error.DRAINING, "this node is stopping")
         if caller.is_limited:
             caller.confirm()
@@ -209,7 +209,7 @@ class FeedService:
             return
         is_there = partial(self._has_beyond, partition, at)
         wait_ms = min(request.wait_ms, limits.WAIT_MAX_MS)
-        if not await self._applications.wait_for(is_there, wait_ms / 1000):
+        if not await self._apply_notifier.wait_for(is_there, wait_ms / 1000):
             high = self._high_seq(partition)
             raise CallRefused(
                 error_pb2.Error.NODE_BEHIND,

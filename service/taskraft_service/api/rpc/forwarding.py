@@ -135,7 +135,7 @@ class Forwarder:
     async def serves_soon(self, deadline: float | None) -> bool:
         """Tell whether this node leads, once it has begun to serve."""
         limit = self._limit(deadline)
-        return self.leadership.leads_here and await self.leadership.settled(limit)
+        return self.leadership.is_leader and await self.leadership.wait_until_settled(limit)
 
     def _limit(self, deadline: float | None) -> float:
         """Return until when a call may wait for a leader."""
@@ -153,8 +153,8 @@ class Forwarder:
             Refused: NO_LEADER: none was found and reached within two election timeouts.
         """
         limit = self._limit(deadline)
-        while await self.leadership.settled(limit):
-            if self.leadership.leads_here:
+        while await self.leadership.wait_until_settled(limit):
+            if self.leadership.is_leader:
                 raise ThisNodeLeads
             leader = self.leadership.leader
             assert leader is not None, "settled, and not led from here"

@@ -89,12 +89,14 @@ class SessionService:
         own = own_sessions(self._reading.applied, call.request, call.caller)
         outcome = await self._mutations.apply_as(forms.KEEP_SESSIONS, call, own)
         kept = result_of(outcome, KeepResult)
-        contents = self._reading.contents
+        queues = self._reading.queues
         return pb.KeepSessionsResponse(
-            sessions=[session_message(view) for view in contents.everywhere(kept.sessions)],
+            sessions=[
+                session_message(view) for view in queues.with_temporary_leases(kept.sessions)
+            ],
             errors=item_errors(kept.refused),
             cancel_tokens=[
-                token for view in kept.sessions for token in contents.cancelled(view.session_id)
+                token for view in kept.sessions for token in queues.cancelled(view.session_id)
             ],
         )
 
@@ -115,11 +117,7 @@ class SessionService:
         check_page(call.request)
         await self._reading.queue(call.request.consistency)
         page, next_token = page_of(
-            [
-                view
-                for view in self._reading.contents.sessions()
-                if self._may_see(view, call.caller)
-            ],
+            [view for view in self._reading.queues.sessions() if self._may_see(view, call.caller)],
             # What a token holds can be read, and whole ids are secrets.
             lambda view: view.session_id[:SECRET_PREFIX],
             call.request.page_size or PAGE_SIZE_MAX,

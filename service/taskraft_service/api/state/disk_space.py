@@ -15,12 +15,12 @@ class DiskSpaceGuard:
 
     Args:
         disk: knows how much is free.
-        contents: knows which tubes are in memory only, and need none.
+        queues: knows which tubes are in memory only, and need none.
     """
 
-    def __init__(self, disk: DiskMonitor, contents: QueueLocator) -> None:
+    def __init__(self, disk: DiskMonitor, queues: QueueLocator) -> None:
         self._disk = disk
-        self._contents = contents
+        self._queues = queues
 
     def check_tubes(self, tubes: Iterable[str]) -> None:
         """Make sure that there is room for new content of ``tubes``.
@@ -28,7 +28,7 @@ class DiskSpaceGuard:
         Raises:
             Refused: DISK_LOW.
         """
-        if self._disk.is_low and any(self._contents.is_logged(tube) for tube in tubes):
+        if self._disk.is_low and any(self._queues.is_logged(tube) for tube in tubes):
             raise self._low()
 
     def check(self) -> None:

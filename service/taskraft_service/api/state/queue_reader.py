@@ -18,7 +18,7 @@ class QueueReader:
     Args:
         machine: has the queue.
         freshness: proves how old what the queue shows may be.
-        contents: the queues of this node.
+        queues: the queues of this node.
         clock_ms: tells the cluster's time as this node knows it.
     """
 
@@ -26,14 +26,14 @@ class QueueReader:
         self,
         machine: QueueMachine,
         freshness: StalenessGuard,
-        contents: QueueLocator,
+        queues: QueueLocator,
         clock_ms: Callable[[], int],
     ) -> None:
         self._machine = machine
         self._clock_ms = clock_ms
         self.barrier = freshness.barrier
         self._freshness = freshness
-        self.contents = contents
+        self.queues = queues
 
     @staticmethod
     def is_local(consistency: task_pb2.Consistency) -> bool:
@@ -68,7 +68,7 @@ class QueueReader:
 
     def now_ms(self) -> int:
         """Return the cluster's time: that of the queue stands still while nothing is changed."""
-        return max(self._clock_ms(), self.contents.now_ms)
+        return max(self._clock_ms(), self.queues.now_ms)
 
     @property
     def applied(self) -> Queue:

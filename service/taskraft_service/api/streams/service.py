@@ -165,13 +165,13 @@ class SubscribeHandler:
         outcome = await self._mutations.propose(_attachment(session_id, attached=True), None)
         for refused_item in result_of(outcome, KeepResult).refused:
             raise refused_by_queue(refused_item.refusal)
-        return () if subscription.is_new else self._reading.contents.held(session_id)
+        return () if subscription.is_new else self._reading.queues.held(session_id)
 
     def _beat(self, subscription: SubscriptionState) -> pb.SubscribeResponse:
         heartbeat = pb.SubscribeResponse.Heartbeat(
             now_ms=self._reading.now_ms(),
             leader=self._leadership.address,
-            cancel_tokens=self._reading.contents.cancelled(subscription.session_id),
+            cancel_tokens=self._reading.queues.cancelled(subscription.session_id),
         )
         return pb.SubscribeResponse(heartbeat=heartbeat)
 

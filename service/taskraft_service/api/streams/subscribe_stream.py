@@ -133,11 +133,11 @@ class SubscribeStream:
         check_message(message, self._subscription.tasks_open, is_first=is_first)
         if message.HasField("filter"):
             self._subscription.filter(message.filter)
-            self._waiters.changed(self._subscription)
+            self._waiters.filter_changed(self._subscription)
             self._submitter.wake()
         if message.HasField("credit"):
             self._subscription.grant(message.credit)
-            self._waiters.renew(self._subscription)
+            self._waiters.requeue(self._subscription)
             self._submitter.wake()
         if message.settlements:
             self._settle(message, raw)
@@ -171,7 +171,7 @@ class SubscribeStream:
         hash_of_request = (
             request_hash(request, settle_raw, self._caller.name) if message.request_id else 0
         )
-        own = own_settlements(self._reading.contents, request, self._caller)
+        own = own_settlements(self._reading.queues, request, self._caller)
         if own is not request:
             return self._submitter.submit(record_own(forms.SETTLE, own, hash_of_request))
         return self._submitter.submit(record(forms.SETTLE, request, settle_raw, hash_of_request))

@@ -31,7 +31,7 @@ _TASKS: Final = pb.SubscribeResponse.TASKS_FIELD_NUMBER
 
 
 class SubscriptionState:
-    """A consumer with credit; satisfies ``leader.waiting_consumer.Consumer``.
+    """A consumer with credit; satisfies ``WaitingConsumer``.
 
     Args:
         opened: what the client asked for, checked.
@@ -71,7 +71,7 @@ class SubscriptionState:
         self.idle.set()
 
     @property
-    def is_choosy(self) -> bool:
+    def is_selective(self) -> bool:
         """See ``Consumer``."""
         return bool(self._take.types) or self._take.HasField("priority_bound")
 
@@ -106,7 +106,7 @@ class SubscriptionState:
             self._bytes_open += credit.bytes
         self._tasks_open += credit.tasks
 
-    def wants(self) -> int:
+    def wanted_tasks(self) -> int:
         """Return how many tasks the credit allows beyond the claims without answer."""
         if self.outbox.ended or self._takes_none:
             return 0
@@ -151,7 +151,7 @@ class SubscriptionState:
         elif isinstance(outcome.result, TakeResult) and outcome.result.tasks:
             self._send(outcome.result.tasks)
 
-    def dropped(self, tube: str) -> None:
+    def tube_dropped(self, tube: str) -> None:
         """Wait on: a stream outlives its tubes, and another of the name may come."""
 
     def _send(self, tasks: Sequence[TaskView]) -> None:

@@ -62,7 +62,7 @@ class BatchHandler:
         """Do all operations or none; with automatic creation, make tubes of puts first."""
         check_batch(call.request, self._payload_bytes_max)
         self._disk.check_tubes(_enlarged_tubes(call.request))
-        own = own_batch(self._reading.contents, call.request, call.caller)
+        own = own_batch(self._reading.queues, call.request, call.caller)
         puts = [one.put.tube for one in call.request.operations if one.HasField("put")]
         before = self._missing.creations(puts, call.request.request_id)
         outcome = await self._mutations.apply_as(forms.BATCH, call, own, before)

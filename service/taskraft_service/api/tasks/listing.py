@@ -64,7 +64,7 @@ async def read_task_page(
     mark = list_fingerprint(tube.name, str(tube.created_ms), request.filter, request.order_by)
     queue = reading.applied
     by_place = request.order_by == TAKING
-    last_id = reading.contents.of(tube.name).last_id(tube.name)
+    last_id = reading.queues.queue_of(tube.name).last_id(tube.name)
     rest: Rest = Passed((), last_id) if by_place else Window(0, last_id)
     if request.page_token:
         rest = _rest(request.page_token, mark, by_place=by_place)
@@ -77,7 +77,7 @@ async def read_task_page(
         queue = reading.applied
         left = size - len(tasks)
         listing = Listing(chosen, now_ms, descending, left, bytes_left, LIST_SLICE_MAX)
-        found = reading.contents.of(tube.name).scan_tasks(tube.name, listing, rest)
+        found = reading.queues.queue_of(tube.name).scan_tasks(tube.name, listing, rest)
         tasks += found.tasks
         bytes_left -= sum(task.content_bytes for task in found.tasks)
         rest = found.rest

@@ -45,7 +45,7 @@ class OutcomeHandlers:
     Args:
         reading: has the queue.
         outcomes: the calls of this node that wait.
-        rooms: the puts of this node that wait for room.
+        capacity_waiters: the puts of this node that wait for room.
         forwarder: finds the next leader for a put that was done here.
     """
 
@@ -53,10 +53,10 @@ class OutcomeHandlers:
         self,
         reading: QueueReader,
         outcomes: OutcomeWaits,
-        rooms: CapacityWaiters,
+        capacity_waiters: CapacityWaiters,
         forwarder: Forwarder,
     ) -> None:
-        self.rooms = rooms
+        self.capacity_waiters = capacity_waiters
         self._reading = reading
         self._outcomes = outcomes
         self._forwarder = forwarder
@@ -76,10 +76,10 @@ class OutcomeHandlers:
             raise tube_not_found(request.tube)
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
-        queue = self._reading.contents.of(request.tube)
+        queue = self._reading.queues.queue_of(request.tube)
         found = select_with_failed(queue, request.tube, selector)
         ids = [one.id for one in found if not isinstance(one, Refusal)]
-        self._outcomes.check_room(len(ids))
+        self._outcomes.check_limit(len(ids))
         wish = OutcomeQuery(
             request.tube, ids, request.any, request.until == pb.WaitTasksRequest.PROGRESS
         )
@@ -111,7 +111,7 @@ class OutcomeHandlers:
         next leader for the outcomes.
         """
         request = call.request
-        self._outcomes.check_room(len(request.tasks))
+        self._outcomes.check_limit(len(request.tasks))
         until = asyncio.get_running_loop().time() + wait_seconds(request.outcome_wait_ms, call)
         with self._outcomes.expecting(request.tube) as expectation:
             answer = await put(call)

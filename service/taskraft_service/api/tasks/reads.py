@@ -29,12 +29,12 @@ class TaskReadHandlers:
 
     Args:
         reading: has the queue.
-        notes: counts looks at tasks.
+        unlogged_calls: counts looks at tasks.
     """
 
-    def __init__(self, reading: QueueReader, notes: UnloggedCalls) -> None:
+    def __init__(self, reading: QueueReader, unlogged_calls: UnloggedCalls) -> None:
         self._reading = reading
-        self._notes = notes
+        self._unlogged_calls = unlogged_calls
 
     def methods(self) -> Sequence[AnyUnaryMethod]:
         """Return the methods GetTasks and ListTasks."""
@@ -63,8 +63,8 @@ class TaskReadHandlers:
             raise tube_not_found(request.tube)
         selector = selector_of(request.selector)
         assert not isinstance(selector, ByFilter)
-        contents = self._reading.contents.of(request.tube)
-        found = contents.select_tasks(request.tube, selector)
+        queue = self._reading.queues.queue_of(request.tube)
+        found = queue.select_tasks(request.tube, selector)
         answer = pb.GetTasksResponse(revision=queue.applied_index, now_ms=self._reading.now_ms())
         shown: list[TaskView] = []
         for item, one in enumerate(found):
@@ -72,10 +72,12 @@ class TaskReadHandlers:
                 answer.errors.add(item=item, error=error_message(one))
             else:
                 shown.append(one)
-        self._notes.looked_at(request.tube, len(shown), payload_omit=request.payload_omit)
+        self._unlogged_calls.count_peeks(
+            request.tube, len(shown), payload_omit=request.payload_omit
+        )
         failed: list[TaskView] = []
         if answer.errors:
-            gone = contents.failed_tasks(request.tube, selector)
+            gone = queue.failed_tasks(request.tube, selector)
             failed = [with_unique_key(view) for view in gone if view is not None]
         return b"".join(
             (

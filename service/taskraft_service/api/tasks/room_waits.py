@@ -26,7 +26,7 @@ class Propose(Protocol):
 
 
 async def put_when_room(
-    rooms: CapacityWaiters, call: UnaryCall[pb.PutTasksRequest], propose: Propose
+    capacity_waiters: CapacityWaiters, call: UnaryCall[pb.PutTasksRequest], propose: Propose
 ) -> AppliedCommand:
     """Put as soon as there is room for all of it; when the time is over, what fits.
 
@@ -36,12 +36,12 @@ async def put_when_room(
     """
     request = call.request
     until = asyncio.get_running_loop().time() + wait_seconds(request.room_wait_ms, call)
-    if not rooms.has_line(request.tube):
+    if not capacity_waiters.has_waiting(request.tube):
         outcome = await _try(call, propose)
         if outcome is not None:
             return outcome
     size = sum(payload_bytes(body) for body in specs_of(call.raw).bodies)
-    with rooms.line_up(request.tube, len(request.tasks), size) as place:
+    with capacity_waiters.enqueue(request.tube, len(request.tasks), size) as place:
         while await place.wait(until):
             outcome = await _try(call, propose)
             if outcome is not None:

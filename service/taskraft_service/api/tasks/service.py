@@ -115,7 +115,7 @@ class TaskService:
         """Put tasks; with automatic creation, make their tube first, in the same entry."""
         self._disk.check_tubes((call.request.tube,))
         if call.request.room_wait_ms:
-            outcome = await put_when_room(self._outcomes.rooms, call, self._propose_put)
+            outcome = await put_when_room(self._outcomes.capacity_waiters, call, self._propose_put)
         else:
             outcome = await self._mutations.apply(forms.PUT, call, self._missing_tube(call))
         put = result_of(outcome, PutResult)
@@ -151,6 +151,6 @@ class TaskService:
     async def settle_tasks(self, call: UnaryCall[pb.SettleTasksRequest]) -> pb.SettleTasksResponse:
         """Settle leases."""
         settle_violations(call.request, self._settings.payload_bytes_max).raise_any()
-        own = own_settlements(self._reading.contents, call.request, call.caller)
+        own = own_settlements(self._reading.queues, call.request, call.caller)
         outcome = await self._mutations.apply_as(forms.SETTLE, call, own)
         return settled_message(result_of(outcome, SettleResult), outcome.index)

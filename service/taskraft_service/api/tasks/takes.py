@@ -29,7 +29,7 @@ class TakeHandler:
         reading: has the queue.
         known: confirms what a call names.
         waiters: the consumers that wait, on the leader.
-        notes: counts takes that found nothing.
+        unlogged_calls: counts takes that found nothing.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class TakeHandler:
         reading: QueueReader,
         known: ExistenceCheck,
         waiters: Waiters,
-        notes: UnloggedCalls,
+        unlogged_calls: UnloggedCalls,
     ) -> None:
         self._mutations = mutations
         self._reading = reading
         self._known = known
         self._waiters = waiters
-        self._notes = notes
+        self._unlogged_calls = unlogged_calls
         self._submitter = mutations.submitter
         self._give_back = LeaseReturns(mutations.submitter)
 
@@ -67,7 +67,7 @@ class TakeHandler:
         if outcome is None:
             outcome = await self._wait(taker, wait)
         if not result_of(outcome, TakeResult).tasks:
-            self._notes.took_in_vain(self._existing(taker))
+            self._unlogged_calls.count_take_timeout(self._existing(taker))
         bytes_max = (request.bytes_max or TAKE_BYTES_DEFAULT) + TAKE_BYTES_BESIDE
         answer = TakeAnswer(outcome, bytes_max, payload_omit=request.payload_omit)
         if answer.left_out:

@@ -38,7 +38,7 @@ def wait_seconds(wait_ms: int | None, call: UnaryCall[M]) -> float:
 
 
 class WaitingTake:
-    """A consumer that leaves with its first tasks; satisfies ``leader.waiting_consumer.Consumer``.
+    """A consumer that leaves with its first tasks; satisfies ``WaitingConsumer``.
 
     Args:
         request: the call's request, checked.
@@ -73,7 +73,7 @@ class WaitingTake:
         self.idle.set()
 
     @property
-    def is_choosy(self) -> bool:
+    def is_selective(self) -> bool:
         """See ``Consumer``."""
         return bool(self._request.types) or self._request.HasField("priority_bound")
 
@@ -81,7 +81,7 @@ class WaitingTake:
         """See ``Consumer``."""
         return self._sources.allows(tube)
 
-    def wants(self) -> int:
+    def wanted_tasks(self) -> int:
         """Return how many tasks the call may take now."""
         return 0 if self._claimed or self.outcome.done() else self._request.tasks_max or 1
 
@@ -125,7 +125,7 @@ class WaitingTake:
         elif self._abandoned:
             self._give_back(tasks)
 
-    def dropped(self, tube: str) -> None:
+    def tube_dropped(self, tube: str) -> None:
         """End the call if no tube is left that it could take from."""
         self._left.discard(tube)
         if not self._left and not self._sources.has_patterns:
@@ -155,12 +155,12 @@ class WaitingTake:
 
 
 class WaitingTakes:
-    """The calls among all consumers that wait; satisfies ``duties.Wait``."""
+    """The calls among all consumers that wait; satisfies ``lifecycle.LeaderOnlyWaits``."""
 
     def __init__(self, waiters: Waiters) -> None:
         self._waiters = waiters
 
-    def end(self) -> None:
+    def redirect_all(self) -> None:
         """Send all of them to the next leader."""
         for consumer in self._waiters:
             if isinstance(consumer, WaitingTake):

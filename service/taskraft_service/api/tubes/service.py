@@ -62,14 +62,14 @@ class TubeService:
         mutations: CommandExecutor,
         reading: QueueReader,
         waiters: Waiters,
-        notes: UnloggedCalls,
+        unlogged_calls: UnloggedCalls,
         creates_tubes: Callable[[], bool],
     ) -> None:
         """Serve tubes; ``creates_tubes`` tells whether a put makes the tubes that do not exist."""
         self._mutations = mutations
         self._reading = reading
         self._waiters = waiters
-        self._notes = notes
+        self._unlogged_calls = unlogged_calls
         self._creates_tubes = creates_tubes
 
     def servicer(self) -> ServiceMethods:
@@ -152,7 +152,7 @@ class TubeService:
         """Remove a tube; the leader alone knows of consumers that wait on it."""
         check_tube_name(call.request.name, call.request.request_id)
         name, queue = call.request.name, self._reading.applied
-        waiting = self._waiters.waiting(name)
+        waiting = self._waiters.waiting_count(name)
         is_repeated = queue.remembers(call.request.request_id)
         if waiting and not call.request.force and not is_repeated and queue.tube(name):
             raise CallRefused(
@@ -163,7 +163,7 @@ class TubeService:
         outcome = await self._mutations.apply(forms.DROP_TUBE, call)
         # A repeated drop is about a tube of before; another may have its name now.
         if self._reading.applied.tube(name) is None and not self._creates_tubes():
-            self._waiters.dropped(name)
+            self._waiters.tube_dropped(name)
         return pb.DropTubeResponse(
             tasks=result_of(outcome, CountResult).count, revision=outcome.index
         )
@@ -218,13 +218,13 @@ class TubeService:
             request.page_token,
             list_fingerprint("statistics", *request.tubes),
         )
-        contents, waiting = self._reading.contents, self._waiters.waiting
+        queues, waiting = self._reading.queues, self._waiters.waiting_count
         shown = [
             statistics_message(counts, waiting(counts.tube), transitions=request.transitions)
-            for counts in contents.statistics(page)
+            for counts in queues.statistics(page)
         ]
         for one in shown:
-            self._notes.add_to(one, (one.tube,))
+            self._unlogged_calls.add_to(one, (one.tube,))
         is_whole = not request.tubes and call.caller.may(Verb.READ, ALL_TUBES)
         return pb.GetStatisticsResponse(
             tubes=shown,
@@ -237,10 +237,12 @@ class TubeService:
     def _total(self, names: Sequence[str] | None, *, transitions: bool) -> pb.TubeStatistics:
         """Return the sum over some tubes; None: over all, without asking each of them."""
         known = self._reading.applied.tube_number
-        waited_on = self._waiters.waited_on() if names is None else names
-        noted = self._notes.noted() if names is None else names
-        waiting = sum(self._waiters.waiting(name) for name in waited_on if known(name) is not None)
-        counts = self._reading.contents.total_statistics(names)
+        waited_on = self._waiters.tubes_with_consumers() if names is None else names
+        noted = self._unlogged_calls.noted() if names is None else names
+        waiting = sum(
+            self._waiters.waiting_count(name) for name in waited_on if known(name) is not None
+        )
+        counts = self._reading.queues.total_statistics(names)
         total = total_message(counts, waiting, transitions=transitions)
-        self._notes.add_to(total, [name for name in noted if known(name) is not None])
+        self._unlogged_calls.add_to(total, [name for name in noted if known(name) is not None])
         return total

@@ -38,7 +38,7 @@ class TemporaryTubes:
     """The temporary tubes of this node.
 
     Args:
-        contents: the queues of this node.
+        queues: the queues of this node.
         clock: the cluster's clock.
         waiters: the consumers that wait.
         bytes_max: what the contents may take of the memory.
@@ -48,14 +48,14 @@ class TemporaryTubes:
 
     def __init__(
         self,
-        contents: QueueLocator,
+        queues: QueueLocator,
         clock: Clock,
         waiters: Waiters,
         bytes_max: int,
         drivers: Mapping[str, Driver],
         defect_met: Callable[[Exception], None],
     ) -> None:
-        self._contents = contents
+        self._queues = queues
         self._clock = clock
         self._waiters = waiters
         self._bytes_max = bytes_max
@@ -83,7 +83,7 @@ class TemporaryTubes:
         """Return where the contents of a tube are."""
         if tube in self._numbers:
             return Side.MEMORY
-        is_known = self._contents.replicated.tube_number(tube) is not None
+        is_known = self._queues.replicated.tube_number(tube) is not None
         return Side.LOG if is_known else NOWHERE
 
     @property
@@ -96,7 +96,7 @@ class TemporaryTubes:
 
         A repetition may: it gets the answer of before, and does not touch what has the name now.
         """
-        is_repeated = self._contents.replicated.remembers(command.request_id)
+        is_repeated = self._queues.replicated.remembers(command.request_id)
         if self._memory is None or command.force or is_repeated:
             return None
         self.advance()  # a lease that is over by now is none
@@ -120,13 +120,13 @@ class TemporaryTubes:
         """Begin a leadership: everything before it is applied."""
         self.end()
         self._memory = MemoryQueue(origin_of(term), self._bytes_max, self._drivers)
-        self._contents.hold(self._memory.queue)
-        self._follow_definitions(self._contents.replicated.temporary_tubes())
+        self._queues.set_temporary(self._memory.queue)
+        self._follow_definitions(self._queues.replicated.temporary_tubes())
 
     def end(self) -> None:
         """End a leadership: what is in the tubes is gone."""
         self._memory = None
-        self._contents.hold(None)
+        self._queues.set_temporary(None)
         self._numbers.clear()
         self._set_timer(None)
         if self._serving is not None:
@@ -137,7 +137,7 @@ class TemporaryTubes:
 
     def applied(self, _now_ms: int) -> None:
         """Follow definitions and sessions; called after each slice of applied entries."""
-        replicated = self._contents.replicated
+        replicated = self._queues.replicated
         redefined = replicated.redefined_tubes()
         ended = replicated.watch.fetch_sessions()
         if self._memory is None:
@@ -151,7 +151,7 @@ class TemporaryTubes:
 
     def _follow_definitions(self, names: Iterable[str]) -> None:
         """Make tubes what their replicated definitions say."""
-        replicated = self._contents.replicated
+        replicated = self._queues.replicated
         for name in names:
             view, number = replicated.tube(name), replicated.tube_number(name)
             is_temporary = view is not None and view.options.durability is Durability.TEMPORARY
@@ -209,16 +209,14 @@ class TemporaryTubes:
             result = self._without_session(command.session_id)
         if result is None:
             (result,) = self._apply((command,))
-        return AppliedCommand(
-            self._contents.replicated.applied_index, self._contents.now_ms, result
-        )
+        return AppliedCommand(self._queues.replicated.applied_index, self._queues.now_ms, result)
 
     def _without_session(self, session_id: str) -> Refusal | None:
         """Open a session here too, until it ends; refuse where there is none."""
         assert self._memory is not None
         if self._memory.queue.session(session_id) is not None:
             return None
-        replicated = self._contents.replicated
+        replicated = self._queues.replicated
         view = replicated.session(session_id)
         if view is None:
             return Refusal(Reason.SESSION_NOT_FOUND, "no such session, or not any more")
@@ -238,7 +236,7 @@ class TemporaryTubes:
             self._defect_met(error)
             raise
         for tube in (*sorted(fed), *queue.woken_tubes()):
-            self._waiters.feed(tube, 0)
+            self._waiters.expect_ready(tube, 0)
             self.wake()
         self._set_timer(queue.next_deadline_ms())
         for listener in self._listeners:
@@ -260,7 +258,7 @@ class TemporaryTubes:
             claim.consumer.answered(claim, outcome)
             result = outcome.result
             tasks = len(result.tasks) if isinstance(result, TakeResult) else 0
-            self._waiters.answered(claim, tasks)
+            self._waiters.claim_answered(claim, tasks)
         if claims:
             self.wake()
 

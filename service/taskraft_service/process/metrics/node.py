@@ -20,7 +20,7 @@ class NodeCollector(Collector):
     """Reads the node when it is scraped.
 
     Args:
-        roles: its phase.
+        phases: its phase.
         calls: calls by method and outcome.
         proposer: commands that wait for an entry.
         waiters: consumers that wait.
@@ -32,7 +32,7 @@ class NodeCollector(Collector):
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is one thing that is shown
         self,
-        roles: PhaseMachine,
+        phases: PhaseMachine,
         calls: CallCounts,
         proposer: Proposer,
         waiters: Waiters,
@@ -41,7 +41,7 @@ class NodeCollector(Collector):
         disk: DiskMonitor,
         machine: QueueMachine,
     ) -> None:
-        self._roles = roles
+        self._phases = phases
         self._calls = calls
         self._proposer = proposer
         self._waiters = waiters
@@ -78,7 +78,7 @@ class NodeCollector(Collector):
             "taskraft_phase", "1 for the phase of this node.", labels=("phase",)
         )
         for known in NodePhase:
-            phase.add_metric((known.name.lower(),), known is self._roles.phase)
+            phase.add_metric((known.name.lower(),), known is self._phases.phase)
         return phase
 
     def _by_outcome(self) -> Metric:

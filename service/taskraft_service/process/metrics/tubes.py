@@ -22,17 +22,17 @@ class TubeCollector(Collector):
     """Reads the tubes when they are scraped.
 
     Args:
-        contents: the tubes.
+        queues: the tubes.
         clock_ms: the cluster's time, in milliseconds since the epoch.
     """
 
-    def __init__(self, contents: QueueLocator, clock_ms: Callable[[], int]) -> None:
-        self._contents = contents
+    def __init__(self, queues: QueueLocator, clock_ms: Callable[[], int]) -> None:
+        self._queues = queues
         self._clock_ms = clock_ms
 
     def collect(self) -> Iterator[Metric]:
         """Yield tasks by state, operations, payloads and ages."""
-        counted = self._contents.task_counts()
+        counted = self._queues.task_counts()
         largest = nlargest(TUBES_MAX, counted, key=lambda name: sum(counted[name]))
         tasks = GaugeMetricFamily("taskraft_tasks", "Tasks by state.", labels=("tube", "state"))
         calls = CounterMetricFamily(
@@ -45,7 +45,7 @@ class TubeCollector(Collector):
             labels=("tube",),
         )
         now_ms = self._clock_ms()
-        for counts in self._contents.statistics(largest):
+        for counts in self._queues.statistics(largest):
             for state, number in counts.states.items():
                 tasks.add_metric((counts.tube, state.name.lower()), number)
             for kind in EventKind:

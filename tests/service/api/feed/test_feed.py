@@ -43,8 +43,8 @@ class Context:
 class Bench:
     def __init__(self):
         self.queue = Queue(MemoryStore(), Limits())
-        self.applications = ApplyNotifier()
-        self.api = FeedService(None, Reading(self.queue), self.applications, list, str)
+        self.apply_notifier = ApplyNotifier()
+        self.api = FeedService(None, Reading(self.queue), self.apply_notifier, list, str)
         self.context = Context()
         self.apply(Startup(1, 0, "feed", 1))
         self.apply(CreateTube("t", TubeKind.FIFOTTL, TubeOptions()))
@@ -52,7 +52,7 @@ class Bench:
     def apply(self, *commands):
         index = self.queue.applied_index + 1
         self.queue.apply(index, index * 10, commands)
-        self.applications.applied(0)
+        self.apply_notifier.applied(0)
 
     def put(self, count):
         """Put tasks, each of which is an event."""
@@ -123,7 +123,7 @@ async def test_a_reader_without_an_end_follows_from_where_the_feed_ends(bench):
     assert not reading.done()
     bench.put(2)
     await turns_until(lambda: bench.seqs == [5, 6])
-    bench.applications.end()
+    bench.apply_notifier.end()
     with pytest.raises(CallRefused) as caught:
         await reading
     assert caught.value.reason == error_pb2.Error.DRAINING
@@ -172,7 +172,7 @@ async def test_no_wait_is_longer_than_a_wait_may_be(bench, monkeypatch):
         waits.append(seconds)
         return False
 
-    monkeypatch.setattr(bench.applications, "wait_for", wait_for)
+    monkeypatch.setattr(bench.apply_notifier, "wait_for", wait_for)
     longest = 2**63 - 1
     await watch(bench, 5, wait_ms=longest)
     refused = await bench.refusal(from_seq=5, to_seq=6, wait_ms=longest)

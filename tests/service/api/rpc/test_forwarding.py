@@ -29,7 +29,7 @@ class Lead:
     async def begin(self, term):
         pass
 
-    async def part(self):
+    async def before_transfer(self):
         pass
 
     def end(self):
@@ -81,8 +81,8 @@ async def bench():
         1: PeerAddress(1, "n1", "p:1", "127.0.0.1:1"),
         2: PeerAddress(2, "n2", "p:1", f"127.0.0.1:{port}"),
     }
-    roles = PhaseMachine()
-    leadership = LeadershipTracker(roles, ME, members, Lead())
+    phases = PhaseMachine()
+    leadership = LeadershipTracker(phases, ME, members, Lead())
     leadership.caught_up()
     forwarder = Forwarder(leadership, 100)
     yield Bench(upstream, leadership, forwarder)

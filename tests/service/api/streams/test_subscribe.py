@@ -207,14 +207,14 @@ async def test_a_silent_client_loses_its_stream(node, stream, monkeypatch):
 
 async def test_a_leader_that_ends_sends_its_streams_away(node, stream):
     await stream.open(tasks=1)
-    node.server.parts.roles.happen(PhaseEvent.HAND_OVER)
+    node.server.parts.phases.apply(PhaseEvent.HAND_OVER)
     message = await stream.read()
     assert message.go_away.error.reason in (
         error_pb2.Error.NO_LEADER,
         error_pb2.Error.NOT_LEADER,
     )
     assert await stream.call.read() is grpc.aio.EOF
-    node.server.parts.roles.happen(PhaseEvent.KEPT)
+    node.server.parts.phases.apply(PhaseEvent.KEPT)
 
 
 async def test_a_stopping_node_says_so_on_its_streams(node, stream):

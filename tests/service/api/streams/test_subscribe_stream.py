@@ -92,7 +92,7 @@ class Submitter:
 
 
 class Reading:
-    class contents:  # noqa: N801
+    class queues:  # noqa: N801
         @staticmethod
         def held(_session_id):
             return ()
@@ -199,7 +199,7 @@ async def test_of_a_message_with_a_limit_broken_nothing_is_done():
         await one.run()
     told = {field for field, _ in caught.value.violations}
     assert told == {"filter.types[0]", "credit.tasks", "credit.bytes"}
-    assert not one.subscription.is_choosy
+    assert not one.subscription.is_selective
 
 
 async def test_a_stream_with_many_settlements_in_hand_is_not_read():

@@ -110,14 +110,14 @@ async def test_credit_of_tasks_is_used_by_claims_and_then_by_tasks():
     subscription = one.subscription
     subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=0))
     claim = one.claim(3)
-    assert (subscription.wants(), subscription.tasks_open) == (2, 5)
+    assert (subscription.wanted_tasks(), subscription.tasks_open) == (2, 5)
     assert not subscription.idle.is_set()
     one.answer(claim, TakeResult((task(1),)))
-    assert (subscription.wants(), subscription.tasks_open) == (4, 4)
+    assert (subscription.wanted_tasks(), subscription.tasks_open) == (4, 4)
     assert subscription.idle.is_set()
     # Whether bytes are limited is decided by the first grant.
     subscription.grant(pb.SubscribeRequest.Credit(tasks=1, bytes=1))
-    assert subscription.wants() == 5
+    assert subscription.wanted_tasks() == 5
 
 
 async def test_credit_of_bytes_is_used_by_payloads_and_allows_one_claim_at_a_time():
@@ -125,22 +125,22 @@ async def test_credit_of_bytes_is_used_by_payloads_and_allows_one_claim_at_a_tim
     subscription = one.subscription
     subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=15))
     claim = one.claim(2)
-    assert subscription.wants() == 0
+    assert subscription.wanted_tasks() == 0
     one.answer(claim, TakeResult((task(1),)))
-    assert subscription.wants() == 4
+    assert subscription.wanted_tasks() == 4
     one.answer(one.claim(2), TakeResult((task(2),)))
-    assert subscription.wants() == 0
+    assert subscription.wanted_tasks() == 0
     subscription.grant(pb.SubscribeRequest.Credit(bytes=5))
-    assert subscription.wants() == 0
+    assert subscription.wanted_tasks() == 0
     subscription.grant(pb.SubscribeRequest.Credit(bytes=1))
-    assert subscription.wants() == 3
+    assert subscription.wanted_tasks() == 3
 
 
 async def test_payloads_that_are_not_sent_use_no_credit():
     one = Streamed("emails", payload_omit=True)
     one.subscription.grant(pb.SubscribeRequest.Credit(tasks=5, bytes=10))
     one.answer(one.claim(1), TakeResult((task(1),)))
-    assert one.subscription.wants() == 4
+    assert one.subscription.wanted_tasks() == 4
     message = await one.message()
     assert [shown.spec.payload for shown in message.tasks] == [b""]
 
@@ -177,7 +177,7 @@ async def test_tasks_that_come_when_nothing_is_sent_any_more_are_given_back():
     one.subscription.grant(pb.SubscribeRequest.Credit(tasks=5))
     claim = one.claim(2)
     one.subscription.outbox.end()
-    assert one.subscription.wants() == 0
+    assert one.subscription.wanted_tasks() == 0
     one.answer(claim, TakeResult((task(7), task(8))))
     assert one.given_back == [7, 8]
     assert one.subscription.tasks_open == 5

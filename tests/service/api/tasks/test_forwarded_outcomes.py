@@ -29,7 +29,7 @@ class Mailer(AnonymousCaller):
 class Reading:
     def __init__(self, stage):
         self.applied = stage.queue
-        self.contents = stage.outcomes._contents
+        self.queues = stage.outcomes._queues
 
     async def barrier(self):
         pass
@@ -68,7 +68,7 @@ class Bench:
         call = UnaryCall(request, b"", None, Mailer(), loop.time())
         putting = asyncio.ensure_future(self.api.put_and_wait(call, do))
         await turns_until(lambda: len(self.stage.outcomes))
-        self.stage.outcomes.end()
+        self.stage.outcomes.redirect_all()
         return pb.PutTasksResponse.FromString(await putting)
 
 
@@ -126,7 +126,7 @@ async def test_a_node_that_leads_again_waits_itself_and_follows_the_leader_once_
     stage = bench.stage
     putting = asyncio.ensure_future(bench.put(b"x"))
     await turns_until(lambda: bench.forwarder.calls and len(stage.outcomes))
-    stage.outcomes.end()
+    stage.outcomes.redirect_all()
     assert [one.outcome for one in (await putting).outcomes] == [Task.PROCESSED]
     assert len(bench.forwarder.calls) == 2
 

@@ -60,14 +60,14 @@ class Bench:
 
     def answer(self, claim, *tasks):
         claim.consumer.answered(claim, AppliedCommand(9, 9, TakeResult(tasks)))
-        self.waiters.answered(claim, len(tasks))
+        self.waiters.claim_answered(claim, len(tasks))
 
 
 async def test_a_claim_without_answer_is_not_joined_by_another():
     bench = Bench()
     waiting = bench.wait(10)
     claim = await bench.claim()
-    bench.waiters.feed("a", 5)
+    bench.waiters.expect_ready("a", 5)
     assert bench.waiters.claims() == []
     bench.answer(claim, "task")
     assert (await waiting).result.tasks == ("task",)
@@ -78,7 +78,7 @@ async def test_a_claim_that_found_nothing_leaves_the_call_waiting():
     bench = Bench()
     waiting = bench.wait(10)
     bench.answer(await bench.claim())
-    bench.waiters.feed("a", 1)
+    bench.waiters.expect_ready("a", 1)
     (again,) = bench.waiters.claims()
     bench.answer(again, "task")
     assert (await waiting).result.tasks == ("task",)
@@ -99,7 +99,7 @@ async def test_when_the_time_is_over_nothing_is_claimed_any_more():
     claim = await bench.claim()
     await turns_until(lambda: len(bench.waiters) == 0)
     bench.answer(claim)
-    bench.waiters.feed("a", 1)
+    bench.waiters.expect_ready("a", 1)
     assert bench.waiters.claims() == []
     outcome = await waiting
     assert (outcome.index, outcome.result) == (5, TakeResult(()))
@@ -146,7 +146,7 @@ async def test_a_claim_that_failed_ends_the_wait(error):
     waiting = bench.wait(10)
     claim = await bench.claim()
     claim.consumer.answered(claim, error)
-    bench.waiters.answered(claim, 0)
+    bench.waiters.claim_answered(claim, 0)
     with pytest.raises(type(error)):
         await waiting
 
@@ -157,7 +157,7 @@ async def test_a_refused_take_ends_the_wait():
     claim = await bench.claim()
     refusal = Refusal(Reason.SESSION_NOT_FOUND, "gone")
     claim.consumer.answered(claim, AppliedCommand(9, 9, refusal))
-    bench.waiters.answered(claim, 0)
+    bench.waiters.claim_answered(claim, 0)
     with pytest.raises(Exception, match="gone"):
         await waiting
 

@@ -227,7 +227,7 @@ async def test_looks_into_temporary_tubes_are_in_the_sum_once_also_when_they_are
         counts = {one.tube: one.calls.take_timeout for one in (*answer.tubes, answer.total)}
         assert counts == {"quick": 1, "mail": 1, "": 2}
         await parts.housekeeping.tell_calls()
-    assert parts.notes.noted() == set()
+    assert parts.unlogged_calls.noted() == set()
 
 
 async def test_one_tube_and_the_sum_of_all_are_read_alike_however_many_tubes_there_are(node):

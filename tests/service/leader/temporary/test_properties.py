@@ -143,9 +143,9 @@ class Pair:
     def __init__(self):
         self.clock = Clock()
         self.plain, self.log = Log(self.clock), Log(self.clock)
-        self.contents = QueueLocator(lambda: self.log.queue)
+        self.queues = QueueLocator(lambda: self.log.queue)
         self.temporary = TemporaryTubes(
-            self.contents, self.clock, Waiters(None), 1 << 30, DRIVERS, lambda _error: None
+            self.queues, self.clock, Waiters(None), 1 << 30, DRIVERS, lambda _error: None
         )
         self.log.listeners.append(self.temporary.applied)
         self.router = Router(self.log, self.temporary)
@@ -172,12 +172,12 @@ class Pair:
         queue = self.plain.queue
         queue.apply(queue.applied_index + 1, self.clock.now_ms(), [])
         for view in queue.tubes():
-            name, there = view.name, self.contents.of(view.name)
+            name, there = view.name, self.queues.queue_of(view.name)
             yield (
                 shifted(there.list_tasks(name, (), 0, 1_000), -SHIFT),
                 shifted(queue.list_tasks(name, (), 0, 1_000), 0),
             )
-            yield self.contents.statistics([name]), queue.statistics([name])
+            yield self.queues.statistics([name]), queue.statistics([name])
             yield there.ready_count(name), queue.ready_count(name)
             yield (
                 shifted(there.failed_tasks(name, ByIds([SHIFT + n for n in FAILED])), -SHIFT),

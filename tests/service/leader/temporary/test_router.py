@@ -77,20 +77,20 @@ class Clock:
 
 
 class Board:
-    def __init__(self, contents):
-        self.contents = contents
+    def __init__(self, queues):
+        self.queues = queues
 
     def ready(self, tube):
-        return self.contents.of(tube).ready_count(tube)
+        return self.queues.queue_of(tube).ready_count(tube)
 
 
 class Bench:
     def __init__(self, *tubes):
         self.log = Log()
-        self.contents = QueueLocator(lambda: self.log.queue)
-        self.waiters = Waiters(Board(self.contents))
+        self.queues = QueueLocator(lambda: self.log.queue)
+        self.waiters = Waiters(Board(self.queues))
         self.temporary = TemporaryTubes(
-            self.contents, Clock(), self.waiters, 1 << 20, NO_DRIVERS, lambda _error: None
+            self.queues, Clock(), self.waiters, 1 << 20, NO_DRIVERS, lambda _error: None
         )
         self.log.listeners.append(self.temporary.applied)
         self.router = Router(self.log, self.temporary)
@@ -119,8 +119,7 @@ class Bench:
 
     def peeks(self):
         return [
-            counts.calls.noted[Call.PEEK]
-            for counts in self.contents.statistics(["kept", "scratch"])
+            counts.calls.noted[Call.PEEK] for counts in self.queues.statistics(["kept", "scratch"])
         ]
 
     def drop(self):

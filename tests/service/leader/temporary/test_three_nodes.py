@@ -82,7 +82,7 @@ async def test_leadership_that_was_not_handed_over_keeps_its_tubes(three):
         raise RuntimeError("nobody takes it")
 
     with pytest.raises(RuntimeError):
-        await leader.server.parts.leadership.hand_over(fail)
+        await leader.server.parts.leadership.transfer(fail)
     assert payloads(await take_from(leader, "scratch")) == [b"a"]
 
 
