@@ -1,4 +1,4 @@
-"""Write docs/errors.md from the table in `taskraft.catalogue` (`python -m tools.errors_page`)."""
+"""Generate docs/errors.md from the table in `taskraft.catalogue`: `python -m tools.errors_page`."""
 
 from pathlib import Path
 from typing import Final
@@ -12,28 +12,34 @@ HEAD: Final = """# Errors
 
 <!-- Written by `python -m tools.errors_page` from the table in taskraft.catalogue; do not edit. -->
 
-A call that fails as a whole answers with a gRPC status that carries a `google.rpc.ErrorInfo` with
-the domain `taskraft.v1` and one of these reasons; where waiting helps there is a
-`google.rpc.RetryInfo` too, and with `INVALID_FIELD` a `google.rpc.BadRequest` with all violations,
-or the first 4 KiB of them: then the metadata `violations` tells how many were found.
-One item of a list that is refused is told in place, with the same reasons and all that is wrong
-with it; what no item may have (an option of the request that the kind of the tube does not know)
-refuses the request, and nothing is done. The command line shows a row with
-`taskraft explain REASON`.
+This page lists every error reason with its meaning and advice. `taskraft explain REASON` prints the
+same text.
 
-"Retried" means that the Python client repeats the call by itself, with the same `request_id`, until
-the caller's time is over.
+A call that fails as a whole returns a gRPC status with a `google.rpc.ErrorInfo` detail. The detail
+has the domain `taskraft.v1` and one of the reasons below. Further details depend on the reason:
+
+- If a retry can succeed, the status has a `google.rpc.RetryInfo` with the time to wait.
+- `INVALID_FIELD` has a `google.rpc.BadRequest` with all violations, cut off after 4 KiB. If the
+  list is cut off, the metadata `violations` is the total number of violations.
+
+If one item of a list is refused, the response reports the error at the position of the item, with
+the same reasons and all violations. The other items of the list succeed, unless the request is
+atomic. If an option of the whole request is wrong, for example an option that the kind of the tube
+does not support, the whole request is refused and has no effect.
+
+"Retried" means that the Python client retries the call by itself, with the same `request_id`, until
+the deadline of the call. "Raised" means that the client raises the exception at once.
 """
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the page as Markdown."""
     sections = (section(row) for row in CATALOGUE.values())
     return "\n".join((HEAD, *sections))
 
 
 def section(row: ErrorReason) -> str:
-    """Return what the page says about one reason."""
+    """Return the section of one reason."""
     client = "retried" if row.is_retried else "raised"
     facts = (
         f"gRPC code `{row.code}` · `taskraft.errors.{row.exception.__name__}` ({client})"

@@ -92,7 +92,7 @@ async def test_work_that_is_done_and_not_acknowledged_has_not_failed(cluster, ca
             cluster.faults["StreamSettle"].clear()
     (record,) = [each for each in caplog.records if "emails/1" in each.getMessage()]
     assert record.levelno == logging.WARNING
-    assert "was done but not acknowledged" in record.getMessage()
+    assert "was processed but not acknowledged" in record.getMessage()
 
 
 async def test_a_worker_stops_on_a_signal(cluster, client):

@@ -31,7 +31,7 @@ def test_a_tube_is_changed_paused_and_emptied(run, tube):
     run(f"take {tube.name} --wait 0s --ack", exit_code=6)
     (shown,) = json.loads(run(f"tube update {tube.name} --resume-takes --reset ttr -o json"))
     assert "ttr_ms" not in shown["options"]
-    assert "Name an option" in run(f"tube update {tube.name}", exit_code=2)
+    assert "Give at least one option" in run(f"tube update {tube.name}", exit_code=2)
     assert "no option colour" in run(f"tube update {tube.name} --reset colour", exit_code=2)
     assert "say --yes" in run(f"tube truncate {tube.name}", exit_code=2)
     assert "1 tasks removed" in run(f"tube truncate {tube.name} --yes")
@@ -49,7 +49,7 @@ def test_tasks_are_waited_for_restarted_and_cancelled(run, real_client, tube):
     assert "1 holders asked, 1 removed" in output
     task.touch()
     assert task.is_cancel_requested
-    assert "Name ids, or a filter" in run(f"task cancel {tube.name}", exit_code=2)
+    assert "Give either ids or a filter" in run(f"task cancel {tube.name}", exit_code=2)
 
 
 def test_tasks_are_moved_and_dead_letters_go_back(run, real_client, tube):
@@ -68,7 +68,7 @@ def test_tasks_are_moved_and_dead_letters_go_back(run, real_client, tube):
     (answer,) = json.loads(run(f"{line} --renew-times -o json"))
     assert answer["count"] == 1
     assert real_client.tube(dead).take(wait=0).text() == "a"
-    assert "Name ids, or a filter" in run(f"task move {tube.name} --to {dead}", exit_code=2)
+    assert "Give either ids or a filter" in run(f"task move {tube.name} --to {dead}", exit_code=2)
 
 
 def test_a_put_with_a_key_says_what_a_conflict_does(run, tube):

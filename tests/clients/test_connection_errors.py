@@ -24,7 +24,7 @@ async def refusal(target, **options):
 
 def test_what_was_not_sent_is_told_with_its_cause_and_advice():
     error = connection_error(REFUSED, "127.0.0.1:1")
-    assert error.message == "127.0.0.1:1: nothing listens there"
+    assert error.message == "127.0.0.1:1: connection refused, nothing listens on this port"
     assert "taskraft dev" in error.advice
     assert not error.is_sent
 
@@ -40,22 +40,24 @@ def test_an_unknown_cause_is_passed_on():
 
 def test_the_advice_stands_below_the_message_in_a_traceback():
     lines = traceback.format_exception_only(connection_error(REFUSED, "a:1"))
-    assert lines[-1].startswith("hint: Is the cluster running")
+    assert lines[-1].startswith("hint: Check that the cluster is running")
 
 
 async def test_a_host_without_a_server_a_name_without_a_host_and_a_server_of_another_kind():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        assert (await refusal(address)).message == f"{address}: nothing listens there"
+        assert (
+            await refusal(address)
+        ).message == f"{address}: connection refused, nothing listens on this port"
     unknown = await refusal("no-such-host.invalid:7401")
-    assert unknown.message.endswith(": there is no host of this name")
+    assert unknown.message.endswith(": the host name cannot be resolved")
 
 
 async def test_a_client_that_speaks_tls_to_a_node_that_does_not_is_told_so(cluster, tmp_path):
     error = await refusal(cluster.target, ca=Authority(tmp_path).path)
-    assert error.message.endswith("the node does not speak TLS, as this client does")
-    assert "Leave out ca" in error.advice
+    assert error.message.endswith("this client uses TLS, but the node does not")
+    assert "Remove ca" in error.advice
 
 
 async def test_all_nodes_that_failed_are_told_and_first_what_one_has_said_itself(three):
@@ -64,7 +66,10 @@ async def test_all_nodes_that_failed_are_told_and_first_what_one_has_said_itself
     three.refuse("PutTasks", "NO_LEADER", times=100)
     error = await refusal(three.target)
     assert isinstance(error, errors.NoLeader)
-    dead = sorted(f"{node.address}: nothing listens there" for node in three.nodes[1:])
+    dead = sorted(
+        f"{node.address}: connection refused, nothing listens on this port"
+        for node in three.nodes[1:]
+    )
     assert sorted(error.message.split("; ")[1:]) == dead
     assert "start the nodes that are down" in error.advice
 

@@ -26,12 +26,12 @@ def test_the_environment_asks_for_credentials_too(monkeypatch, tmp_path, name):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"cert": "c"}, "cert and key belong together"),
-        ({"key": "c"}, "cert and key belong together"),
-        ({"token": "t", "token_file": "f"}, "token and token_file exclude each other"),
+        ({"cert": "c"}, "cert and key must be set together"),
+        ({"key": "c"}, "cert and key must be set together"),
+        ({"token": "t", "token_file": "f"}, "token and token_file are both set"),
         ({"ca": "none.crt"}, "none.crt: No such file"),
         ({"token_file": "none.token"}, "none.token: No such file"),
-        ({"ca": pytest.__file__}, "__init__.py: no certificate in it, in PEM"),
+        ({"ca": pytest.__file__}, "__init__.py: the file contains no certificate in PEM format"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(options, part):
@@ -43,7 +43,7 @@ def test_what_cannot_be_used_is_said_in_one_line(options, part):
 def test_an_empty_token_file_is_refused(tmp_path):
     path = tmp_path / "token"
     path.write_text("\n")
-    with pytest.raises(CredentialsUnusable, match="no token in it"):
+    with pytest.raises(CredentialsUnusable, match="the file contains no token"):
         channel_credentials(token_file=path)
 
 

@@ -71,11 +71,11 @@ def test_what_is_not_put_yet_is_named_in_a_batch_that_puts_it_before(real_client
     after = tube.task("b", depends_on=[before])
     with pytest.raises(ValueError, match="does not put before it"):
         Batch().put(after, before)
-    with pytest.raises(ValueError, match="into one Batch"):
+    with pytest.raises(ValueError, match="in the same Batch"):
         real_client.groups.create(f"group-{uuid.uuid4()}", end_task=after)
-    with pytest.raises(TypeError, match="into one Batch"):
+    with pytest.raises(TypeError, match="in the same Batch"):
         tube.put("c", depends_on=[before])
-    with pytest.raises(ValueError, match=r"depends_on is tasks .*, not 'emails'"):
+    with pytest.raises(ValueError, match=r"depends_on must be existing tasks.*, not 'emails'"):
         references(["emails"], "emails")
 
 

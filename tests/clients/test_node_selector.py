@@ -50,7 +50,7 @@ def test_a_target_is_a_list_of_addresses():
 
 @pytest.mark.parametrize("target", ["", ",", "a", "a:", "a:x", "http://a:1"])
 def test_a_target_without_ports_is_refused(target):
-    with pytest.raises(ValueError, match='target is "host:port", or several'):
+    with pytest.raises(ValueError, match='target must be "host:port" or a comma'):
         addresses_from(target)
 
 
@@ -59,5 +59,5 @@ def test_the_target_comes_from_the_environment_or_is_that_of_a_development_clust
     monkeypatch.setenv("TASKRAFT_TARGET", "a:1")
     assert addresses_from(None) == ("a:1",)
     monkeypatch.setenv("TASKRAFT_TARGET", "a")
-    with pytest.raises(ValueError, match=r"TASKRAFT_TARGET is .*, not 'a'"):
+    with pytest.raises(ValueError, match=r"TASKRAFT_TARGET must be .*, not 'a'"):
         addresses_from(None)

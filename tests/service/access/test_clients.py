@@ -72,7 +72,7 @@ async def test_the_command_takes_credentials_from_files_and_the_environment(node
     done = await run(*put, "--ca", ca)
     assert (done.exit_code, "NO_CREDENTIALS" in done.output) == (1, True)
     done = await run(*put, "--cert", ca)
-    assert (done.exit_code, "cert and key belong together" in done.output) == (2, True)
+    assert (done.exit_code, "cert and key must be set together" in done.output) == (2, True)
     done = await run("put", "--help")
     assert "--token-file" in done.output
     assert "--token " not in done.output

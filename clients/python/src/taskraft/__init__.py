@@ -1,8 +1,8 @@
 """Put tasks into taskraft, take them, and settle them.
 
-`Client` is for threads and scripts, `AsyncClient` for asyncio; both do the same. What is named here
-is imported when it is first used, so that the generated stubs (`taskraft.v1`) and the command line
-load nothing that they do not need.
+`Client` is for threads and scripts, `AsyncClient` for asyncio; both offer the same operations. Each
+name of this package is imported on first use, so that the generated stubs (`taskraft.v1`) and the
+command line do not load unneeded modules.
 """
 
 from __future__ import annotations

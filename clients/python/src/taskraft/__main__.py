@@ -1,4 +1,4 @@
-"""Run the command as ``python -m taskraft``."""
+"""Run the command line as ``python -m taskraft``."""
 
 from taskraft.cli import main
 

@@ -1,7 +1,7 @@
-"""Read arguments: each that is wrong is refused by its name, what it may be, and what it was.
+"""Check arguments before they are sent; an error names the argument and what it must be.
 
-What only the server knows, such as limits and the names of tubes, it checks itself; this is about
-what cannot even be sent.
+The server checks what only it knows, such as limits and tube names. These functions check what
+cannot be encoded into a request.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from math import isfinite
 from typing import TypeAlias
 
 Texts: TypeAlias = "str | Iterable[str]"
-"""One text, or several. Without it a single name would be taken for the list of its letters."""
+"""One string or several. Without this type, a single name would be read as a list of characters."""
 
 
 def wrong_type(name: str, expected: str, value: object) -> TypeError:
-    """Return what to raise for an argument of a wrong type."""
-    return TypeError(f"{name} is {expected}, not {reprlib.repr(value)}")
+    """Return the exception for an argument of a wrong type."""
+    return TypeError(f"{name} must be {expected}, not {reprlib.repr(value)}")
 
 
 def wrong_value(name: str, expected: str, value: object) -> ValueError:
-    """Return what to raise for an argument of the right type and a wrong value."""
-    return ValueError(f"{name} is {expected}, not {reprlib.repr(value)}")
+    """Return the exception for an argument of the right type and a wrong value."""
+    return ValueError(f"{name} must be {expected}, not {reprlib.repr(value)}")
 
 
 def text(name: str, value: object) -> str:
-    """Return a text as it is.
+    """Return a string unchanged.
 
     Raises:
-        TypeError: It is none.
+        TypeError: the value is not a string.
     """
     if not isinstance(value, str):
-        raise wrong_type(name, "a text", value)
+        raise wrong_type(name, "a string", value)
     return value
 
 
 def texts(name: str, given: object) -> list[str]:
-    """Return texts as a list, also if there is only one.
+    """Return one or several strings as a list.
 
     Raises:
-        TypeError: They are none.
+        TypeError: the value is not a string or an iterable of strings.
     """
     if isinstance(given, str):
         return [given]
-    expected = "a text, or several"
+    expected = "a string or several strings"
     if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise wrong_type(name, expected, given)
     several = []
@@ -57,10 +57,10 @@ def texts(name: str, given: object) -> list[str]:
 
 
 def flag(name: str, value: object) -> bool:
-    """Return True or False as it is.
+    """Return a bool unchanged.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: the value is not a bool.
     """
     if not isinstance(value, bool):
         raise wrong_type(name, "True or False", value)
@@ -68,11 +68,11 @@ def flag(name: str, value: object) -> bool:
 
 
 def whole_number(name: str, value: object, least: int, most: int) -> int:
-    """Return a whole number as it is.
+    """Return an integer unchanged.
 
     Raises:
-        TypeError: It is none.
-        ValueError: It is out of range.
+        TypeError: the value is not an integer.
+        ValueError: the value is not between `least` and `most`.
     """
     expected = f"a whole number from {least} to {most}"
     if not isinstance(value, int) or isinstance(value, bool):
@@ -83,11 +83,11 @@ def whole_number(name: str, value: object, least: int, most: int) -> int:
 
 
 def choice(name: str, value: object, choices: Mapping[str, int]) -> int:
-    """Return the number of what was chosen, in small or capital letters.
+    """Return the number of a choice; upper and lower case are equal.
 
     Raises:
-        TypeError: It is no text.
-        ValueError: It is not among the choices.
+        TypeError: the value is not a string.
+        ValueError: the value is not one of the choices.
     """
     expected = f"one of {', '.join(choices)}"
     if not isinstance(value, str):
@@ -99,11 +99,11 @@ def choice(name: str, value: object, choices: Mapping[str, int]) -> int:
 
 
 def hundredths(name: str, value: object) -> int:
-    """Return a number in hundredths.
+    """Return a number in hundredths, rounded.
 
     Raises:
-        TypeError: It is none.
-        ValueError: It is not finite.
+        TypeError: the value is not a number.
+        ValueError: the value is not finite.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise wrong_type(name, "a number", value)
@@ -113,20 +113,24 @@ def hundredths(name: str, value: object) -> int:
 
 
 def check_known(given: Iterable[str], options: type, refusal: str) -> None:
-    """Refuse what is not among the annotated options.
+    """Check that all given names are options.
 
     Args:
         given: names of options.
-        options: a class whose annotations are the options.
-        refusal: the beginning of the text, for example "put has no option".
+        options: class whose annotations are the options.
+        refusal: start of the error text, for example "put has no option".
 
     Raises:
-        TypeError: Some are unknown; the text names them, and those that are like them.
+        TypeError: a name is not an option; the text names it and similar options.
     """
     known = options.__annotations__.keys()
     unknown = sorted(set(given) - known)
     if not unknown:
         return
     likes = [like for name in unknown for like in get_close_matches(name, known, n=1)]
-    hint = f"did you mean {', '.join(likes)}?" if likes else f"there are {', '.join(sorted(known))}"
+    hint = (
+        f"did you mean {', '.join(likes)}?"
+        if likes
+        else f"the options are {', '.join(sorted(known))}"
+    )
     raise TypeError(f"{refusal} {', '.join(unknown)}; {hint}")

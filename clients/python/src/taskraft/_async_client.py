@@ -1,6 +1,6 @@
 """The client for asyncio."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
     """Put, take and settle tasks with asyncio.
 
-    It connects with the first call, follows the leader, repeats what was not answered with the same
-    request_id until the time of the call is over, and joins concurrent calls into one message. It
-    belongs to the event loop that uses it first. Use it as a context, or call `close`.
+    The client connects on the first call and sends each call to the leader. It retries an
+    unanswered call with the same request_id until the deadline of the call, and it sends concurrent
+    calls in one message. The client belongs to the event loop that uses it first. Use the client as
+    a context manager, or call `close`.
     """
 
     def __init__(
@@ -53,19 +54,20 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         credentials: grpc.ChannelCredentials | None = None,
         **access: Unpack[AccessOptions],
     ) -> None:
-        """Describe the cluster; nothing is connected yet.
+        """Configure the client without connecting.
 
         Args:
-            target: Addresses of some or all nodes, "host:port,host:port"; absent the variable
-                TASKRAFT_TARGET, or else 127.0.0.1:7401.
-            timeout: How long each call is tried.
-            name: Shown to people who look at sessions; host and process by default.
-            session_ttr: How long leases outlive this process or its connection.
-            credentials: Ready-made ones, in place of `access`.
-            **access: Certificates and token, see `AccessOptions`; absent TASKRAFT_CA and its like.
+            target: addresses of some or all nodes, "host:port,host:port". Default: the variable
+                TASKRAFT_TARGET, else 127.0.0.1:7401.
+            timeout: default time limit of each call, retries included.
+            name: name of the sessions, shown to people; default: host name and process id.
+            session_ttr: how long the leases survive after this process or its connection is lost.
+            credentials: gRPC credentials, instead of `access`.
+            **access: certificates and token, see `AccessOptions`; default: TASKRAFT_CA and the
+                related variables.
 
         Raises:
-            CredentialsUnusable: They do not belong together or cannot be read.
+            CredentialsUnusable: the options do not fit together, or a file cannot be read.
         """
         self._connection = Connection(
             target,
@@ -89,23 +91,23 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         await self.close()
 
     async def close(self) -> None:
-        """Close subscriptions and the session; what they hold is handed out again."""
+        """Close subscriptions and the session; their tasks are released and can be taken again."""
         await self._connection.close()
 
     # ----------------------------------------------------------------------------- tasks
 
     def tube(self, name: str) -> AsyncTube:
-        """Return a handle of a tube; the server is not asked."""
+        """Return a handle of a tube without calling the server."""
         return AsyncTube(name, self._connection)
 
     def subscribe(
         self, tubes: TubeSources, **options: Unpack[SubscribeOptions]
     ) -> AsyncSubscription:
-        """Return the tasks of one or several tubes as they become ready.
+        """Return a subscription to the tasks of one or several tubes.
 
         Args:
-            tubes: A name or pattern, several, or names with their shares.
-            **options: See `SubscribeOptions`.
+            tubes: a name or pattern, several of these, or names with their weights.
+            **options: see `SubscribeOptions`.
         """
         return AsyncSubscription(self._connection, tubes, options)
 
@@ -118,7 +120,10 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         timeout: Duration | None = None,
         **options: Unpack[TakeOptions],
     ) -> list[AsyncTakenTask]:
-        """Take up to `tasks_max` tasks from one or several tubes; wait only for the first."""
+        """Take up to `tasks_max` tasks from one or several tubes.
+
+        The call waits only until the first task is READY.
+        """
         return await take_tasks(
             self._connection, tubes, tasks_max, wait=wait, timeout=timeout, options=options
         )
@@ -130,16 +135,16 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         *,
         timeout: Duration | None = None,
     ) -> None:
-        """Settle leases by their tokens alone; without an action they are acknowledged.
+        """Settle leases by their tokens; the default action is to acknowledge.
 
         Raises:
-            LeaseStale: The lease is over.
-            ItemsRefused: Some of several leases are over; the others are settled.
+            LeaseStale: the single lease has ended.
+            ItemsRefused: some of several leases have ended; the other leases are settled.
         """
         self._connection.check_usable()
         chosen = [tokens] if isinstance(tokens, int) else list(tokens)
         if not all(isinstance(token, int) for token in chosen):
-            raise wrong_type("tokens", "a number, or several", tokens)
+            raise wrong_type("tokens", "an integer or several integers", tokens)
         items = [(token, action or _settlement.PLAIN_ACK) for token in chosen]
         outcomes = await self._connection.settler.settle_items(items, timeout)
         for (token, _), outcome in zip(items, outcomes, strict=True):
@@ -150,12 +155,14 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
     async def execute(
         self, batch: Batch, *, timeout: Duration | None = None
     ) -> list[task_service_pb2.BatchResult]:
-        """Do the operations of a batch, all or none; return one result for each.
+        """Execute the operations of a batch atomically; return one result per operation.
 
-        Tasks that it settles count as settled: the end of their block does nothing more.
+        Tasks that the batch settles count as settled: leaving their `async with` block does
+        nothing.
 
         Raises:
-            TaskraftError: Nothing was done; the metadata `operation` and `item` name the cause.
+            TaskraftError: nothing was executed; the metadata `operation` and `item` name the failed
+                part.
         """
         request = batch.request()
         with self._traced(request, batch) as sent:
@@ -171,7 +178,7 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
     def _traced(
         self, request: task_service_pb2.ExecuteBatchRequest, batch: Batch
     ) -> AbstractContextManager[list[list[int]]]:
-        """Return the spans of a batch, which name the ids that are added for each of its puts."""
+        """Trace a batch; yields one list per put, to which the caller adds the new task ids."""
         puts = [one.put for one in request.operations if one.HasField("put")]
         spans = self._connection.spans
         return nullcontext([]) if spans is None else spans.batch(puts, batch.settled)
@@ -187,17 +194,17 @@ class AsyncClient(AsyncTubeAdmin, AsyncClusterAdmin):
         cursor: Mapping[int, int] | None = None,
         follow: bool = True,
     ) -> AsyncIterator[feed_service_pb2.ChangeEvent]:
-        """Yield one event for each transition of each task, in order within each partition.
+        """Yield one event per task transition, in order within each partition.
 
         Args:
-            tubes: Only of these; all by default.
-            kinds: Only of these, for example `["ACK", "BURY"]`; all by default.
-            from_start: From the oldest that is left instead of from now.
-            cursor: By partition: the next sequence number to read.
-            follow: Wait for more instead of ending with what there is.
+            tubes: names of tubes; default: all.
+            kinds: kinds of events, for example `["ACK", "BURY"]`; default: all.
+            from_start: start at the oldest event that is kept, instead of now.
+            cursor: next sequence number to read, by partition.
+            follow: wait for new events, instead of stopping at the current end of the feed.
 
         Raises:
-            CursorTrimmed: Retention has removed what the cursor points to.
+            CursorTrimmed: retention has removed the events at the cursor.
         """
         return _change_feed.tail(
             self._connection,

@@ -1,6 +1,6 @@
-"""Look at the cluster, and change its members and settings, with asyncio."""
+"""Methods of `AsyncClient` for sessions, settings and members of the cluster."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class AsyncClusterAdmin:
-    """The part of a client that is about the cluster as a whole."""
+    """The methods of `AsyncClient` that concern the whole cluster."""
 
     _connection: Connection
 
     async def list_sessions(
         self, *, timeout: Duration | None = None
     ) -> list[session_service_pb2.Session]:
-        """Return the sessions and how many tasks each holds; their ids are cut short."""
+        """Return the sessions with the number of tasks that each holds; the ids are truncated."""
         request = session_service_pb2.ListSessionsRequest()
         pages = self._connection.pages(
             lambda node: node.sessions.ListSessions, request, timeout=timeout
@@ -34,10 +34,10 @@ class AsyncClusterAdmin:
     async def configure(
         self, *, timeout: Duration | None = None, **settings: Unpack[ClusterSettings]
     ) -> cluster_service_pb2.ClusterSettings:
-        """Change settings of the whole cluster, all or none; return those in force.
+        """Change settings of the cluster, all or none; return the settings in force.
 
         Raises:
-            InvalidField: A setting is out of range.
+            InvalidField: a setting is out of range.
         """
         request = configure_request(settings)
         response = await self._connection.call(
@@ -48,7 +48,7 @@ class AsyncClusterAdmin:
     async def cluster_state(
         self, *, timeout: Duration | None = None
     ) -> cluster_service_pb2.GetClusterStateResponse:
-        """Return the members, who leads, and how far each has come."""
+        """Return the members, the leader, and the log progress of each member."""
         request = cluster_service_pb2.GetClusterStateRequest()
         return await self._connection.call(
             lambda node: node.cluster.GetClusterState, request, timeout=timeout
@@ -57,12 +57,12 @@ class AsyncClusterAdmin:
     async def add_member(
         self, name: str, peer_address: str, address: str, *, timeout: Duration | None = None
     ) -> cluster_service_pb2.Member:
-        """Add a member that learns and does not vote yet; return it with its number.
+        """Add a member as a learner, without a vote; return the member with its id.
 
-        The node itself is then started with the setting `join`.
+        Then start the node of the member with the setting `join`.
 
         Raises:
-            MemberExists: A member of this name has joined.
+            MemberExists: a member with this name has already joined.
         """
         request = cluster_service_pb2.AddMemberRequest(
             name=text("name", name),
@@ -78,11 +78,11 @@ class AsyncClusterAdmin:
     async def promote_member(
         self, name: str, *, timeout: Duration | None = None
     ) -> cluster_service_pb2.Member:
-        """Make a member vote; it must have joined and caught up, which is waited for.
+        """Make a learner a voter; the call waits until the learner has joined and caught up.
 
         Raises:
-            MemberNotFound: There is no member of this name.
-            NodeBehind: It has not joined and caught up in time.
+            MemberNotFound: no member has this name.
+            NodeBehind: the learner has not joined and caught up in time.
         """
         request = cluster_service_pb2.PromoteMemberRequest(
             name=text("name", name), request_id=new_request_id()
@@ -93,11 +93,11 @@ class AsyncClusterAdmin:
         return response.member
 
     async def remove_member(self, name: str, *, timeout: Duration | None = None) -> None:
-        """Remove a member for good; its node ends and cannot be started again with its data.
+        """Remove a member permanently; its node stops and cannot rejoin with its data directory.
 
         Raises:
-            MemberNotFound: There is no member of this name.
-            MemberNeeded: Those who are left could not commit anything.
+            MemberNotFound: no member has this name.
+            MemberNeeded: the remaining members could not form a working majority.
         """
         request = cluster_service_pb2.RemoveMemberRequest(
             name=text("name", name), request_id=new_request_id()
@@ -107,10 +107,10 @@ class AsyncClusterAdmin:
         )
 
     async def transfer_leadership(self, name: str = "", *, timeout: Duration | None = None) -> str:
-        """Hand leadership over, by default to the voter that has come farthest; return who leads.
+        """Transfer leadership and return the new leader; default: to the most up-to-date voter.
 
         Raises:
-            MemberNotFound: There is no member of this name.
+            MemberNotFound: no member has this name.
         """
         request = cluster_service_pb2.TransferLeadershipRequest(
             name=text("name", name), request_id=new_request_id()
@@ -123,7 +123,7 @@ class AsyncClusterAdmin:
     async def server_info(
         self, *, timeout: Duration | None = None
     ) -> cluster_service_pb2.GetServerInfoResponse:
-        """Return version, limits and features of the node that is asked."""
+        """Return version, limits and features of the node that answers."""
         request = cluster_service_pb2.GetServerInfoRequest()
         return await self._connection.call(
             lambda node: node.cluster.GetServerInfo, request, timeout=timeout

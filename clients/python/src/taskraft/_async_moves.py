@@ -1,6 +1,6 @@
-"""Move chosen tasks to another tube, and dead letters back, with asyncio."""
+"""Methods of `AsyncTube` that move selected tasks to another tube, and dead letters back."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from taskraft._task_spec import Position, position_of
 from taskraft.v1 import task_service_pb2
 
 DEAD_LETTERS: Final = Where("origin:*")
-"""All tasks of a tube that another one gave up."""
+"""Selects all tasks that came from another tube."""
 
 
 class AsyncMoves(AsyncSelectedTasks):
-    """The part of a tube's handle that moves tasks which nobody holds."""
+    """The methods of `AsyncTube` that move tasks without a lease."""
 
     async def move(
         self,
@@ -30,24 +30,25 @@ class AsyncMoves(AsyncSelectedTasks):
         changes: TaskChanges | None = None,
         timeout: Duration | None = None,
     ) -> int:
-        """Move ready, delayed and buried tasks to another tube; return how many.
+        """Move READY, DELAYED and BURIED tasks to another tube; return the number of moved tasks.
 
-        They are new tasks there, with other ids and attempts counted anew; unique keys go along.
+        In the other tube they are new tasks: they have new ids, and their attempts start at 0. They
+        keep their unique keys.
 
         Args:
-            tasks: Which.
-            to: The other tube.
-            delay: Hide them for so long; 0: ready at once. Absent, delayed ones stay so until their
-                time, and the others are ready.
-            position: Before or behind all ready tasks of the other tube.
-            renew_times: With the times to live and to run of the other tube, not what is left of
-                their own.
-            changes: What changes together with the move; no delay.
-            timeout: How long to try.
+            tasks: tasks to move.
+            to: name of the other tube.
+            delay: delay in the other tube; 0: READY at once. Default: a DELAYED task keeps its due
+                time, the other tasks are READY.
+            position: before or behind all READY tasks of the other tube.
+            renew_times: True: use the default TTL and TTR of the other tube. False: keep the task's
+                own.
+            changes: further changes of the tasks, without a delay.
+            timeout: time limit of the call, retries included.
 
         Raises:
-            TaskraftError: The only task was refused, or all were.
-            ItemsRefused: Some of several were; the others were moved.
+            TaskraftError: the only task was refused, or all tasks were refused.
+            ItemsRefused: some of several tasks were refused; the other tasks were moved.
         """
         request = task_service_pb2.MoveTasksRequest(
             tube=self.name, selector=selector_of(tasks), move_to=to, renew_times=renew_times
@@ -63,10 +64,10 @@ class AsyncMoves(AsyncSelectedTasks):
         changes: TaskChanges | None = None,
         timeout: Duration | None = None,
     ) -> int:
-        """Move dead letters back, each to the tube that gave it up; return how many.
+        """Move dead letters back to the tubes that they came from; return the number moved.
 
-        They begin anew there, with the times of that tube and the unique keys that they had. Other
-        tasks stay where they are. Arguments and errors are those of `move`.
+        A moved task starts again with the default times of that tube and with its unique key. Tasks
+        that are not dead letters stay. Arguments and errors are those of `move`.
         """
         request = task_service_pb2.MoveTasksRequest(
             tube=self.name, selector=selector_of(tasks), to_origin=True

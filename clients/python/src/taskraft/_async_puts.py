@@ -1,6 +1,6 @@
-"""Put into one tube, with asyncio."""
+"""Methods of `AsyncTube` that put tasks."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from taskraft._leader_caller import new_request_id
 from taskraft._payload import Payload
 from taskraft._planned_task import PlannedTask, plan_task
 from taskraft._put_messages import SPEC_BYTES, put_messages
-from taskraft._request_batcher import only, raise_refused
+from taskraft._request_batcher import raise_refused, single_outcome
 from taskraft._task import Task
 from taskraft._task_spec import PutOptions, spec_of, spec_template
 from taskraft.v1 import task_pb2, task_service_pb2
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from taskraft._request_batcher import ItemOutcome
 
 PUTS_IN_HAND: Final = 4
-"""Messages of one put_many that are built ahead of the one on its way."""
+"""Maximum number of messages of one put_many that are built before the oldest is answered."""
 
 
 class AsyncPuts(AsyncWaits):
-    """The part of a tube's handle that puts tasks."""
+    """The methods of `AsyncTube` that put tasks."""
 
     async def put(
         self, payload: Payload, *, timeout: Duration | None = None, **options: Unpack[PutOptions]
     ) -> int:
-        """Put a task and return its id once it is on the disks of a majority.
+        """Put a task and return its id after a majority of the nodes has stored it durably.
 
-        Concurrent calls are joined into one message. A failed attempt is repeated with the same
-        request_id until the time is over, so that the task is put once.
+        Concurrent calls are sent in one message. A failed attempt is retried with the same
+        request_id until the deadline, so the task is put once.
 
         Args:
-            payload: Bytes as they are, a str as UTF-8, anything else as JSON.
-            timeout: How long to try; the client's timeout by default.
-            **options: See `PutOptions`.
+            payload: bytes are sent unchanged, a str as UTF-8, any other value as JSON.
+            timeout: time limit of the call, retries included; default: the client's timeout.
+            **options: see `PutOptions`.
 
         Raises:
-            KeyTaken: An unfinished task has the unique key.
-            TaskraftError: Any other refusal.
+            KeyTaken: an unfinished task has the unique key.
+            TaskraftError: the put was refused or failed.
         """
         spec = spec_of(payload, spec_template(options, self.name) if options else None)
         with self._traced_send([spec]) as task_ids:
             outcomes = await self._submit([spec], timeout)
-            task_id = only(outcomes)
+            task_id = single_outcome(outcomes)
             task_ids.append(task_id)
             return task_id
 
@@ -66,16 +66,17 @@ class AsyncPuts(AsyncWaits):
         timeout: Duration | None = None,
         **options: Unpack[PutOptions],
     ) -> list[int]:
-        """Put many tasks in order and return their ids; at most a few messages are in memory.
+        """Put many tasks in order and return their ids; only a few messages are held in memory.
 
         Args:
-            payloads: Read as fast as the server accepts them.
-            timeout: How long to try each message.
-            **options: The same for all tasks.
+            payloads: consumed as fast as the server accepts the tasks.
+            timeout: time limit of each message, retries included.
+            **options: options of all tasks, see `PutOptions`.
 
         Raises:
-            ItemsRefused: Some were refused; all others were put.
-            TaskraftError: A message failed as a whole; what was read before it may have been put.
+            ItemsRefused: some tasks were refused; all other tasks were put.
+            TaskraftError: a message failed as a whole; tasks that were read before it may have been
+                put.
         """
         shared = spec_template(options, self.name) if options else None
         outcomes: list[ItemOutcome[int]] = []
@@ -100,13 +101,13 @@ class AsyncPuts(AsyncWaits):
         timeout: Duration | None = None,
         **options: Unpack[PutOptions],
     ) -> list[int]:
-        """Put tasks all or none, in one message.
+        """Put all tasks or none, in one message.
 
         Args:
-            payloads: At most 10 000.
-            room_wait: In a tube with a capacity: wait so long for room.
-            timeout: How long to try.
-            **options: The same for all tasks.
+            payloads: at most 10 000.
+            room_wait: maximum time to wait on the server for capacity in the tube; 0: do not wait.
+            timeout: time limit of the call beyond `room_wait`, retries included.
+            **options: options of all tasks, see `PutOptions`.
         """
         shared = spec_template(options, self.name) if options else None
         specs = [spec_of(payload, shared) for payload in payloads]
@@ -135,18 +136,20 @@ class AsyncPuts(AsyncWaits):
         timeout: Duration | None = None,
         **options: Unpack[PutOptions],
     ) -> Task:
-        """Put a task, wait until it has ended or is buried, and return it as it is then.
+        """Put a task, wait until it has ended or is BURIED, and return it.
 
-        A handler that waits makes room for another one meanwhile.
+        A handler that calls this method releases its concurrency slot during the wait.
 
         Args:
-            payload: As for `put`.
-            wait: How long; absent without limit. What is beyond a minute is waited for like `wait`.
-            timeout: How long to try to reach the cluster, beyond the wait.
-            **options: See `PutOptions`.
+            payload: as for `put`.
+            wait: maximum wait; default: no limit. A wait of more than one minute continues like
+                `wait`.
+            timeout: time limit of the call beyond the wait, retries included.
+            **options: see `PutOptions`.
 
         Returns:
-            The task with its `outcome`, TIMEOUT where the time was over first, and its `result`.
+            The task with its `outcome` and `result`. The outcome is TIMEOUT if the task has not
+            ended in time.
         """
         wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
         wait_seconds = (
@@ -177,7 +180,7 @@ class AsyncPuts(AsyncWaits):
                 timeout=timeout,
                 wait_seconds=wait_seconds,
             )
-            task_ids.append(only(put_outcomes(response)))
+            task_ids.append(single_outcome(put_outcomes(response)))
         task = Task(response.outcomes[0])
         left = None if wait_end is None else max(wait_end - time.monotonic(), 0.0)
         if task.outcome != "TIMEOUT" or left == 0.0:
@@ -186,7 +189,7 @@ class AsyncPuts(AsyncWaits):
         return task
 
     def task(self, payload: Payload, **options: Unpack[PutOptions]) -> PlannedTask:
-        """Return a task for this tube that is not put yet: for schedules, groups and batches."""
+        """Return a task for this tube without putting it, for schedules, groups and batches."""
         return plan_task(self.name, payload, options)
 
     def _start_put(
@@ -208,7 +211,7 @@ class AsyncPuts(AsyncWaits):
         return await connection.puts(self.name).submit(specs, size_bytes, deadline)
 
     def _traced_send(self, specs: Sequence[task_pb2.TaskSpec]) -> AbstractContextManager[list[int]]:
-        """Return the span of a put, which names the ids that are added to its value."""
+        """Trace a put; yields a list to which the caller adds the new task ids."""
         spans = self._connection.spans
         return nullcontext([]) if spans is None else spans.send(self.name, specs)
 

@@ -1,6 +1,6 @@
-"""Look at and change chosen tasks of one tube, with asyncio."""
+"""Methods of `AsyncTube` that read and change selected tasks."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -45,41 +45,41 @@ if TYPE_CHECKING:
     from taskraft.v1 import error_pb2
 
 State: TypeAlias = Literal["ready", "delayed", "buried", "done", "zombie"]
-"""A state that an administrator may move a task to."""
+"""State to which an administrator may move a task."""
 STATES: Final = {state: task_pb2.Task.State.Value(state.upper()) for state in get_args(State)}
 
 
 class Cancelled(NamedTuple):
-    """What a cancellation did."""
+    """Result of a cancellation."""
 
     asked: int
-    """Holders that were asked to stop."""
+    """Number of holders that were asked to stop."""
     removed: int
-    """Tasks that nobody held, and that are gone."""
+    """Number of tasks without a holder, which were removed."""
 
 
 class _Change(Protocol):
-    """A request that changes chosen tasks."""
+    """A request that changes selected tasks."""
 
     request_id: str
 
     @property
     def selector(self) -> task_pb2.TaskSelector:
-        """Which tasks."""
+        """Selected tasks."""
         ...
 
 
 class _Changed(Protocol):
-    """An answer to one."""
+    """The response to a `_Change`."""
 
     @property
     def errors(self) -> Iterable[error_pb2.ItemError]:
-        """The refused items."""
+        """Refused items."""
         ...
 
     @property
     def continue_after_id(self) -> int:
-        """Where a filter goes on; 0 at the end."""
+        """Task id after which a filter continues; 0 at the end."""
         ...
 
 
@@ -88,10 +88,10 @@ Changed = TypeVar("Changed", bound=_Changed)
 
 
 class AsyncSelectedTasks(AsyncWaits):
-    """The part of a tube's handle that is about chosen tasks.
+    """The methods of `AsyncTube` that work on selected tasks.
 
-    Tasks are chosen by id, by `Keys`, or by `Where`. A filter that finds many is followed in steps
-    until its end; each step is a call of its own.
+    Tasks are selected by id, by `Keys`, or by `Where`. A filter that matches many tasks is
+    processed in several calls, one after another.
     """
 
     # ---------------------------------------------------------------------------------- look
@@ -99,13 +99,13 @@ class AsyncSelectedTasks(AsyncWaits):
     async def peek(
         self, task_id: int | None = None, *, key: Key = (), timeout: Duration | None = None
     ) -> Task:
-        """Return a task, by id or unique key, without changing it.
+        """Return a task by id or unique key without changing it.
 
         Raises:
-            TaskNotFound: There is none, or not any more.
+            TaskNotFound: the task does not exist or was removed.
         """
         if (task_id is None) is (not key):
-            raise TypeError("peek needs a task_id or a key")
+            raise TypeError("peek needs either task_id or key, and not both")
         request = task_service_pb2.GetTasksRequest(
             tube=self.name, selector=selector_of(Keys(key) if task_id is None else task_id)
         )
@@ -127,7 +127,7 @@ class AsyncSelectedTasks(AsyncWaits):
         delay: Duration = 0,
         timeout: Duration | None = None,
     ) -> int:
-        """Make buried tasks ready again and return how many: the first `count`, or chosen ones."""
+        """Make the first `count` buried tasks, or the tasks `ids`, READY again; return how many."""
         request = task_service_pb2.KickTasksRequest(
             tube=self.name, delay_ms=milliseconds(delay, "delay")
         )
@@ -141,7 +141,7 @@ class AsyncSelectedTasks(AsyncWaits):
     async def bury(
         self, tasks: TaskSelection, *, reason: Reason = "", timeout: Duration | None = None
     ) -> int:
-        """Take tasks that nobody holds out of circulation; return how many."""
+        """Bury tasks that have no holder; return the number of buried tasks."""
         request = task_service_pb2.BuryTasksRequest(
             tube=self.name, selector=selector_of(tasks), failure=_settlement.failure_of(reason)
         )
@@ -149,7 +149,7 @@ class AsyncSelectedTasks(AsyncWaits):
         return sum(answer.count for answer in answers)
 
     async def delete(self, tasks: TaskSelection, *, timeout: Duration | None = None) -> int:
-        """Remove tasks in any state and return how many."""
+        """Remove tasks in any state; return the number of removed tasks."""
         request = task_service_pb2.DeleteTasksRequest(tube=self.name, selector=selector_of(tasks))
         answers = await self._change(lambda node: node.tasks.DeleteTasks, request, timeout)
         return sum(answer.count for answer in answers)
@@ -161,7 +161,7 @@ class AsyncSelectedTasks(AsyncWaits):
         timeout: Duration | None = None,
         **changes: Unpack[TaskChanges],
     ) -> int:
-        """Change held, ready, delayed or buried tasks and return how many; see `TaskChanges`."""
+        """Change HELD, READY, DELAYED or BURIED tasks; return the number. See `TaskChanges`."""
         request = task_service_pb2.UpdateTasksRequest(
             tube=self.name, selector=selector_of(tasks), update=update_of(changes)
         )
@@ -171,7 +171,7 @@ class AsyncSelectedTasks(AsyncWaits):
     async def snatch(
         self, tasks: TaskSelection, *, delay: Duration = 0, timeout: Duration | None = None
     ) -> int:
-        """Take tasks from their holders, whose leases become stale; return how many."""
+        """Take tasks away from their holders; return the number. The leases become stale."""
         request = task_service_pb2.SnatchTasksRequest(
             tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay, "delay")
         )
@@ -181,7 +181,7 @@ class AsyncSelectedTasks(AsyncWaits):
     async def restart(
         self, tasks: TaskSelection, *, delay: Duration = 0, timeout: Duration | None = None
     ) -> int:
-        """Begin delayed, buried and finished tasks anew, attempts reset; return how many."""
+        """Restart DELAYED, BURIED and finished tasks with attempts reset; return the number."""
         request = task_service_pb2.RestartTasksRequest(
             tube=self.name, selector=selector_of(tasks), delay_ms=milliseconds(delay, "delay")
         )
@@ -196,13 +196,13 @@ class AsyncSelectedTasks(AsyncWaits):
         duration: Duration = 0,
         timeout: Duration | None = None,
     ) -> int:
-        """Move tasks that nobody holds to a state; return how many.
+        """Set the state of tasks that have no holder; return the number of changed tasks.
 
         Args:
-            tasks: Which.
-            state: Where to.
-            duration: With "delayed": hidden for so long. With "zombie": kept for so long.
-            timeout: How long to try.
+            tasks: tasks to change.
+            state: new state.
+            duration: with "delayed": the delay. With "zombie": the retention time.
+            timeout: time limit of the call, retries included.
         """
         request = task_service_pb2.SwitchTasksRequest(
             tube=self.name,
@@ -214,7 +214,7 @@ class AsyncSelectedTasks(AsyncWaits):
         return sum(answer.count for answer in answers)
 
     async def cancel(self, tasks: TaskSelection, *, timeout: Duration | None = None) -> Cancelled:
-        """Ask the holders of tasks to stop, and remove those that nobody holds."""
+        """Ask the holders of tasks to stop, and remove tasks that have no holder."""
         request = task_service_pb2.CancelTasksRequest(tube=self.name, selector=selector_of(tasks))
         answers = await self._change(lambda node: node.tasks.CancelTasks, request, timeout)
         return Cancelled(
@@ -227,11 +227,11 @@ class AsyncSelectedTasks(AsyncWaits):
         request: Change,
         timeout: Duration | None,
     ) -> list[Changed]:
-        """Make the call, and with a filter those that follow; return all answers.
+        """Send the call, and the follow-up calls of a filter; return all responses.
 
         Raises:
-            TaskraftError: The only task was refused.
-            ItemsRefused: Some of several were; the others were changed.
+            TaskraftError: the only task was refused.
+            ItemsRefused: some of several tasks were refused; the other tasks were changed.
         """
         answers: list[Changed] = []
         refused: dict[int, errors.TaskraftError] = {}
@@ -240,7 +240,7 @@ class AsyncSelectedTasks(AsyncWaits):
             answer = await self._connection.call(method, request, timeout=timeout)
             answers.append(answer)
             for error in refused_items(answer.errors).values():
-                refused[len(refused)] = error  # with a filter, in order of the ids
+                refused[len(refused)] = error  # a filter reports refusals in order of the ids
             if not answer.continue_after_id:
                 break
             request.selector.after_id = answer.continue_after_id
@@ -259,7 +259,7 @@ class AsyncSelectedTasks(AsyncWaits):
         order_by: str = "",
         timeout: Duration | None = None,
     ) -> AsyncIterator[Task]:
-        """Yield the tasks that a filter chooses, page by page, as they were at the first page."""
+        """Yield the tasks that match a filter, page by page, in their state at the first page."""
         request = task_service_pb2.ListTasksRequest(
             tube=self.name, filter=text("filter", filter), order_by=text("order_by", order_by)
         )

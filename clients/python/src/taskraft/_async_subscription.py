@@ -1,6 +1,6 @@
-"""Receive tasks as they become ready, without asking for each."""
+"""The subscription for asyncio: the server pushes tasks as they become READY."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -34,38 +34,40 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft")
 
 CREDIT_DEFAULT: Final = 32
-"""Tasks in hand by default: few enough not to hoard, enough to hide the way to the server."""
+"""Default number of unsettled tasks: enough to hide the network latency, few enough to leave tasks
+to other consumers."""
 
 
 class SubscribeOptions(TouchOptions, total=False):
-    """How tasks are handed out."""
+    """Options of a subscription."""
 
     credit: int
-    """So many tasks may be unsettled at once, 32 by default."""
+    """Maximum number of unsettled tasks; default 32."""
     credit_bytes: int
-    """So many bytes of payload may be unsettled at once; without limit by default."""
+    """Maximum payload bytes of all unsettled tasks; default: no limit."""
     session: str
-    """A session to resume: its tasks come again. It is left open at the end."""
+    """Id of a session to resume. The subscription receives the tasks of the session again, and
+    leaves the session open at the end."""
     session_ttr: Duration
-    """How long a new session outlives a broken connection; the client's by default."""
+    """How long a new session survives without a connection; default: the client's session_ttr."""
     types: Texts
     """Only tasks of these types."""
     priority_bound: int
-    """Only tasks at least as urgent as this."""
+    """Only tasks at least as urgent as this priority."""
     ttr: Duration
-    """Time to run of the leases instead of the tasks' own."""
+    """TTR of the leases, instead of the tasks' own TTR."""
 
 
 class AsyncSubscription:
-    """Tasks as they become ready, one by one or in batches.
+    """Tasks as they become READY, one by one or in batches.
 
         async with client.subscribe("emails") as tasks:
             async for task in tasks:
                 async with task:
                     await send(task.json())
 
-    The session and the leases live on through a lost connection and through a change of leader. At
-    the end of the context unsettled tasks are handed back at once, and their attempts do not count.
+    Session and leases survive a lost connection and a change of leader. At the end of the context,
+    unsettled tasks are released at once, and their attempts do not count.
     """
 
     def __init__(
@@ -95,16 +97,16 @@ class AsyncSubscription:
         self._signals = LoopSignalHandler(self.stop)
         self._is_closed = False
 
-    # ------------------------------------------------------------------------- for its user
+    # ---------------------------------------------------------------------------- public API
 
     @property
     def session_id(self) -> str:
-        """The session that holds the leases; empty before the first connection."""
+        """Id of the session that holds the leases; empty before the first connection."""
         return self._buffer.stream.session_id
 
     @property
     def credit(self) -> int:
-        """So many tasks may be unsettled at once."""
+        """Maximum number of unsettled tasks."""
         return self._buffer.credit.tasks_max
 
     async def narrow(
@@ -114,18 +116,18 @@ class AsyncSubscription:
         priority_bound: int | None = None,
         none: bool = False,
     ) -> None:
-        """Say anew which tasks may come, in place of what the subscription began with.
+        """Replace the filter of the subscription.
 
-        A worker that has little room left asks for urgent tasks only, and widens that when it has
-        more. What is on its way comes all the same.
+        A worker with little capacity can accept only urgent tasks, and widen the filter later.
+        Tasks that are already on their way still arrive.
 
         Args:
-            types: Only tasks of these types; empty: all.
-            priority_bound: Only tasks at least as urgent as this; None: all.
-            none: No tasks at all until the next call.
+            types: only tasks of these types; empty: all.
+            priority_bound: only tasks at least as urgent as this priority; None: all.
+            none: True: no tasks until the next call of this method.
         """
         if self._buffer.is_stopped:
-            raise errors.ClientClosed("the subscription was stopped")
+            raise errors.ClientClosed("cannot change the filter: the subscription was stopped")
         wish = task_service_pb2.SubscribeRequest.Filter(
             types=texts("types", types), none=flag("none", none)
         )
@@ -134,22 +136,22 @@ class AsyncSubscription:
         self._buffer.stream.narrow(wish)
 
     async def stop(self, unbegun: Sequence[AsyncTakenTask] = ()) -> None:
-        """Take no more tasks, and let those in hand be finished: the iteration ends.
+        """Receive no more tasks, so that the iteration ends.
 
-        What has come and nobody has begun is handed back at once, and its attempts do not count.
-        The others keep their leases until the end of the context.
+        Received tasks that no handler has started are released at once, and their attempts do not
+        count. The other tasks keep their leases until the end of the context.
 
         Args:
-            unbegun: Tasks of this subscription that were fetched and will not be worked on.
+            unbegun: tasks of this subscription that the caller has fetched and will not process.
         """
         if not (self._is_closed or self._buffer.is_stopped):
             await self._buffer.stop(unbegun)
 
     def stop_on(self, *signals: Signals) -> None:
-        """Stop at the first of these signals, SIGTERM if none is named; call it in the main thread.
+        """Stop at the first of these signals, default SIGTERM; call it in the main thread.
 
-        A second one does what it did before, and ends the process as a rule. So do all of them
-        after the end of the subscription.
+        After the first signal and after the end of the subscription, each signal has its previous
+        effect again. A second signal therefore usually ends the process.
         """
         self._signals.install(signals or DEFAULT_SIGNALS)
 
@@ -175,28 +177,29 @@ class AsyncSubscription:
         return handed_out[0]
 
     async def batches(self, tasks_max: int = 1_000) -> AsyncIterator[list[AsyncTakenTask]]:
-        """Yield lists of the tasks that are there, never empty ones.
+        """Yield non-empty lists of the tasks that have arrived.
 
-        Acknowledging lists costs far less than tasks one by one (bench/client_batches.py).
+        Acknowledging lists costs much less than acknowledging single tasks
+        (bench/client_batches.py).
         """
         while batch := await self.next_batch(tasks_max):
             yield batch
 
     async def next_batch(self, tasks_max: int = 1_000) -> list[AsyncTakenTask]:
-        """Wait for tasks and return them; an empty list means that there will be none."""
+        """Wait for tasks and return them; an empty list means that the subscription has stopped."""
         self._start()
         return await self._buffer.next_batch(tasks_max)
 
     async def work(self, handler: AsyncHandler) -> None:
-        """Run `handler` for each task, as many at once as `credit` says, until `stop`.
+        """Run `handler` for each task, with up to `credit` handlers at once, until `stop`.
 
-        Each runs in the block of its task. What it returns is stored as the result. What it raises
-        is logged and goes to the tube's retry policy. A handler that waits for other tasks (`wait`,
-        `put_and_wait`) makes room for another one meanwhile, so that it may wait for tasks of its
-        own kind.
+        Each handler runs in the block of its task. The return value is stored as the task's result.
+        An exception is logged, and the tube's retry policy decides what happens to the task. A
+        handler that waits for other tasks (`wait`, `put_and_wait`) releases its concurrency slot
+        during the wait, so it may wait for tasks of its own kind.
 
         Raises:
-            TaskraftError: The subscription is over; handlers that run are cancelled.
+            TaskraftError: the subscription has failed; running handlers are cancelled.
         """
         await work(self, handler, self.credit)
 
@@ -207,17 +210,17 @@ class AsyncSubscription:
         *,
         timeout: Duration | None = None,
     ) -> None:
-        """Finish several tasks at once.
+        """Acknowledge several tasks in one call.
 
         Raises:
-            ItemsRefused: Some leases were over; all other tasks are finished.
+            ItemsRefused: some leases have ended; all other tasks are acknowledged.
         """
         await self._buffer.settler.settle(tasks, _settlement.ack(result), timeout)
         for task in tasks:
             task.is_settled = True
 
     async def close(self) -> None:
-        """Hand back what is not settled, and end the stream."""
+        """Release unsettled tasks, and end the stream."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -237,11 +240,11 @@ class AsyncSubscription:
         try:
             await close_session(self._connection.caller, self.session_id, deadline)
         except errors.TaskraftError as error:
-            log.warning("the session was not closed and ends by itself: %s", error)
+            log.warning("could not close the session, it expires after its TTR: %s", error)
 
     def _start(self) -> None:
         if self._is_closed:
-            raise errors.ClientClosed("the subscription was closed")
+            raise errors.ClientClosed("the subscription is closed")
         if self._runner is None:
             self._connection.register(self)
             self._runner = asyncio.create_task(self._run())
@@ -250,5 +253,5 @@ class AsyncSubscription:
         try:
             await self._buffer.stream.run()
         except Exception as error:
-            self._buffer.failed(errors.InternalError(f"the client has a defect: {error!r}"))
+            self._buffer.failed(errors.InternalError(f"the client has a bug: {error!r}"))
             raise

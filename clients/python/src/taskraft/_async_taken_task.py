@@ -1,6 +1,6 @@
-"""A task that is leased to this client, and what can be done with it."""
+"""A task that this client has leased, for asyncio."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class AsyncTakenTask(Task):
-    """A task that this client holds; settle it, or use it as a context.
+    """A leased task; settle it, or use it as a context manager.
 
-    ``async with task:`` acknowledges on success and releases with the failure when the block
-    raises, so that the tube's retry policy decides what comes next; the exception goes on to the
-    caller. A task that was settled inside the block is left alone. In the block a lease with a time
-    to run is prolonged by itself; when it is lost all the same, the block is cancelled and raises
-    `LeaseStale`.
+    ``async with task:`` acknowledges the task on success. If the block raises, the task is released
+    with the failure, the tube's retry policy decides what happens next, and the exception
+    propagates. A task that was settled inside the block is not settled again. Inside the block, a
+    lease with a TTR is renewed automatically. If the lease is lost anyway, the block is cancelled
+    and raises `LeaseStale`.
 
-    Every operation raises `LeaseStale` once the lease is over, and takes `timeout`, which defaults
-    to the client's.
+    Every operation raises `LeaseStale` after the end of the lease. Every operation has a `timeout`,
+    which defaults to the client's timeout.
     """
 
     __slots__ = ("_process", "_settler", "is_settled", "lease")
@@ -45,13 +45,13 @@ class AsyncTakenTask(Task):
         self._settler = settler
         self._process: AbstractContextManager[None] | None = None
         self.lease: Final = lease or Lease(message)
-        """What is known here of its lease."""
+        """The lease of the task, as this client knows it."""
         self.is_settled = False
-        """It was acknowledged, released, buried or rejected by this object."""
+        """True after this object has acknowledged, released, buried or rejected the task."""
 
     @property
     def is_lost(self) -> bool:
-        """The lease is known to be over."""
+        """True if the client knows that the lease has ended."""
         return self.lease.is_lost
 
     async def ack(
@@ -63,14 +63,15 @@ class AsyncTakenTask(Task):
         payload: Payload = None,
         timeout: Duration | None = None,
     ) -> None:
-        """Finish the task.
+        """Acknowledge the task as processed.
 
         Args:
-            result: Stored with the task where it is kept, and told to those who wait for it.
-            keep: What becomes of the task instead of what the tube says.
-            retain: How long a kept task stays.
-            payload: Replaces the payload of a kept task.
-            timeout: How long to try.
+            result: stored with the task if the task is kept, and sent to callers that wait for the
+                task.
+            keep: what happens to the task, instead of the tube's setting.
+            retain: how long a kept task is retained.
+            payload: replaces the payload of a kept task.
+            timeout: time limit of the call, retries included.
         """
         action = _settlement.ack(result, keep=keep, retain=retain, payload=payload)
         await self._end(action, timeout)
@@ -82,12 +83,12 @@ class AsyncTakenTask(Task):
         timeout: Duration | None = None,
         **options: Unpack[ReleaseOptions],
     ) -> None:
-        """Give the task back.
+        """Release the task, so that it can be taken again.
 
         Args:
-            delay: Hide it for so long; absent as the retry policy says.
-            timeout: How long to try.
-            **options: See `ReleaseOptions`.
+            delay: delay before the task is READY again; default: the retry policy decides.
+            timeout: time limit of the call, retries included.
+            **options: see `ReleaseOptions`.
         """
         await self._end(_settlement.release(delay, **options), timeout)
 
@@ -98,11 +99,11 @@ class AsyncTakenTask(Task):
         changes: TaskChanges | None = None,
         timeout: Duration | None = None,
     ) -> None:
-        """Take the task out of circulation until it is kicked; change it at the same time."""
+        """Bury the task until it is kicked; optionally change it at the same time."""
         await self._end(_settlement.bury(reason, changes=changes), timeout)
 
     async def reject(self, reason: Reason = "", *, timeout: Duration | None = None) -> None:
-        """Give the task up: to the tube's dead-letter tube if it has one, else like `bury`."""
+        """Reject the task: move it to the tube's dead-letter tube if it has one, else bury it."""
         await self._end(_settlement.reject(reason), timeout)
 
     async def touch(
@@ -113,26 +114,28 @@ class AsyncTakenTask(Task):
         note: str = "",
         timeout: Duration | None = None,
     ) -> None:
-        """Prolong the lease by `increment`, or start its time anew; tell the progress, 0 to 1."""
+        """Extend the lease by `increment`, or restart its TTR; report progress from 0 to 1."""
         action = _settlement.touch(increment, progress=progress, note=note)
         await self._settler.settle([self], action, timeout)
 
     @property
     def is_cancel_requested(self) -> bool:
-        """Somebody asked the holder to stop.
+        """True if someone has asked the holder to stop.
 
-        Known from the take and from each touch, in a subscription also from each heartbeat (5 s).
+        The client learns of the request from the take, from each touch, and in a subscription also
+        from each heartbeat (every 5 s).
         """
         return self.message.cancel_requested
 
     def process(self) -> AbstractContextManager[None]:
-        """Return a context of the processing: it is traced, the lease kept, and nothing settled."""
+        """Return a context that traces the processing and renews the lease, without settling."""
         return self._settler.process(self)
 
     async def settle_after(self, error: BaseException | None) -> None:
-        """Finish the task, or give it back because of an exception, unless it is settled.
+        """Acknowledge the task, or release it because of an exception, unless it is settled.
 
-        An interruption, such as KeyboardInterrupt, costs the task no attempt.
+        An exception that is not an `Exception`, such as KeyboardInterrupt, does not count as an
+        attempt.
         """
         if self.is_settled:
             return
@@ -148,7 +151,7 @@ class AsyncTakenTask(Task):
             error.add_note(f"taskraft: {self} was not released: {refused.reason}: {refused}")
 
     def note_settled(self) -> None:
-        """Take note that something else has settled the task."""
+        """Mark the task as settled by another call, such as a batch."""
         self.is_settled = True
         self._settler.stop_renewal([self])
 
@@ -158,7 +161,7 @@ class AsyncTakenTask(Task):
         except errors.LeaseStale:
             raise
         except BaseException:
-            if self.lease.is_in_block:  # it may be tried again
+            if self.lease.is_in_block:  # the block may settle the task again
                 self._settler.start_renewal([self])
             raise
         self.is_settled = True

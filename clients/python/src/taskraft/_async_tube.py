@@ -1,6 +1,6 @@
-"""Put into and take from one tube, with asyncio."""
+"""A tube for asyncio."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from taskraft.v1 import tube_service_pb2
 
 
 class AsyncTube(AsyncPuts, AsyncMoves):
-    """A handle of one tube; making one does not ask the server."""
+    """A handle of one tube; creating a handle does not call the server."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -48,12 +48,12 @@ class AsyncTube(AsyncPuts, AsyncMoves):
         """Take the next task.
 
         Args:
-            wait: How long to wait for one; absent without limit, 0 not at all.
-            timeout: How long to try to reach the cluster, beyond the wait.
-            **options: See `TakeOptions`.
+            wait: maximum wait for a task; default: no limit; 0: do not wait.
+            timeout: time limit of the call beyond the wait, retries included.
+            **options: see `TakeOptions`.
 
         Returns:
-            The task, or None if there was none in time; without `wait` always a task.
+            The task, or None if no task was READY in time. Without `wait` always a task.
         """
         tasks = await self.take_many(1, wait=wait, timeout=timeout, **options)
         return tasks[0] if tasks else None
@@ -66,7 +66,7 @@ class AsyncTube(AsyncPuts, AsyncMoves):
         timeout: Duration | None = None,
         **options: Unpack[TakeOptions],
     ) -> list[AsyncTakenTask]:
-        """Take up to `tasks_max` tasks, at most 1 000; wait only for the first."""
+        """Take up to `tasks_max` tasks, at most 1 000; wait only until the first task is READY."""
         return await take_tasks(
             self._connection, self.name, tasks_max, wait=wait, timeout=timeout, options=options
         )
@@ -74,7 +74,7 @@ class AsyncTube(AsyncPuts, AsyncMoves):
     # ---------------------------------------------------------------------------- the tube
 
     async def release_all(self, *, timeout: Duration | None = None) -> int:
-        """Release all taken tasks, whoever holds them; return how many."""
+        """Release all TAKEN tasks of all holders; return the number of released tasks."""
         request = tube_service_pb2.ReleaseAllRequest(request_id=new_request_id(), name=self.name)
         response = await self._connection.call(
             lambda node: node.tubes.ReleaseAll, request, timeout=timeout
@@ -82,10 +82,10 @@ class AsyncTube(AsyncPuts, AsyncMoves):
         return response.tasks
 
     async def stats(self, *, timeout: Duration | None = None) -> tube_service_pb2.TubeStatistics:
-        """Return how many tasks are in each state, and how many calls there were.
+        """Return the number of tasks per state, and the number of calls.
 
         Raises:
-            TubeNotFound: There is no such tube.
+            TubeNotFound: the tube does not exist.
         """
         request = tube_service_pb2.GetStatisticsRequest(tubes=[self.name])
         response = await self._connection.call(
@@ -93,4 +93,4 @@ class AsyncTube(AsyncPuts, AsyncMoves):
         )
         for statistics in response.tubes:
             return statistics
-        raise errors.TubeNotFound(f'no tube has the name "{self.name}"')
+        raise errors.TubeNotFound(f'the tube "{self.name}" does not exist')

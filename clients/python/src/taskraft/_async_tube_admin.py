@@ -1,6 +1,6 @@
-"""Create, change, drop, list and count tubes, with asyncio."""
+"""Methods of `AsyncClient` that create, change, drop, list and count tubes."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AsyncTubeAdmin:
-    """The part of a client that is about tubes as a whole."""
+    """The methods of `AsyncClient` that concern whole tubes."""
 
     _connection: Connection
 
@@ -32,19 +32,19 @@ class AsyncTubeAdmin:
         timeout: Duration | None = None,
         **settings: Unpack[TubeSettings],
     ) -> tube_service_pb2.Tube:
-        """Create a tube and return it as it is now.
+        """Create a tube and return its definition.
 
         Args:
             name: 1 to 128 letters, digits, "_", "-", "." and ":".
-            kind: What it does besides strict order.
-            driver: With the kind "custom": which of the drivers that the server has.
-            if_not_exists: Return the existing tube if there is one of this name.
-            profile: Defaults of an older system: "tarantool", "xqueue", "t15" or "rsqueue".
-            timeout: How long to try.
-            **settings: See `TubeSettings`.
+            kind: order and features of the tube, see docs/tubes.md.
+            driver: name of an installed driver; only with the kind "custom".
+            if_not_exists: return the existing tube if the name is in use.
+            profile: defaults of another queue system: "tarantool", "xqueue", "t15" or "rsqueue".
+            timeout: time limit of the call, retries included.
+            **settings: see `TubeSettings`.
 
         Raises:
-            TubeExists: There is one of this name.
+            TubeExists: a tube with this name exists.
         """
         request = create_request(
             name,
@@ -67,17 +67,17 @@ class AsyncTubeAdmin:
         timeout: Duration | None = None,
         **settings: Unpack[TubeSettings],
     ) -> tube_service_pb2.Tube:
-        """Change options of a tube while it is in use, all or none; return it as it is now.
+        """Change options of a tube in use, all or none; return the new definition.
 
         Args:
-            name: Of the tube.
-            reset: Options that get back their default.
-            timeout: How long to try.
-            **settings: See `TubeSettings`.
+            name: name of the tube.
+            reset: options to set back to their defaults.
+            timeout: time limit of the call, retries included.
+            **settings: see `TubeSettings`.
 
         Raises:
-            InvalidField: An option is fixed, or out of range.
-            TubeBusy: An option can change only while the tube is empty.
+            InvalidField: an option cannot be changed, or is out of range.
+            TubeBusy: an option can change only while the tube is empty.
         """
         request = update_request(name, reset=reset, settings=settings)
         response = await self._connection.call(
@@ -88,10 +88,10 @@ class AsyncTubeAdmin:
     async def drop_tube(
         self, name: str, *, force: bool = False, timeout: Duration | None = None
     ) -> int:
-        """Remove a tube and return how many tasks went with it.
+        """Remove a tube with its tasks; return the number of removed tasks.
 
         Raises:
-            TubeBusy: Tasks are taken or consumers wait, and `force` is not set.
+            TubeBusy: the tube has TAKEN tasks or waiting consumers, and `force` is not set.
         """
         request = tube_service_pb2.DropTubeRequest(
             request_id=new_request_id(), name=text("name", name), force=flag("force", force)
@@ -102,7 +102,7 @@ class AsyncTubeAdmin:
         return response.tasks
 
     async def truncate_tube(self, name: str, *, timeout: Duration | None = None) -> int:
-        """Remove all tasks of a tube and return how many."""
+        """Remove all tasks of a tube; return the number of removed tasks."""
         request = tube_service_pb2.TruncateTubeRequest(
             request_id=new_request_id(), name=text("name", name)
         )
@@ -114,7 +114,7 @@ class AsyncTubeAdmin:
     async def list_tubes(
         self, names: Texts = (), *, timeout: Duration | None = None
     ) -> list[tube_service_pb2.Tube]:
-        """Return the tubes whose names fit one of the patterns, or all, by name."""
+        """Return the tubes whose names match one of the patterns, or all tubes, by name."""
         request = tube_service_pb2.ListTubesRequest(names=texts("names", names))
         pages = self._connection.pages(lambda node: node.tubes.ListTubes, request, timeout=timeout)
         return [tube async for page in pages for tube in page.tubes]
@@ -126,12 +126,12 @@ class AsyncTubeAdmin:
         transitions: bool = False,
         timeout: Duration | None = None,
     ) -> tube_service_pb2.GetStatisticsResponse:
-        """Return how many tasks are in each state by tube, and their sum.
+        """Return the number of tasks per state for each tube, and the totals.
 
         Args:
-            tubes: Names or patterns; what nothing is called is left out. Absent: all.
-            transitions: Also how often tasks went from one state to another.
-            timeout: How long to try, for each page of 1 000 tubes.
+            tubes: names or patterns; a name without a tube is left out. Default: all tubes.
+            transitions: True: also return the number of transitions between states.
+            timeout: time limit of each page of 1 000 tubes, retries included.
         """
         request = tube_service_pb2.GetStatisticsRequest(
             tubes=texts("tubes", tubes), transitions=flag("transitions", transitions)

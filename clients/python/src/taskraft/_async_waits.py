@@ -1,6 +1,6 @@
-"""Wait for what becomes of tasks of one tube, with asyncio."""
+"""Methods of `AsyncTube` that wait for the outcome of tasks."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from taskraft._connection import Connection
 
 WAIT_SECONDS_MAX: Final = 60.0
-"""The server waits no longer in one call."""
+"""Maximum wait of one call; the limit of the server."""
 
 
 class AsyncWaits:
-    """The part of a tube's handle that waits for what becomes of tasks."""
+    """The methods of `AsyncTube` that wait for the outcome of tasks."""
 
     def __init__(self, name: str, connection: Connection) -> None:
         self.name: Final = text("name", name)
@@ -40,25 +40,25 @@ class AsyncWaits:
         progress: bool = False,
         timeout: Duration | None = None,
     ) -> list[Task]:
-        """Wait until tasks have ended or are buried, and return them as they are then.
+        """Wait until tasks have ended or are BURIED; return them in their state at that time.
 
-        A wait of more than a minute is made of several calls. A task that ends between two of them
-        and is not kept (`on_ack`) is not known any more. A handler that waits makes room for
-        another one meanwhile.
+        A wait of more than one minute consists of several calls. A task that ends between two calls
+        and is not kept (`on_ack`) is reported as not found. A handler that calls this method
+        releases its concurrency slot during the wait.
 
         Args:
-            tasks: By id or key.
-            wait: How long; absent without limit.
-            any: Return with the first end instead of all.
-            progress: Return also when the progress of one of them changes, as with `any`.
-            timeout: How long to try to reach the cluster, beyond the wait.
+            tasks: tasks by id or key.
+            wait: maximum wait; default: no limit.
+            any: True: return when the first task has ended, instead of all.
+            progress: True: return also when one task reports progress; implies `any`.
+            timeout: time limit of the call beyond the wait, retries included.
 
         Returns:
-            The tasks in order, with the `outcome` TIMEOUT where the time was over first.
+            The tasks in order. A task that has not ended in time has the `outcome` TIMEOUT.
 
         Raises:
-            TaskNotFound: The only task is not known, or not any more.
-            ItemsRefused: Some of several are not known.
+            TaskNotFound: the only task does not exist or was removed.
+            ItemsRefused: some of several tasks do not exist or were removed.
         """
         wait_end = None if wait is None else time.monotonic() + seconds(wait, "wait")
         selector = selector_of(tasks)
@@ -120,7 +120,7 @@ def _open(found: Iterable[task_pb2.Task]) -> list[int]:
 
 
 def _is_enough(found: list[task_pb2.Task], request: task_service_pb2.WaitTasksRequest) -> bool:
-    """Tell whether a wait for the first end has one."""
+    """Return whether a wait for the first end is satisfied."""
     return request.any and len(_open(found)) < len(found)
 
 

@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft")
 
 AsyncHandler: TypeAlias = "Callable[[AsyncTakenTask], Awaitable[Payload]]"
-"""What is done with a task; what it returns is stored as the task's result."""
+"""Processes one task; the return value is stored as the task's result."""
 
 
 async def work(
     tasks: AsyncIterator[AsyncTakenTask], handler: AsyncHandler, concurrency: int
 ) -> None:
-    """Run `handler` for each task, so many at once, until there will be none any more.
+    """Run `handler` for each task until the iteration ends, with up to `concurrency` at once.
 
-    A handler that waits for other tasks does not count meanwhile.
+    A handler that waits for other tasks does not count during the wait.
 
     Raises:
-        TaskraftError: The subscription is over; handlers that run are cancelled.
+        TaskraftError: the subscription has failed; running handlers are cancelled.
     """
     slots = HandlerSlots(concurrency)
     handling: set[asyncio.Task[None]] = set()
     try:
         async for task in tasks:
-            slot = await slots.take()  # only now: who has a slot and waits for tasks would keep it
+            # Take the slot after the task has arrived: an idle worker must not hold a slot.
+            slot = await slots.take()
             one = asyncio.create_task(_handle(task, handler, slot))
             handling.add(one)
             one.add_done_callback(handling.discard)
@@ -48,7 +49,7 @@ async def work(
 
 
 async def _handle(task: AsyncTakenTask, handler: AsyncHandler, slot: HandlerSlot) -> None:
-    """Work on one task; what goes wrong is for the tube's retry policy and for the log."""
+    """Process one task; log failures and leave them to the tube's retry policy."""
     is_done = False
     try:
         with wait_hook_set(slot):
@@ -58,10 +59,14 @@ async def _handle(task: AsyncTakenTask, handler: AsyncHandler, slot: HandlerSlot
                 if result is not None and not task.is_settled:
                     await task.ack(result)
     except errors.LeaseStale:
-        log.warning("%s took too long or was taken away, somebody else has it", task)
+        log.warning("%s: the lease has ended; the task can be taken by another consumer", task)
     except Exception as error:
         if is_done and isinstance(error, errors.TaskraftError):
-            log.warning("%s was done but not acknowledged, it may come again: %s", task, error)
+            log.warning(
+                "%s was processed but not acknowledged, so it may be delivered again: %s",
+                task,
+                error,
+            )
         else:
             log.exception("%s failed at attempt %d", task, task.attempt)
     finally:
@@ -71,5 +76,5 @@ async def _handle(task: AsyncTakenTask, handler: AsyncHandler, slot: HandlerSlot
 def _started(task: AsyncTakenTask, handler: AsyncHandler) -> Awaitable[Payload]:
     working = handler(task)
     if not inspect.isawaitable(working):
-        raise TypeError("the handler of an AsyncSubscription is an `async def`")
+        raise TypeError("the handler of an AsyncSubscription must be an `async def` function")
     return working

@@ -1,4 +1,4 @@
-"""Collect operations that succeed or fail together."""
+"""Collect operations that the server executes atomically."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Up to 100 operations on any tubes that are done in order, all or none.
+    """Up to 100 operations on any tubes, executed in order, all or none.
 
         batch = Batch().ack(order).put(client.tube("invoices").task({"order": 7}))
         client.execute(batch)
 
-    It asks nobody before `Client.execute`. Each task may be named once, by id, key or lease; puts
-    that follow each other into one tube are one operation. The methods return the batch.
+    A batch sends nothing before `Client.execute`. Each task may be named once, by id, key or lease.
+    Consecutive puts into one tube count as one operation. The methods return the batch.
     """
 
     def __init__(self) -> None:
         self._operations: list[pb.BatchOperation] = []
         self.settled: Final[list[tuple[str, Task]]] = []
-        """What it settles of the tasks that were given as they are, and how."""
+        """Action and task of each settlement that was given as a `Task`."""
         self._planned: list[PlannedTask] = []
-        """What it puts, in order; kept, so that each is known by its identity."""
+        """Tasks to put, in order; kept so that their `id()` stays unique."""
         self._items: dict[int, int] = {}
-        """By identity the place among them, by which tasks name those that they depend on."""
+        """Position in `_planned` by `id()` of the task; dependencies refer to these positions."""
 
     def __len__(self) -> int:
         return len(self._operations)
 
     def put(self, *tasks: PlannedTask) -> Self:
-        """Put tasks, made by `Tube.task`; they may depend on others that it puts before.
+        """Put tasks made by `Tube.task`; they may depend on tasks that this batch puts earlier.
 
         Raises:
-            ValueError: One depends on a task that is not put yet, and not by this batch before it.
+            ValueError: a task depends on an unput task that this batch does not put earlier.
         """
         for task in tasks:
             self._put(task, [self._item_of(before) for before in task.after])
         return self
 
     def chain(self, *tasks: PlannedTask) -> Self:
-        """Put tasks each of which depends, besides what it says itself, on the one before it."""
+        """Put tasks; each task also depends on the task before it."""
         for place, task in enumerate(tasks):
             items = {self._item_of(before): None for before in task.after}
             if place > 0:
@@ -62,10 +62,10 @@ class Batch:
         return self
 
     def _item_of(self, task: PlannedTask) -> int:
-        """Return the place of a task among those that are put."""
+        """Return the position of a task among the tasks to put."""
         item = self._items.get(id(task))
         if item is None:
-            raise ValueError("a task depends on one that this batch does not put before it")
+            raise ValueError("a task depends on a task that this batch does not put before it")
         return item
 
     def _put(self, task: PlannedTask, items: Iterable[int]) -> None:
@@ -88,7 +88,7 @@ class Batch:
         keep: Keep | None = None,
         retain: Duration | None = None,
     ) -> Self:
-        """Finish a taken task, given as it is or by its token."""
+        """Acknowledge a leased task, given as a `Task` or by its token."""
         return self._settle(task, _settlement.ack(result, keep=keep, retain=retain))
 
     def release(
@@ -97,11 +97,11 @@ class Batch:
         delay: Duration | None = None,
         **options: Unpack[ReleaseOptions],
     ) -> Self:
-        """Give a taken task back; see `ReleaseOptions`."""
+        """Release a leased task; see `ReleaseOptions`."""
         return self._settle(task, _settlement.release(delay, **options))
 
     def reject(self, task: Task | int, reason: Reason = "") -> Self:
-        """Give a taken task up: to the dead-letter tube if there is one, else bury it."""
+        """Reject a leased task: move it to the dead-letter tube if there is one, else bury it."""
         return self._settle(task, _settlement.reject(reason))
 
     def _settle(self, task: Task | int, action: Settlement) -> Self:
@@ -114,7 +114,7 @@ class Batch:
         return self
 
     def kick(self, tube: str, tasks: NamedTasks, *, delay: Duration = 0) -> Self:
-        """Make buried tasks ready again."""
+        """Make buried tasks READY again."""
         request = pb.KickTasksRequest(
             tube=text("tube", tube),
             selector=selector_of(tasks),
@@ -123,7 +123,7 @@ class Batch:
         return self._add(kick=request)
 
     def bury(self, tube: str, tasks: NamedTasks, *, reason: Reason = "") -> Self:
-        """Take tasks that nobody holds out of circulation."""
+        """Bury tasks that have no holder."""
         request = pb.BuryTasksRequest(
             tube=text("tube", tube),
             selector=selector_of(tasks),
@@ -138,14 +138,14 @@ class Batch:
         )
 
     def update(self, tube: str, tasks: NamedTasks, **changes: Unpack[TaskChanges]) -> Self:
-        """Change waiting tasks."""
+        """Change HELD, READY, DELAYED or BURIED tasks."""
         request = pb.UpdateTasksRequest(
             tube=text("tube", tube), selector=selector_of(tasks), update=update_of(changes)
         )
         return self._add(update=request)
 
     def move(self, tube: str, tasks: NamedTasks, to: str, *, delay: Duration | None = None) -> Self:
-        """Move ready, delayed and buried tasks to another tube; see `Tube.move`."""
+        """Move READY, DELAYED and BURIED tasks to another tube; see `Tube.move`."""
         request = pb.MoveTasksRequest(
             tube=text("tube", tube), selector=selector_of(tasks), move_to=to
         )
@@ -171,10 +171,10 @@ class Batch:
         return self
 
     def request(self) -> pb.ExecuteBatchRequest:
-        """Return a request to do it, with a request_id of its own."""
+        """Return the request for this batch, with a new request_id."""
         return pb.ExecuteBatchRequest(request_id=new_request_id(), operations=self._operations)
 
     def done(self) -> None:
-        """Note with the tasks that it settled that they are."""
+        """Mark the tasks that the batch has settled."""
         for _, task in self.settled:
             task.note_settled()

@@ -1,7 +1,7 @@
-"""Make the methods of the asynchronous client callable from threads.
+"""Create blocking methods from the methods of the asyncio client.
 
-A method is named once, `put = blocking(AsyncTube.put)`: its parameters, their types and its
-description are those of the coroutine, so that the two halves of the client cannot differ.
+`put = blocking(AsyncTube.put)` defines one method: its parameters, types and docstring are those of
+the coroutine function, so the two clients cannot differ.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Result = TypeVar("Result")
 
 
 class BlockingFacade(Protocol[Inner_co]):
-    """An object for threads: it knows its counterpart for asyncio, and the way to its loop."""
+    """A blocking object that wraps an object of the asyncio client."""
 
     @property
     def _inner(self) -> Inner_co:
-        """The counterpart."""
+        """The wrapped object."""
 
     @property
     def _portal(self) -> BlockingPortal:
-        """The way."""
+        """Runs coroutines on the client's event loop."""
 
 
 def blocking(
     method: Callable[Concatenate[Inner, Parameters], Coroutine[object, object, Result]],
 ) -> Callable[Concatenate[BlockingFacade[Inner], Parameters], Result]:
-    """Return a method of a facade that runs ``method`` of its counterpart and waits for it."""
+    """Return a blocking method that runs ``method`` of the wrapped object and waits for it."""
 
     @wraps(method)
     def call(
@@ -49,7 +49,7 @@ def blocking(
 def iterating(
     method: Callable[Concatenate[Inner, Parameters], AsyncIterator[Item]],
 ) -> Callable[Concatenate[BlockingFacade[Inner], Parameters], Iterator[Item]]:
-    """Return a method of a facade that yields what ``method`` of its counterpart yields."""
+    """Return a method that yields the items of the async iterator that ``method`` returns."""
 
     @wraps(method)
     def call(

@@ -23,32 +23,32 @@ Result = TypeVar("Result")
 
 
 CLOSE_SECONDS_MAX: Final = 2.0
-"""How long a client that nobody closed may hold up the end of the process."""
+"""Maximum time for which an unclosed client delays the exit of the process, in seconds."""
 
 
 class BlockingPortal:
-    """The way into the event loop of one client."""
+    """Runs coroutines on the event loop of one client, like anyio's BlockingPortal."""
 
     def __init__(self, close_client: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Take what has to run at the end; it must not refer to the portal."""
+        """Store the close function; it must not refer to the portal, which would keep it alive."""
         self._close_client = close_client
         self._loop = _LoopThread()
         self._forgotten = weakref.finalize(self, _close_forgotten, close_client, self._loop)
 
     def run(self, coroutine: Coroutine[object, object, Result]) -> Result:
-        """Run a coroutine and return its result; its context variables are the caller's.
+        """Run a coroutine in the caller's context and return its result.
 
         An exception in the calling thread, such as KeyboardInterrupt, cancels the coroutine.
 
         Raises:
-            ClientClosed: The portal was closed.
-            ClientForked: The loop belongs to the process that this one was forked from.
-            RuntimeError: The caller runs in the loop's own thread.
+            ClientClosed: the portal was closed.
+            ClientForked: the event loop belongs to the parent process of a fork.
+            RuntimeError: the caller runs on the client's own event loop.
         """
         return self._loop.run(coroutine)
 
     def close(self) -> None:
-        """Close the client, and stop its loop."""
+        """Close the client, and stop its event loop."""
         self._forgotten.detach()
         try:
             if self._loop.is_used:
@@ -60,7 +60,7 @@ class BlockingPortal:
 def _close_forgotten(
     close_client: Callable[[], Coroutine[object, object, None]], loop: _LoopThread
 ) -> None:
-    """Close a client that nobody closed; what cannot be closed in time ends by itself."""
+    """Close a client that nobody closed, within `CLOSE_SECONDS_MAX`."""
     with contextlib.suppress(TaskraftError, TimeoutError, CancelledError):
         if loop.is_used and not loop.is_current:
             loop.run(close_client(), CLOSE_SECONDS_MAX)
@@ -68,7 +68,7 @@ def _close_forgotten(
 
 
 class _LoopThread:
-    """An event loop in a background thread, started with the first call."""
+    """An event loop in a background thread; it starts with the first call."""
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
@@ -78,12 +78,12 @@ class _LoopThread:
 
     @property
     def is_used(self) -> bool:
-        """The loop runs."""
+        """True if the loop runs."""
         return self._loop is not None and not self._is_closed
 
     @property
     def is_current(self) -> bool:
-        """The caller runs in the loop's own thread."""
+        """True if the caller runs in the thread of the loop."""
         return threading.current_thread() is self._thread
 
     def run(
@@ -105,11 +105,12 @@ class _LoopThread:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         _fork.check()
         if self._is_closed:
-            raise ClientClosed("the client was closed")
+            raise ClientClosed("the client is closed")
         if self.is_current:
             raise RuntimeError(
-                "this call would wait for itself: what put_many reads is read in the client's own "
-                "thread, which makes no calls; collect it first, or use another client for it"
+                "this call would deadlock: put_many reads its iterable in the client's own thread, "
+                "and blocking calls are not possible there; build a list first, or use a second "
+                "client inside the iterable"
             )
         if self._loop is None:
             with self._starting:

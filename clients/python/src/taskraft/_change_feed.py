@@ -1,6 +1,6 @@
-"""Read the change feed: one event for each transition of each task."""
+"""Read the change feed: one event per task transition."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from taskraft._durations import Duration
 
 CHUNKS_WAITING_MAX: Final = 16
-"""Chunks that wait for a slow reader; the streams behind them stand still meanwhile."""
+"""Maximum number of chunks that wait for a slow reader; then the streams pause."""
 
 
 async def describe_feed(
     connection: Connection, timeout: Duration | None = None
 ) -> feed_service_pb2.DescribeFeedResponse:
-    """Return the feed's identity, its partitions and what they hold."""
+    """Return the id of the feed, its partitions and the range of events in each."""
     return await connection.call(
         lambda node: node.feed.DescribeFeed,
         feed_service_pb2.DescribeFeedRequest(),
@@ -38,11 +38,11 @@ async def describe_feed(
 async def read_partition(
     connection: Connection, request: feed_service_pb2.ReadChangesRequest
 ) -> AsyncIterator[feed_service_pb2.ReadChangesResponse]:
-    """Yield the pieces of one partition in order, over as many connections as it takes.
+    """Yield the chunks of one partition in order, and reconnect after failures.
 
     Raises:
-        CursorTrimmed: Retention has removed what was asked for.
-        FeedMismatch: It is another feed.
+        CursorTrimmed: retention has removed the requested events.
+        FeedMismatch: the nodes serve another feed.
     """
     position = feed_service_pb2.ReadChangesRequest()
     position.CopyFrom(request)
@@ -67,13 +67,13 @@ async def read_partition(
 
 
 class _PartitionReaders:
-    """The tasks that read the partitions; they end with the client, if not before."""
+    """The asyncio tasks that read the partitions; the client cancels them when it closes."""
 
     def __init__(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._tasks = tasks
 
     async def close(self) -> None:
-        """End them."""
+        """Cancel the readers and wait for them."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -88,15 +88,15 @@ async def tail(
     cursor: Mapping[int, int] | None = None,
     follow: bool = True,
 ) -> AsyncIterator[feed_service_pb2.ChangeEvent]:
-    """Yield the events of all partitions as they come; in order within each partition.
+    """Yield the events of all partitions; the order holds within each partition.
 
     Args:
-        connection: Where from.
-        tubes: Only events of these.
-        kinds: Only events of these.
-        is_from_start: From the oldest that is left instead of from now.
-        cursor: By partition: where to begin instead.
-        follow: Wait for more instead of ending with what there is.
+        connection: connection to the cluster.
+        tubes: names of tubes; empty: all.
+        kinds: kinds of events; empty: all.
+        is_from_start: start at the oldest event that is kept, instead of now.
+        cursor: first sequence number by partition, instead of `is_from_start`.
+        follow: wait for new events, instead of stopping at the current end.
     """
     feed = await describe_feed(connection)
     waiting: asyncio.Queue[feed_service_pb2.ReadChangesResponse | BaseException | None]
@@ -117,7 +117,7 @@ async def tail(
                 async for piece in read_partition(connection, request):
                     await waiting.put(piece)
             await waiting.put(None)
-        except Exception as error:  # noqa: BLE001 - raised again where the events are read
+        except Exception as error:  # noqa: BLE001 - re-raised by the consumer of the queue
             await waiting.put(error)
 
     readers = _PartitionReaders(

@@ -1,4 +1,4 @@
-"""Describe settings of the whole cluster that shall change."""
+"""Settings of the whole cluster."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from taskraft.v1 import cluster_service_pb2
 
 
 class ClusterSettings(TypedDict, total=False):
-    """Settings of the whole cluster; absent ones stay as they are."""
+    """Settings of the whole cluster; absent settings stay unchanged."""
 
     failover_grace: Duration
-    """How long sessions outlive a change of leader at least."""
+    """Minimum time for which sessions survive a change of leader."""
     session_ttr: Duration
-    """How long sessions that name no time of their own outlive their last heartbeat."""
+    """Default session TTR: how long a session lives after its last heartbeat."""
     auto_create_tubes: bool
-    """Tubes that do not exist are made by the first put."""
+    """True: the first put creates a missing tube."""
     auto_create_kind: Kind
-    """Kind of tubes that are made by the first put."""
+    """Kind of tubes that the first put creates."""
     auto_create_profile: str
-    """Profile of tubes that are made by the first put; "" for taskraft's own."""
+    """Profile of tubes that the first put creates; "" for taskraft's own defaults."""
     feed_retention: Duration
-    """Events of the feed that are older may go."""
+    """Minimum age at which events of the change feed may be removed."""
     feed_bytes_max: int
-    """The oldest events go when the feed of a node is larger."""
+    """Maximum size of the change feed on a node, in bytes; the oldest events are removed first."""
 
 
 _PLAIN: Final = ("auto_create_tubes", "auto_create_profile", "feed_bytes_max")
@@ -40,7 +40,7 @@ _DURATIONS: Final = (
 
 
 def configure_request(settings: ClusterSettings) -> cluster_service_pb2.ConfigureRequest:
-    """Return the request that changes settings; without any it only asks for those in force."""
+    """Return the request that changes settings; without settings it only reads them."""
     given: dict[str, object] = dict(settings)
     check_known(given, ClusterSettings, "a cluster has no setting")
     request = cluster_service_pb2.ConfigureRequest(request_id=new_request_id())

@@ -1,6 +1,6 @@
 """State that all parts of one client share: node pool, session, batchers and lease renewal."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 TIMEOUT_DEFAULT: Final = "30s"
 SESSION_TTR_DEFAULT: Final = "15s"
 TUBES_MAX: Final = 10_000
-"""Tubes whose puts are joined at the same time; idle ones make room for others."""
+"""Maximum number of put batchers, one per tube; idle batchers are dropped above it."""
 
 
 class Closeable(Protocol):
-    """A part of the client that has to be closed with it."""
+    """A part of the client that is closed with the client."""
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the part."""
         ...
 
 
@@ -59,7 +59,7 @@ class _Page(Protocol):
 
     @property
     def next_page_token(self) -> str:
-        """Asks for the next page; empty on the last."""
+        """Token that requests the next page; empty on the last page."""
         ...
 
 
@@ -68,7 +68,7 @@ Page = TypeVar("Page", bound=_Page)
 
 
 class Connection:
-    """One client's way to the cluster; used from one event loop."""
+    """Shared state of one client, used from one event loop."""
 
     def __init__(
         self,
@@ -106,39 +106,41 @@ class Connection:
         self._is_closed = False
 
     def deadline(self, timeout: Duration | None, wait_seconds: float = 0.0) -> float:
-        """Return when a call that starts now has to end, by `time.monotonic`."""
+        """Return the deadline of a call that starts now, by `time.monotonic`."""
         allowed = self.timeout_seconds if timeout is None else seconds(timeout, "timeout")
         return time.monotonic() + allowed + wait_seconds
 
     def check_usable(self) -> None:
-        """Check that the client may be used here and now.
+        """Check that the client can be used on the current event loop.
 
         Raises:
-            ClientClosed: It was closed.
-            ClientForked: It was connected before this process was forked.
-            RuntimeError: It belongs to another event loop.
+            ClientClosed: the client was closed.
+            ClientForked: the client was connected before this process was forked.
+            RuntimeError: the client belongs to another event loop.
         """
         if self._is_closed:
-            raise errors.ClientClosed("the client was closed")
+            raise errors.ClientClosed("the client is closed")
         loop = asyncio.get_running_loop()
         if self._loop is None:
             _fork.client_connected()
             self._loop = loop
         elif self._loop is not loop:
-            raise RuntimeError("an AsyncClient belongs to the event loop that used it first")
+            raise RuntimeError(
+                "an AsyncClient can only be used on the event loop of its first call"
+            )
         else:
             _fork.check()
 
     def settler_for(
         self, submit: SettlementSender, wait_hook: Callable[[int], WaitHook] | None = None
     ) -> LeaseSettler:
-        """Return what settles tasks that came from one place."""
+        """Return a settler for tasks of one source."""
         return LeaseSettler(submit, self.timeout_seconds, self.spans, self.lease_renewer, wait_hook)
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
-        """Run a function on the event loop, from any thread."""
+        """Run a function on the client's event loop, from any thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # it was closed meanwhile, and nobody asks any more
+            with suppress(RuntimeError):  # the loop was closed
                 self._loop.call_soon_threadsafe(callback)
 
     async def call(
@@ -149,7 +151,7 @@ class Connection:
         timeout: Duration | None = None,
         wait_seconds: float = 0.0,
     ) -> Response:
-        """Carry one call to the leader; see `LeaderCaller.call`."""
+        """Send one call to the leader; see `LeaderCaller.call`."""
         self.check_usable()
         deadline = self.deadline(timeout, wait_seconds)
         return await self.caller.call(method, request, deadline=deadline, wait_seconds=wait_seconds)
@@ -161,7 +163,7 @@ class Connection:
         *,
         timeout: Duration | None = None,
     ) -> AsyncIterator[Page]:
-        """Yield one page of a list after another; the time allowed is for each."""
+        """Yield the pages of a list; `timeout` applies to each page."""
         while True:
             page = await self.call(method, request, timeout=timeout)
             yield page
@@ -172,7 +174,7 @@ class Connection:
     # ---------------------------------------------------------------------------------- puts
 
     def puts(self, tube: str) -> RequestBatcher[task_pb2.TaskSpec, int]:
-        """Return what joins the puts into one tube."""
+        """Return the batcher for puts into one tube."""
         batcher = self._puts.get(tube)
         if batcher is None:
             if len(self._puts) >= TUBES_MAX:
@@ -213,16 +215,16 @@ class Connection:
     # --------------------------------------------------------------------------------- close
 
     def register(self, part: Closeable) -> None:
-        """Note a part that has to be closed with the client."""
+        """Register a part that is closed with the client."""
         self.check_usable()
         self._parts.add(part)
 
     def unregister(self, part: Closeable) -> None:
-        """Note that a part was closed."""
+        """Unregister a part that was closed."""
         self._parts.discard(part)
 
     async def close(self) -> None:
-        """Close subscriptions, the session, and the channels, in this order."""
+        """Close registered parts, batchers, the session, and the channels, in this order."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -234,7 +236,7 @@ class Connection:
                 self._settles.close(CLOSE_SECONDS_MAX),
                 *(batcher.close(CLOSE_SECONDS_MAX) for batcher in self._puts.values()),
             )
-            with suppress(errors.TaskraftError):  # the session ends by itself
+            with suppress(errors.TaskraftError):  # the session expires after its TTR
                 await self.take_session.close(self.deadline(CLOSE_SECONDS_MAX))
         finally:
             self.keep_alive.close()
@@ -244,7 +246,7 @@ class Connection:
 
 
 def put_outcomes(response: task_service_pb2.PutTasksResponse) -> list[ItemOutcome[int]]:
-    """Return one task id or error for each item of a put."""
+    """Return one task id or error per item of a put."""
     outcomes: list[ItemOutcome[int]] = list(response.task_ids)
     for position, error in refused_items(response.errors).items():
         outcomes[position] = error

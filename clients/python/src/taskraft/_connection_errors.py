@@ -1,7 +1,7 @@
-"""Say in words of this package why a node could not be reached, and what to do about it.
+"""Translate gRPC's connection errors into an error message with advice.
 
-What gRPC tells is meant for those who know it. Known causes are told in a sentence; of others the
-part that says something is passed on.
+Known causes have a message of their own. For other causes, the message contains the informative
+part of gRPC's text.
 """
 
 from __future__ import annotations
@@ -11,67 +11,69 @@ from typing import Final, NamedTuple
 from taskraft import errors
 
 NOT_SENT: Final = ("failed to connect", "errors resolving", "DNS resolution failed")
-"""So begins what gRPC tells when there was no connection: nothing has left this process."""
+"""Prefixes of gRPC's text when there was no connection, so that nothing was sent."""
 
 
 class ConnectionErrorCause(NamedTuple):
-    """A cause that is known."""
+    """A known cause of a failed connection."""
 
-    sign: str
-    """What gRPC says."""
+    marker: str
+    """Part of gRPC's text that identifies the cause."""
     meaning: str
-    """What follows the address in our message."""
+    """Message text after the address."""
     advice: str
 
 
-_START: Final = "Is the cluster running, and is the target right? `taskraft dev` starts one."
+_START: Final = errors.Unavailable.advice
 _TLS: Final = "see docs/security.md"
 CAUSES: Final = (
-    ConnectionErrorCause("Connection refused", "nothing listens there", _START),
     ConnectionErrorCause(
-        "lookup", "there is no host of this name", "Check the target, or the name server."
+        "Connection refused", "connection refused, nothing listens on this port", _START
+    ),
+    ConnectionErrorCause(
+        "lookup", "the host name cannot be resolved", "Check the target and the name server."
     ),
     ConnectionErrorCause(
         "HTTP/2",
-        "what listens there does not speak gRPC",
-        "Name the port for clients (7401), not that for probes and metrics.",
+        "the server on this port does not speak gRPC",
+        "Use the client port (default 7401), not the port for probes and metrics.",
     ),
     ConnectionErrorCause(
         "WRONG_VERSION_NUMBER",
-        "the node does not speak TLS, as this client does",
-        "Leave out ca, cert and token, and the variables TASKRAFT_CA and its like; or give the "
-        f"node a certificate: {_TLS}.",
+        "this client uses TLS, but the node does not",
+        "Remove ca, cert and token and unset TASKRAFT_CA, TASKRAFT_CERT and TASKRAFT_TOKEN, or "
+        f"configure the node with a certificate: {_TLS}.",
     ),
     ConnectionErrorCause(
         "CERTIFICATE_VERIFY_FAILED",
-        "the node's certificate is not signed by an authority that this client believes in",
-        f"Name the authority with ca or TASKRAFT_CA: {_TLS}.",
+        "the node's certificate is not signed by a CA that this client trusts",
+        f"Set ca or TASKRAFT_CA to the CA of the cluster's client port: {_TLS}.",
     ),
     ConnectionErrorCause(
         "Hostname Verification",
-        "the node's certificate is for another name than this address",
-        f"Use a name in the target that the certificate has: {_TLS}.",
+        "the node's certificate does not contain this host name",
+        f"Use a host name in the target that the certificate contains: {_TLS}.",
     ),
     ConnectionErrorCause(
         "CERTIFICATE_REQUIRED",
-        "the node wants a certificate of this client",
-        f"Give cert and key: {_TLS}.",
+        "the node requires a client certificate",
+        f"Set cert and key: {_TLS}.",
     ),
     ConnectionErrorCause(
         "last error: UNAVAILABLE",
-        "the connection was closed before it was ready",
-        f"If the nodes speak TLS, name their authority with ca or TASKRAFT_CA: {_TLS}.",
+        "the node closed the connection during the handshake",
+        f"If the nodes use TLS, set ca or TASKRAFT_CA to their CA: {_TLS}.",
     ),
 )
-"""The first whose sign is found is the one."""
+"""Known causes; the first cause with a matching marker applies."""
 
 
 def connection_error(text: str, address: str) -> errors.Unavailable:
-    """Return the failure that gRPC describes with `text`; the address may be empty."""
+    """Return the exception for gRPC's error text; `address` may be empty."""
     is_sent = not text.startswith(NOT_SENT)
     if not is_sent:
         for cause in CAUSES:
-            if cause.sign in text:
+            if cause.marker in text:
                 return errors.Unavailable(
                     _at(address, cause.meaning), advice=cause.advice, is_sent=False
                 )

@@ -1,8 +1,8 @@
-"""Count how many tasks the server may still send; pure arithmetic.
+"""Compute how much credit a subscription grants to the server; pure arithmetic.
 
-The limit holds for everything that has been sent and is not settled, but for what is lent: tasks
-whose handlers wait for other tasks. Invariant: when credit is granted, the tasks held and not lent
-and those still granted are together no more than the limit; the server never sends above the grant.
+The limit applies to all tasks that were sent and are not settled, except tasks whose handlers wait
+for other tasks. Invariant: after a grant, counted tasks plus open grants do not exceed the limit.
+The server never sends more than was granted.
 """
 
 from __future__ import annotations
@@ -16,42 +16,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 CREDIT_TASKS_MAX: Final = 100_000
-"""The contract's limit of open credit."""
+"""Maximum open credit of the API, in tasks."""
 
 CREDIT_BYTES_MAX: Final = (1 << 63) - 1
 
 WAITING_HANDLERS_MAX: Final = 1_000
-"""So many tasks may be lent at once: a worker whose tasks wait for ever grows no further."""
+"""Maximum number of tasks that are excluded from the limit, so that a worker whose handlers wait
+forever stops growing."""
 
 Held = TypeVar("Held", bound=Task)
 
 
 class Credit(Generic[Held]):
-    """Hold the tasks that are not settled, and say what to grant next."""
+    """Holds the unsettled tasks, and computes the next grant."""
 
     def __init__(self, tasks_max: int, bytes_max: int = 0) -> None:
-        """Take the limits.
+        """Set the limits.
 
         Args:
-            tasks_max: So many tasks may be held at once.
-            bytes_max: So many bytes of payload may be held at once; 0 without limit.
+            tasks_max: maximum number of unsettled tasks.
+            bytes_max: maximum payload bytes of all unsettled tasks; 0: no limit.
         """
         self.tasks_max: Final = whole_number("credit", tasks_max, 1, CREDIT_TASKS_MAX)
-        """So many tasks may be held at once."""
+        """Maximum number of unsettled tasks."""
         self._bytes_max = whole_number("credit_bytes", bytes_max, 0, CREDIT_BYTES_MAX)
         self._granted_tasks = 0
         self._granted_bytes = 0
         self._held_bytes = 0
         self._is_granted = False
         self.held: Final[dict[int, Held]] = {}
-        """The tasks by their lease tokens, in order of their arrival."""
+        """Unsettled tasks by lease token, in order of arrival."""
         self._waiting_handlers: dict[int, int] = {}
-        """How many parts of a task's handler wait, by its token."""
+        """Number of waiting parts of a task's handler, by lease token."""
         self._waiting_bytes = 0
         self._settling: set[int] = set()
 
     def hold(self, task: Held, *, is_granted: bool = True) -> None:
-        """Note a task that came; `is_granted` tells whether it used up credit."""
+        """Add a received task; `is_granted` is True if the task used up credit."""
         payload_bytes = len(task.payload)
         self.held[task.token] = task
         self._held_bytes += payload_bytes
@@ -60,7 +61,7 @@ class Credit(Generic[Held]):
             self._granted_bytes -= payload_bytes
 
     def drop(self, token: int) -> Held | None:
-        """Note that a task is settled or lost; return it if it was held."""
+        """Remove a settled or lost task; return it if it was held."""
         task = self.held.pop(token, None)
         if task is not None:
             self._held_bytes -= len(task.payload)
@@ -69,7 +70,7 @@ class Credit(Generic[Held]):
         return task
 
     def handler_waits(self, token: int) -> None:
-        """Let the server send another task in place of one whose handler waits."""
+        """Exclude a task from the limit while its handler waits; see `WAITING_HANDLERS_MAX`."""
         task = self.held.get(token)
         if task is None or len(self._waiting_handlers) >= WAITING_HANDLERS_MAX:
             return
@@ -79,7 +80,7 @@ class Credit(Generic[Held]):
             self._waiting_bytes += len(task.payload)
 
     def handler_resumes(self, token: int) -> None:
-        """Count a task again, when the last part of its handler has ended to wait."""
+        """Count a task again after the last part of its handler has stopped waiting."""
         waiting = self._waiting_handlers.get(token, 0)
         if waiting > 1:
             self._waiting_handlers[token] = waiting - 1
@@ -88,28 +89,28 @@ class Credit(Generic[Held]):
             self._waiting_bytes -= len(self.held[token].payload)
 
     def settling(self, tokens: Sequence[int]) -> None:
-        """Note that tasks are being settled: their credit travels with their settlement."""
+        """Remove tasks whose settlement is being sent; the settlement carries the freed credit."""
         for token in tokens:
             if self.drop(token) is not None:
                 self._settling.add(token)
 
     def settled(self, tokens: Sequence[int]) -> None:
-        """Note that the settlements of tasks were answered, whatever the answer."""
+        """Note that the settlements of tasks were answered, with any result."""
         self._settling.difference_update(tokens)
 
     def is_known(self, token: int) -> bool:
-        """Return whether a lease is held, or is being settled."""
+        """Return whether a lease is held or being settled."""
         return token in self.held or token in self._settling
 
     def expired(self, now_ms: int) -> list[Held]:
-        """Drop and return the tasks whose leases ended by themselves before `now_ms`."""
+        """Remove and return the tasks whose leases expired before `now_ms`."""
         over = [task for task in self.held.values() if 0 < task.lease_until_ms < now_ms]
         for task in over:
             self.drop(task.token)
         return over
 
     def missing_from(self, tokens: Iterable[int]) -> list[Held]:
-        """Drop and return the held tasks whose leases are not among `tokens`."""
+        """Remove and return the held tasks whose tokens are not in `tokens`."""
         known = set(tokens)
         gone = [task for token, task in self.held.items() if token not in known]
         for task in gone:
@@ -117,17 +118,17 @@ class Credit(Generic[Held]):
         return gone
 
     def restart(self) -> None:
-        """Note that a new stream begins, on which nothing is granted."""
+        """Reset the grants, because a new stream starts without credit."""
         self._granted_tasks = 0
         self._granted_bytes = 0
         self._is_granted = False
 
     def grant(self, *, is_convenient: bool) -> tuple[int, int] | None:
-        """Return what to grant now, tasks and bytes, or None when it can wait.
+        """Return the tasks and bytes to grant now, or None if the grant can wait.
 
         Args:
-            is_convenient: A message leaves anyhow. Otherwise a grant is worth a message of its own
-                when half of the limit is open, or when somebody waits for what it would bring.
+            is_convenient: a message is sent anyway. Otherwise a grant gets its own message only
+                when half of the limit is open, or when a handler waits for other tasks.
         """
         tasks = self.tasks_max - len(self.held) + len(self._waiting_handlers) - self._granted_tasks
         held_bytes = self._held_bytes - self._waiting_bytes
@@ -137,7 +138,7 @@ class Credit(Generic[Held]):
         if tasks < least_tasks and not (self._bytes_max and size_bytes >= least_bytes):
             return None
         if self._bytes_max and not size_bytes and not self._is_granted:
-            return None  # without bytes in the first grant of a stream they would not be limited
+            return None  # 0 bytes in the first grant of a stream would mean "no byte limit"
         self._is_granted = True
         tasks = max(tasks, 0)
         self._granted_tasks += tasks

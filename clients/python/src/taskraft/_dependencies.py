@@ -1,4 +1,4 @@
-"""Name tasks that another one depends on."""
+"""Encode the tasks that a new task depends on."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from taskraft._planned_task import PlannedTask
 
 DependsOn: TypeAlias = Union[Task, "PlannedTask", str, int]
-"""A task, one that the same batch puts before, "tube/id", or an id in the tube of the put."""
+"""A task, a planned task of the same batch, "tube/id", or the id of a task in the same tube."""
 
 
-EXPECTED: Final = 'tasks that are there, ids, or texts like "emails/17"'
+EXPECTED: Final = 'existing tasks, task ids, or strings like "emails/17"'
 
 
 def references(depends_on: Iterable[DependsOn], tube: str) -> list[task_pb2.Dependency]:
-    """Return tasks that are there as the contract names them; `tube` is that of mere ids.
+    """Return the dependencies as messages; `tube` is the tube of plain ids.
 
     Raises:
-        TypeError: A task is not put yet; only a batch can name it.
-        ValueError: A text is not like "tube/id".
+        TypeError: a planned task, which only a batch can refer to, or a value of a wrong type.
+        ValueError: a string without the form "tube/id".
     """
     return [
         task_pb2.Dependency(task=task_pb2.TaskReference(tube=name, id=task_id))
@@ -43,6 +43,4 @@ def _named(one: DependsOn, tube: str) -> tuple[str, int]:
         if not slash or not number.isdecimal():
             raise wrong_value("depends_on", EXPECTED, one)
         return name, int(number)
-    raise wrong_type(
-        "depends_on", f"{EXPECTED}; what is not put yet belongs into one Batch with it", one
-    )
+    raise wrong_type("depends_on", f"{EXPECTED}; put a planned task in the same Batch", one)

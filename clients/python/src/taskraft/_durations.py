@@ -1,4 +1,4 @@
-"""Read durations as people write them; on the wire they are whole milliseconds."""
+"""Parse durations; the API counts whole milliseconds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 Duration: TypeAlias = "int | float | str | timedelta"
-"""Seconds as a number, or a text such as "250ms", "10s", "1.5m", "2h" or "1h30m".
-
-The server takes 100 years and more, also ``math.inf``, for: without limit.
-"""
+"""Seconds as a number, or a string such as "250ms", "10s", "1.5m", "2h" or "1h30m".  The server
+treats 100 years or more, including ``math.inf``, as no limit."""
 
 MILLISECONDS_MAX: Final = (1 << 63) - 1
-"""What the contract can say; longer durations are this long."""
+"""Largest duration of the API; longer durations are cut to this value."""
 
 UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -28,15 +26,15 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _TEXT = re.compile(rf"(?:{_PART.pattern})+|\d+(?:\.\d+)?")
 
 
-EXPECTED: Final = 'a number of seconds from 0, or a text like "250ms", "10s", "5m" or "1h30m"'
+EXPECTED: Final = 'a number of seconds from 0, or a string like "250ms", "10s", "5m" or "1h30m"'
 
 
 def milliseconds(duration: Duration, name: str) -> int:
-    """Return a duration in whole milliseconds, rounded to the nearest; `name` is the argument's.
+    """Return a duration in whole milliseconds, rounded; `name` is the name of the argument.
 
     Raises:
-        TypeError: It is neither a number nor a text.
-        ValueError: It is negative, or not a duration.
+        TypeError: the value is neither a number, a string nor a timedelta.
+        ValueError: the value is negative or not a duration.
     """
     if isinstance(duration, str):
         return _rounded(_milliseconds_of_text(duration, name))
@@ -56,10 +54,10 @@ def seconds(duration: Duration, name: str) -> float:
 def set_durations(
     message: Message, fields: Iterable[tuple[str, str]], given: Mapping[str, object]
 ) -> None:
-    """Set the fields of durations that are given: pairs of an argument and its field."""
+    """Set the duration fields that are given; `fields` are pairs of argument name and field."""
     for name, field in fields:
         if name in given:
-            setattr(message, field, milliseconds(given[name], name))  # type: ignore[arg-type]  # it checks
+            setattr(message, field, milliseconds(given[name], name))  # type: ignore[arg-type]  # checks the type
 
 
 def _rounded(number: float) -> int:

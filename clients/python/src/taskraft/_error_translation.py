@@ -1,4 +1,4 @@
-"""Translate what gRPC and the contract say about a failure into the exceptions of this package."""
+"""Translate gRPC statuses and error messages of the API into the exceptions of this package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from taskraft.v1 import task_pb2
 
 STATUS_KEY: Final = "grpc-status-details-bin"
-"""Trailing metadata that carries the google.rpc.Status."""
+"""Trailing metadata key of the google.rpc.Status."""
 
 
 def metadata_of(call: grpc.aio.AioRpcError | grpc.Call) -> dict[str, str | bytes]:
@@ -30,7 +30,7 @@ def metadata_of(call: grpc.aio.AioRpcError | grpc.Call) -> dict[str, str | bytes
 
 
 def from_rpc_error(error: grpc.RpcError, address: str = "") -> errors.TaskraftError:
-    """Return the exception for a call to an address that failed as a whole."""
+    """Return the exception for a call to `address` that failed as a whole."""
     assert isinstance(error, grpc.aio.AioRpcError | grpc.Call)
     code: grpc.StatusCode = error.code()
     text = error.details() or code.name
@@ -45,7 +45,7 @@ def from_rpc_error(error: grpc.RpcError, address: str = "") -> errors.TaskraftEr
 
 
 def _from_code(code: grpc.StatusCode, text: str, address: str) -> errors.TaskraftError:
-    """Return the exception for a status without details: gRPC itself, or a proxy, made it."""
+    """Return the exception for a status without details, which gRPC itself or a proxy created."""
     match code:
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return connection_error(text, address)
@@ -53,8 +53,8 @@ def _from_code(code: grpc.StatusCode, text: str, address: str) -> errors.Taskraf
             return errors.DeadlinePassed(f"{address or 'the node'} did not answer in time")
         case grpc.StatusCode.UNIMPLEMENTED:
             return errors.NotSupported(
-                f"{address or 'the node'} does not know this call ({text})",
-                advice="Name the port for clients (7401), not that for peers; or use a newer node.",
+                f"{address or 'the node'} does not implement this method ({text})",
+                advice="Use the client port (default 7401), not the peer port, or a newer server.",
             )
         case grpc.StatusCode.UNAUTHENTICATED:
             return errors.NoCredentials(text)
@@ -67,7 +67,7 @@ def _from_code(code: grpc.StatusCode, text: str, address: str) -> errors.Taskraf
 
 
 def _from_status(status: status_pb2.Status, code: str) -> errors.TaskraftError | None:
-    """Return the exception that the details describe, if one of them is ours."""
+    """Return the exception for the status details; None if no detail is from taskraft."""
     from google.rpc import error_details_pb2  # noqa: PLC0415 - only failures pay for the import
 
     info = error_details_pb2.ErrorInfo()
@@ -109,12 +109,12 @@ def from_item(error: error_pb2.Error) -> errors.TaskraftError:
 
 
 def refused_items(items: Iterable[error_pb2.ItemError]) -> dict[int, errors.TaskraftError]:
-    """Return the refused items of an answer by position."""
+    """Return the errors of refused items by position."""
     return {item.item: from_item(item.error) for item in items}
 
 
 def name_task(error: errors.TaskraftError, task: task_pb2.Task) -> None:
-    """Name a task in what is told about it: the server knew the number of its lease only."""
+    """Add tube and id of the task to an error that names only the lease token."""
     error.args = (f"{task.tube}/{task.id}: {error.message}",)
     error.metadata = {**error.metadata, "tube": task.tube, "task_id": str(task.id)}
 
@@ -122,16 +122,16 @@ def name_task(error: errors.TaskraftError, task: task_pb2.Task) -> None:
 def raise_refused_items(
     refused: Mapping[int, errors.TaskraftError], items: int, *, task_ids: Sequence[int] = ()
 ) -> None:
-    """Raise the refusals of a list, if there are any.
+    """Raise an error if items of a list were refused.
 
     Args:
-        refused: Why, by position.
-        items: How many the list had.
-        task_ids: For puts: one id per item, 0 where it was refused.
+        refused: errors by position.
+        items: number of items in the list.
+        task_ids: for puts: one id per item, 0 for a refused item.
 
     Raises:
-        ItemsRefused: Some of several items were refused.
-        TaskraftError: The single item was refused.
+        ItemsRefused: some of several items were refused.
+        TaskraftError: the single item was refused.
     """
     if len(refused) == 1 == items:
         raise next(iter(refused.values()))

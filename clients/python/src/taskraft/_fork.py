@@ -1,9 +1,8 @@
-"""Know whether this process was forked while clients were connected.
+"""Detect that this process was forked while clients were connected.
 
-gRPC's channels do not work in a child that was forked beside live ones (its fork handlers give up
-when other threads call into it, and the child hangs), and our threads do not exist there at all. A
-clear error takes the place of a hang. Forking before the first call, or after all clients were
-closed, is fine: nothing is connected then.
+gRPC channels do not work in a child process that was forked while other threads used gRPC: the
+child hangs. The client's threads do not exist in the child either. The functions below turn the
+hang into a clear error. Forking before the first call, or after all clients were closed, is safe.
 """
 
 from __future__ import annotations
@@ -20,36 +19,36 @@ def client_connected() -> None:
     """Note that a client is about to open its first channel.
 
     Raises:
-        ClientForked: This process cannot use gRPC any more.
+        ClientForked: this process was forked while clients were connected.
     """
-    global _connected  # noqa: PLW0603 - the fork is a fact of the process
+    global _connected  # noqa: PLW0603 - state of the process
     check()
     _connected += 1
 
 
 def client_disconnected() -> None:
     """Note that a client has closed its channels."""
-    global _connected  # noqa: PLW0603 - of the process, as forks are
+    global _connected  # noqa: PLW0603 - state of the process
     if not _is_forked:
         _connected -= 1
 
 
 def is_forked() -> bool:
-    """Return whether this is a child of a process whose clients were connected."""
+    """Return whether this process was forked while clients were connected."""
     return _is_forked
 
 
 def check() -> None:
-    """Raise `ClientForked` in a child of a process whose clients were connected."""
+    """Raise `ClientForked` if this process was forked while clients were connected."""
     if _is_forked:
         raise ClientForked(
-            "this process was forked from one with a connected taskraft client; "
-            'fork before the first call, close the clients before, or use the start method "spawn"'
+            "this process was forked from a process with a connected taskraft client; fork before "
+            'the first call, close all clients before the fork, or use the start method "spawn"'
         )
 
 
 def _after_fork_in_child() -> None:
-    global _is_forked  # noqa: PLW0603 - of the process, as forks are
+    global _is_forked  # noqa: PLW0603 - state of the process
     _is_forked = _connected > 0
 
 

@@ -1,6 +1,6 @@
-"""Create, start, cancel and look at groups of tasks."""
+"""Create, start, cancel and read groups of tasks."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class AsyncGroups:
     """The groups of a cluster.
 
-    Tasks join a group by the option `group` of a put and are held until it is started. When the
-    last of them has ended, one more task is put.
+    A task joins a group with the put option `group`. The tasks are HELD until the group is started.
+    When the last task has ended, the server puts the group's end task.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -41,14 +41,14 @@ class AsyncGroups:
 
         Args:
             name: 1 to 128 bytes.
-            end_task: Put when all tasks have ended; made by `Tube.task`.
-            abort_task: Put instead when the group was cancelled or, with `only_if_processed`, when
-                a task has failed.
-            only_if_processed: Put the end task only if every task was acknowledged.
-            timeout: How long to try.
+            end_task: put when all tasks have ended; made by `Tube.task`.
+            abort_task: put instead of `end_task` if the group was cancelled, or if a task failed
+                and `only_if_processed` is set.
+            only_if_processed: put the end task only if every task was acknowledged.
+            timeout: time limit of the call, retries included.
 
         Raises:
-            GroupExists: There is one of this name.
+            GroupExists: a group with this name exists.
         """
         group = pb.Group(
             name=text("name", name),
@@ -63,10 +63,10 @@ class AsyncGroups:
         return response.group
 
     async def start(self, name: str, *, timeout: Duration | None = None) -> pb.Group:
-        """Let the tasks of a group go; without any it ends at once.
+        """Start a group: its HELD tasks can become READY; an empty group ends at once.
 
         Raises:
-            GroupNotFound: There is none of this name.
+            GroupNotFound: no group has this name.
         """
         request = pb.StartGroupRequest(request_id=new_request_id(), name=text("name", name))
         response = await self._connection.call(
@@ -77,15 +77,15 @@ class AsyncGroups:
     async def cancel(
         self, name: str, *, revoke: bool = False, timeout: Duration | None = None
     ) -> pb.Group:
-        """Remove the waiting tasks of a group, and ask the holders of the others to stop.
+        """Remove the tasks of a group that have no holder, and ask the other holders to stop.
 
         Args:
-            name: Of the group.
-            revoke: Remove taken tasks too; their leases become stale.
-            timeout: How long to try.
+            name: name of the group.
+            revoke: also remove TAKEN tasks; their leases become stale.
+            timeout: time limit of the call, retries included.
 
         Raises:
-            GroupNotFound: There is none of this name.
+            GroupNotFound: no group has this name.
         """
         request = pb.CancelGroupRequest(
             request_id=new_request_id(), name=text("name", name), revoke=flag("revoke", revoke)
@@ -96,10 +96,10 @@ class AsyncGroups:
         return response.group
 
     async def get(self, name: str, *, timeout: Duration | None = None) -> pb.Group:
-        """Return a group with its counts; ended ones are shown for a day.
+        """Return a group with its counts; an ended group is kept for one day.
 
         Raises:
-            GroupNotFound: There is none of this name, or not any more.
+            GroupNotFound: no group has this name, or it ended more than one day ago.
         """
         response = await self._connection.call(
             lambda node: node.groups.GetGroup,
@@ -110,7 +110,7 @@ class AsyncGroups:
 
 
 class Groups:
-    """The groups of a cluster, from threads."""
+    """The groups of a cluster, for threads."""
 
     def __init__(self, groups: AsyncGroups, portal: BlockingPortal) -> None:
         self._inner = groups

@@ -1,9 +1,8 @@
-"""Bound how many handlers run at once; one that waits for other tasks lends its slot.
+"""Limit how many handlers run at once; a handler that waits for other tasks releases its slot.
 
-A handler that waits for a task which nobody has a slot left to work on would wait for ever. So who
-waits for other tasks gives up what it has of its worker's concurrency, and takes it again
-afterwards. What a handler has is found through a context variable, which its coroutines and the
-threads that it calls the client from inherit.
+If waiting handlers kept their slots, they could wait forever for tasks that no free slot can
+process. A context variable holds the hooks of the current handler; its coroutines, and the threads
+from which it calls the client, inherit the context.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class WaitHook(Protocol):
-    """What a handler has of the concurrency of its worker, and may wait_started.
+    """Called when a handler starts and stops waiting for other tasks.
 
     Calls come in pairs; several parts of one handler may wait at the same time.
     """
 
     def wait_started(self) -> None:
-        """Let others have it."""
+        """Release the handler's share of the concurrency limit."""
         ...
 
     async def wait_ended(self) -> None:
-        """Return once the handler has it again."""
+        """Return after the handler has its share of the concurrency limit again."""
         ...
 
 
@@ -37,7 +36,7 @@ _wait_hooks: Final[ContextVar[tuple[WaitHook, ...]]] = ContextVar("taskraft_wait
 
 @contextmanager
 def wait_hook_set(hook: WaitHook) -> Iterator[None]:
-    """Let what runs in the context wait_started `hook` while it waits for other tasks."""
+    """Add `hook` to the hooks of the current context."""
     outer = _wait_hooks.get()
     _wait_hooks.set((*outer, hook))
     try:
@@ -48,7 +47,7 @@ def wait_hook_set(hook: WaitHook) -> Iterator[None]:
 
 @asynccontextmanager
 async def waiting_for_tasks() -> AsyncIterator[None]:
-    """Lend all hooks of the handler that this is called from, and have them again at the end."""
+    """Call the hooks of the current handler before and after the body waits for other tasks."""
     hooks = _wait_hooks.get()
     for hook in hooks:
         hook.wait_started()
@@ -60,13 +59,13 @@ async def waiting_for_tasks() -> AsyncIterator[None]:
 
 
 class HandlerSlots:
-    """So many handlers at once; slots go to those who want one in the order of their asking."""
+    """A fixed number of slots, assigned in FIFO order."""
 
     def __init__(self, slots: int) -> None:
         self._free = asyncio.Semaphore(slots)
 
     async def take(self) -> HandlerSlot:
-        """Wait for a slot and return it."""
+        """Wait for a free slot and return it."""
         await self._free.acquire()
         return HandlerSlot(self._free)
 
@@ -74,7 +73,7 @@ class HandlerSlots:
 class HandlerSlot:
     """The slot of one handler.
 
-    Invariant: it is held once or not at all; while a part of the handler waits it is not held.
+    Invariant: the slot is held at most once, and not while a part of the handler waits.
     """
 
     def __init__(self, free: asyncio.Semaphore) -> None:
@@ -84,23 +83,23 @@ class HandlerSlot:
         self._waiting = 0
 
     def wait_started(self) -> None:
-        """Let another handler have it."""
+        """Release the slot."""
         self._waiting += 1
         self._release()
 
     async def wait_ended(self) -> None:
-        """Return once the handler has it again, or another part of the handler waits on."""
+        """Return after the slot is held again, or while another part of the handler still waits."""
         self._waiting -= 1
         if not self._is_wanted():
             return
         await self._free.acquire()
         if self._is_wanted():
             self._is_held = True
-        else:  # another part waits again, or was faster, or the handler has ended
+        else:  # another part waits or holds the slot already, or the handler has ended
             self._free.release()
 
     def close(self) -> None:
-        """Give it up for good: the handler has ended."""
+        """Release the slot permanently, because the handler has ended."""
         self._is_over = True
         self._release()
 

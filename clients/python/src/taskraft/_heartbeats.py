@@ -1,7 +1,8 @@
-"""Send one kind of call again and again from a thread of its own, whatever the user's code does.
+"""Send heartbeats from a background thread, independent of the user's event loop.
 
-A blocked event loop or a long computation must not lose sessions and leases, so heartbeats leave
-from a native thread over gRPC's synchronous API. What is sent, and when, says a `HeartbeatSource`.
+A blocked event loop or a long computation must not end sessions and leases. Heartbeats are
+therefore sent from a native thread with gRPC's synchronous API. A `HeartbeatSource` decides what to
+send and when.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft")
 
 HEARTBEATS_PER_TTR: Final = 3
-"""So many heartbeats may be sent in a time to run; all but one may be lost."""
+"""Number of heartbeats per TTR; all but one may be lost."""
 RETRY_SECONDS: Final = 0.5
-"""Pause after all nodes have failed to answer, at most."""
+"""Maximum pause after all nodes have failed to answer, in seconds."""
 NEVER: Final = float("inf")
 
 Request = TypeVar("Request")
@@ -35,7 +36,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class HeartbeatCall(Protocol[Answer_co]):
-    """A heartbeat on its way: a call of gRPC's synchronous API that can be cancelled."""
+    """A heartbeat in flight: a call of gRPC's synchronous API that can be cancelled."""
 
     def result(self) -> Answer_co: ...
     def cancel(self) -> bool: ...
@@ -54,51 +55,51 @@ class BlockingUnaryMethod(Protocol[Request_contra, Answer_co]):
 
 
 class HeartbeatSource(Protocol[Request, Response_contra]):
-    """What heartbeats are for; the thread of the heartbeats calls its methods."""
+    """Decides what to send and when; its methods run on the heartbeat thread."""
 
     def due(self) -> float:
-        """Return when the next one is due, by `time.monotonic`; NEVER when there is none."""
+        """Return when the next heartbeat is due, by `time.monotonic`; NEVER if none is due."""
         ...
 
     def request(self) -> Request | None:
-        """Return what to send now; None when there is nothing after all."""
+        """Return the request to send now; None if nothing is to be sent."""
         ...
 
     def allowed_seconds(self) -> float:
-        """Return how long one node may take to answer."""
+        """Return the maximum time for one node to answer, in seconds."""
         ...
 
     def answered(self, request: Request, response: Response_contra) -> None:
-        """Take the answer, and be due later."""
+        """Process the answer, and schedule the next heartbeat."""
         ...
 
     def unanswered(self, request: Request) -> None:
-        """Note that no node has answered, and be due soon."""
+        """Schedule a retry, because no node has answered."""
         ...
 
 
 class HeartbeatThread(Generic[Request, Response]):
-    """The thread that does a duty; it starts with the first `wake`."""
+    """The thread that sends the heartbeats of one source; it starts with the first `wake`."""
 
     def __init__(
         self,
         name: str,
-        duty: HeartbeatSource[Request, Response],
+        source: HeartbeatSource[Request, Response],
         method: Callable[[grpc.Channel], BlockingUnaryMethod[Request, Response]],
         addresses: Sequence[str],
         credentials: grpc.ChannelCredentials | None,
     ) -> None:
-        """Take what to do and where.
+        """Store the source and the cluster to call.
 
         Args:
-            name: Of the thread.
-            duty: Says what to send, and when.
-            method: Picks the method to call at a node.
-            addresses: Of the nodes.
-            credentials: For the channels.
+            name: name of the thread.
+            source: decides what to send and when.
+            method: picks the method to call from a channel.
+            addresses: addresses of the nodes.
+            credentials: credentials for the channels; None: no TLS.
         """
         self._name = name
-        self._duty = duty
+        self._source = source
         self._method = method
         self._selector = NodeSelector(addresses)
         self._credentials = credentials
@@ -108,7 +109,7 @@ class HeartbeatThread(Generic[Request, Response]):
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Ask the duty anew when the next heartbeat is due."""
+        """Ask the source again when the next heartbeat is due."""
         with self._changed:
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -129,23 +130,23 @@ class HeartbeatThread(Generic[Request, Response]):
         channels: dict[str, grpc.Channel] = {}
         try:
             while self._wait_until_due():
-                request = self._duty.request()
+                request = self._source.request()
                 if request is None:
                     continue
                 response = self._send_heartbeat(channels, request)
                 if response is None:
-                    self._duty.unanswered(request)
+                    self._source.unanswered(request)
                 else:
-                    self._duty.answered(request, response)
+                    self._source.answered(request, response)
         finally:
             for channel in channels.values():
                 channel.close()
 
     def _wait_until_due(self) -> bool:
-        """Return True when the next heartbeat is due, False when there is none any more."""
+        """Return True when the next heartbeat is due, False after `close`."""
         with self._changed:
             while not self._is_closed:
-                pause = self._duty.due() - time.monotonic()
+                pause = self._source.due() - time.monotonic()
                 if pause <= 0:
                     return True
                 self._changed.wait(min(pause, threading.TIMEOUT_MAX))
@@ -154,8 +155,8 @@ class HeartbeatThread(Generic[Request, Response]):
     def _send_heartbeat(
         self, channels: dict[str, grpc.Channel], request: Request
     ) -> Response | None:
-        """Send one heartbeat to the leader, or to any node; return what one answered."""
-        allowed_seconds = self._duty.allowed_seconds()
+        """Send one heartbeat to the leader, or to any node; return the answer or None."""
+        allowed_seconds = self._source.allowed_seconds()
         for _ in range(len(self._selector.addresses) + 1):
             address = self._selector.next_address()
             call = self._start_call(self._channel(channels, address), request, allowed_seconds)
@@ -175,7 +176,7 @@ class HeartbeatThread(Generic[Request, Response]):
     def _start_call(
         self, channel: grpc.Channel, request: Request, allowed_seconds: float
     ) -> HeartbeatCall[Response] | None:
-        """Start a heartbeat that `close` can cancel; None when it is closed already."""
+        """Start a call that `close` can cancel; return None if already closed."""
         with self._changed:
             if self._is_closed:
                 return None

@@ -1,8 +1,8 @@
-"""Carry one call to the leader and repeat it until it is answered or its time is over.
+"""Send a call to the leader, and retry it until it is answered or its deadline has passed.
 
-A repetition is the same message, request_id included, so that the server answers a call that
-already had its effect instead of doing it again. Only failures that say "not done, or not known"
-are repeated (`taskraft.catalogue`); a node that does not answer in time counts as one.
+Each retry sends the same message with the same request_id, so the server does not execute a call
+twice. Only failures with a retryable reason are retried (see `taskraft.catalogue`), and calls that
+a node has not answered in time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft")
 
 ATTEMPT_SECONDS_MAX: Final = 5.0
-"""A node that has not answered for so long is left for another; nobody waits here on purpose."""
+"""Maximum time for a node to answer a call that does not wait, in seconds; then the next node is
+tried."""
 WAIT_MARGIN_SECONDS: Final = 1.0
-"""What a call that waits in the server may take beyond its wait."""
+"""Additional time for a call that waits on the server, beyond its wait."""
 TOLD_FAILURES_MAX: Final = 5
-"""An error tells of no more different failures."""
+"""Maximum number of different failures that one error message lists."""
 BACKOFF_SECONDS: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 0.5
-"""An election takes less; a longer pause would only make the fail-over longer."""
+"""Maximum pause between attempts, in seconds. An election takes less time; a longer pause would
+only delay the failover."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -52,12 +54,12 @@ class AsyncUnaryMethod(Protocol[Request, Response]):
 
 
 def new_request_id() -> str:
-    """Return a fresh request_id: 128 random bits, safe after a fork."""
+    """Return a new request_id with 128 random bits; safe after a fork."""
     return os.urandom(16).hex()
 
 
 class LeaderCaller:
-    """Call methods on whichever node leads."""
+    """Calls methods on the node that leads."""
 
     def __init__(self, nodes: NodePool) -> None:
         self._nodes = nodes
@@ -70,16 +72,16 @@ class LeaderCaller:
         deadline: float,
         wait_seconds: float = 0.0,
     ) -> Response:
-        """Return the answer to `request`.
+        """Return the response to `request`.
 
         Args:
-            method: Picks the method from a node's services.
-            request: Sent unchanged with every attempt.
-            deadline: When to give up, by `time.monotonic`.
-            wait_seconds: How long the server is asked to wait before it answers.
+            method: picks the method from the stubs of a node.
+            request: sent unchanged with every attempt.
+            deadline: time to give up, by `time.monotonic`.
+            wait_seconds: time that the request asks the server to wait before it answers.
 
         Raises:
-            TaskraftError: The last failure, when it is final or the time is over.
+            TaskraftError: the last failure, if it is not retryable or the deadline has passed.
         """
         attempts = 0
         failures: dict[str, errors.TaskraftError] = {}
@@ -113,7 +115,7 @@ class LeaderCaller:
             await asyncio.sleep(pause)
 
     def _failure(self, node: NodeStubs, raised: grpc.aio.AioRpcError) -> errors.TaskraftError:
-        """Learn from a failed attempt who leads, and return what is wrong."""
+        """Update the node selector after a failed attempt, and return the error."""
         error = from_rpc_error(raised, node.address)
         if isinstance(error, errors.RetryableError | errors.DeadlinePassed):
             is_unreachable = isinstance(error, errors.Unavailable | errors.DeadlinePassed)
@@ -130,13 +132,13 @@ class LeaderCaller:
 
 
 def _outcome(failures: Mapping[str, errors.TaskraftError]) -> errors.TaskraftError:
-    """Return what to tell when the time is over, from the failures by what they say.
+    """Return the error to raise when the deadline has passed, from all failures by message.
 
-    What leaves the outcome open comes first, then what a node has said itself, then why there was
-    no connection. The others are told beside it.
+    A failure that leaves the outcome open has priority, then an error that a node sent, then a
+    failed connection. The messages of the other failures are appended.
     """
     if not failures:
-        return errors.DeadlinePassed("the time for the call was over before it was sent")
+        return errors.DeadlinePassed("the deadline passed before the call was sent")
     ranked = sorted(failures.values(), key=_rank)
     chosen = ranked[0]
     others = [error.message for error in ranked[1:TOLD_FAILURES_MAX]]
@@ -152,7 +154,7 @@ def _rank(error: errors.TaskraftError) -> int:
         case errors.Unavailable(is_sent=True):
             return 1
         case errors.Unavailable(advice=errors.Unavailable.advice):
-            return 4  # nothing listens, which may be so of one address of a host only
+            return 4  # connection refused, possibly at only one of the host's addresses
         case errors.Unavailable():
             return 3
         case _:
@@ -160,11 +162,11 @@ def _rank(error: errors.TaskraftError) -> int:
 
 
 def pause_seconds(error: errors.TaskraftError, attempts: int, nodes: int) -> float | None:
-    """Return how long to wait before the next attempt, or None when there should be none.
+    """Return the pause before the next attempt, or None if the call must not be retried.
 
-    As the server says where it says so. NodePool that could not be reached are passed over at once
-    until each has been tried; then the pauses double, with jitter, so that the clients of a cluster
-    that comes back do not all come at the same moment.
+    The pause is the server's retry delay if it sent one. If a node could not be reached, the next
+    node is tried without a pause until all nodes were tried. After that the pause doubles, with
+    jitter, so that clients do not reconnect to a restarted cluster at the same time.
     """
     is_silent = isinstance(error, errors.DeadlinePassed)
     if not is_silent and not catalogue.is_retried(error):

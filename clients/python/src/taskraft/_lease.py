@@ -1,4 +1,4 @@
-"""Know what the holder of a lease knows: how long it lasts, whose work depends on it."""
+"""The lease of one task, as its holder knows it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from taskraft.v1 import task_pb2, task_service_pb2
 
 PAUSE_SECONDS_MIN: Final = 0.05
-"""Leases are touched no oftener; a time to run as short as the way to the server is not kept."""
+"""Minimum pause between two touches, in seconds. A lease with a TTR near the network round-trip
+time cannot be renewed."""
 
 
 class Lease:
-    """The lease of one task, from its arrival on."""
+    """The lease of one task, from the receipt of the task on."""
 
     __slots__ = (
         "_cancelling",
@@ -34,23 +35,23 @@ class Lease:
     def __init__(
         self, message: task_pb2.Task, *, touch_seconds_max: float = NEVER, is_fresh: bool = True
     ) -> None:
-        """Take a lease as it came.
+        """Store a received lease.
 
         Args:
-            message: The task.
-            touch_seconds_max: So long the lease is prolonged at most.
-            is_fresh: It has only just started.
+            message: the task.
+            touch_seconds_max: maximum time for which the lease is renewed, in seconds.
+            is_fresh: True if the lease has just started.
         """
         now = time.monotonic()
         self.message: Final = message
         self.started: Final = now if is_fresh else 0.0
-        """About when it began, by `time.monotonic`; 0 when that is not known."""
+        """Approximate start of the lease by `time.monotonic`; 0 if unknown."""
         self.touch_until: Final = now + touch_seconds_max
-        """It is prolonged until then."""
+        """Time at which renewal ends, by `time.monotonic`."""
         self.is_in_block = False
-        """The block of the task is being run."""
+        """True while the block of the task runs."""
         self.is_lost = False
-        """It is known to be over."""
+        """True if the lease is known to have ended."""
         self._handler: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._is_interrupted = False
@@ -60,7 +61,7 @@ class Lease:
 
     @property
     def pause_seconds(self) -> float:
-        """A third of its time to run; NEVER when it is not to be prolonged."""
+        """Pause between touches: a third of the TTR; NEVER if the lease is not renewed."""
         until_ms = self.message.lease_until_ms
         if not until_ms or self.touch_until <= self.started:
             return NEVER
@@ -69,33 +70,33 @@ class Lease:
         return max(run_ms / 1_000 / HEARTBEATS_PER_TTR, PAUSE_SECONDS_MIN)
 
     def touched(self, lease: task_service_pb2.TouchedLease) -> None:
-        """Take note of how long it lasts now."""
+        """Store the new deadline after a touch."""
         self.message.lease_until_ms = lease.lease_until_ms
         self.message.cancel_requested = lease.cancel_requested
 
     def lost(self) -> None:
-        """Take note that it is over: what is being done in the block is of no use any more."""
+        """Mark the lease as ended, and cancel the handler, whose work is no longer useful."""
         self.is_lost = True
         if self._handler is not None and not self._is_interrupted:
             self._is_interrupted = True
-            self._handler.cancel(f"{self} is over")
+            self._handler.cancel(f"{self} has ended")
 
     def cancel_on_loss(self, handler: asyncio.Task[object] | None) -> None:
-        """Cancel the handler of a block, from now to its end, when the lease is lost."""
+        """Cancel `handler` if the lease is lost before `end_cancel_on_loss`."""
         self._handler = handler
         self._cancelling = 0 if handler is None else handler.cancelling()
         self._is_interrupted = False
 
     def end_cancel_on_loss(self, error: BaseException | None) -> None:
-        """Interrupt no more, and raise `LeaseStale` where `error` is our own interruption.
+        """Stop cancelling on loss; raise `LeaseStale` if `error` is this lease's own cancellation.
 
-        A cancellation by somebody else goes on, as with `asyncio.timeout`.
+        A cancellation by other code propagates, as with `asyncio.timeout`.
         """
         handler, self._handler = self._handler, None
         if handler is None or not self._is_interrupted:
             return
         is_ours_alone = handler.uncancel() <= self._cancelling
         if is_ours_alone and isinstance(error, asyncio.CancelledError):
-            stale = errors.LeaseStale("the lease is over")
+            stale = errors.LeaseStale("the lease has ended")
             name_task(stale, self.message)
             raise stale from error

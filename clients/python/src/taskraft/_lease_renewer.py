@@ -32,7 +32,7 @@ log = logging.getLogger("taskraft")
 
 @dataclass(slots=True)
 class _RenewedLease:
-    """A lease and when to touch it next, by `time.monotonic`."""
+    """A lease with the time of its next touch, by `time.monotonic`."""
 
     lease: Lease
     pause: float
@@ -40,9 +40,9 @@ class _RenewedLease:
 
 
 class LeaseRenewer:
-    """The leases that one client prolongs; all threads may use it.
+    """Renews the leases of one client; all methods are thread-safe.
 
-    Invariant: `_planned` is never later than the first time when a lease is due.
+    Invariant: `_planned` is never later than the earliest due time of a lease.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class LeaseRenewer:
         call_soon: Callable[[Callable[[], None]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the way to the cluster.
+        """Store how to reach the cluster.
 
         Args:
-            addresses: Of the nodes.
-            credentials: For the channels.
-            call_soon: Runs a function on the event loop of the client.
-            clock: Tells the time in seconds.
+            addresses: addresses of the nodes.
+            credentials: credentials for the channels; None: no TLS.
+            call_soon: runs a function on the client's event loop.
+            clock: returns the time in seconds.
         """
         self._heartbeats: HeartbeatThread[
             task_service_pb2.SettleTasksRequest, task_service_pb2.SettleTasksResponse
@@ -77,7 +77,7 @@ class LeaseRenewer:
         self._sent = 0.0
 
     def add(self, leases: Iterable[Lease]) -> None:
-        """Keep the leases of tasks that are in hand."""
+        """Start to renew leases."""
         is_earlier = False
         with self._changing:
             for lease in leases:
@@ -93,7 +93,7 @@ class LeaseRenewer:
             self._heartbeats.wake()
 
     def discard(self, tokens: Iterable[int]) -> None:
-        """Keep leases no longer: their tasks are settled, or not in hand any more."""
+        """Stop to renew leases, because their tasks are settled or not in hand any more."""
         if not self._renewed:
             return
         with self._changing:
@@ -101,7 +101,7 @@ class LeaseRenewer:
                 self._renewed.pop(token, None)
 
     def session_lost(self, session_id: str) -> None:
-        """Tell the holders of a session's leases that they are over; on the event loop."""
+        """Mark all leases of a session as lost; called on the event loop."""
         with self._changing:
             lost = [
                 kept.lease
@@ -113,10 +113,10 @@ class LeaseRenewer:
             lease.lost()
 
     def close(self) -> None:
-        """Keep none any more."""
+        """Stop to renew leases."""
         self._heartbeats.close()
 
-    # ------------------------------------------------------------------------------ the duty
+    # ------------------------------------------------------------ HeartbeatSource
 
     def due(self) -> float:
         """Return when the first lease is due."""
@@ -125,7 +125,7 @@ class LeaseRenewer:
             return self._planned
 
     def request(self) -> task_service_pb2.SettleTasksRequest | None:
-        """Return one touch of the leases that are due, and of those that call_soon would be."""
+        """Return one touch for all leases that are due, or due within half of their pause."""
         now = self._clock()
         with self._changing:
             self._sent = now
@@ -137,7 +137,7 @@ class LeaseRenewer:
                     tokens.append(token)
                 else:
                     kept.pause = kept.due = NEVER
-                    log.warning("%s is prolonged no more: touch_max is over", kept.lease)
+                    log.warning("%s is not renewed any more: touch_max has passed", kept.lease)
         if not tokens:
             return None
         touch = task_service_pb2.Settlement.Touch(restart=True)
@@ -149,7 +149,7 @@ class LeaseRenewer:
         )
 
     def allowed_seconds(self) -> float:
-        """Return half of the shortest pause, or less."""
+        """Return half of the shortest pause, at most `ATTEMPT_SECONDS_MAX`."""
         with self._changing:
             shortest = min((kept.pause for kept in self._renewed.values()), default=NEVER)
         return min(shortest / 2, ATTEMPT_SECONDS_MAX)
@@ -159,7 +159,7 @@ class LeaseRenewer:
         request: task_service_pb2.SettleTasksRequest,
         response: task_service_pb2.SettleTasksResponse,
     ) -> None:
-        """Wait for the next time, and let the event loop tell the holders what was answered."""
+        """Schedule the next touches, and update the leases on the event loop."""
         tokens = request.settlements[0].tokens
         self._wait(tokens, self._sent, NEVER)
         over = [
@@ -170,7 +170,7 @@ class LeaseRenewer:
         self._call_soon(lambda: self._tell(over, list(response.touched)))
 
     def unanswered(self, request: task_service_pb2.SettleTasksRequest) -> None:
-        """Try again call_soon."""
+        """Schedule a retry."""
         self._wait(request.settlements[0].tokens, self._clock(), RETRY_SECONDS)
 
     def _wait(self, tokens: Iterable[int], since: float, seconds_max: float) -> None:
@@ -181,12 +181,12 @@ class LeaseRenewer:
                     kept.due = since + min(kept.pause, seconds_max)
 
     def _tell(self, over: Sequence[int], touched: Sequence[task_service_pb2.TouchedLease]) -> None:
-        """Tell holders that still hold their tasks."""
+        """Update the leases that are still in hand; runs on the event loop."""
         for lease in touched:
             kept = self._renewed.get(lease.token)
             if kept is not None:
                 kept.lease.touched(lease)
-                if not lease.lease_until_ms:  # it lives as long as its session now
+                if not lease.lease_until_ms:  # the lease now ends with its session
                     kept.pause = kept.due = NEVER
         for token in over:
             with self._changing:

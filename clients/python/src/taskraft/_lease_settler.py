@@ -1,6 +1,6 @@
-"""Settle leases: batched into messages, traced, and with lease renewal switched on and off."""
+"""Settle leases of one source: send settlements in batches, trace them, and end lease renewal."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from taskraft._task import Task
 
 SETTLEMENT_BYTES: Final = 16
-"""What a lease token without a result takes in a message, about."""
+"""Approximate size of a lease token without a result in a message."""
 
 
 class SettlementSender(Protocol):
-    """Settles leases: on their own, or on the stream that they came by."""
+    """Sends settlements: as calls of their own, or on the stream of a subscription."""
 
     async def __call__(
         self, items: Sequence[SettleItem], size_bytes: int, deadline: float
     ) -> list[ItemOutcome[TouchedLease | None]]:
-        """Return one outcome for each item, in order."""
+        """Return one outcome per item, in order."""
         ...
 
 
 class LeaseSettler:
-    """Settle tasks that came from one place: joined into messages, and traced."""
+    """Settles tasks of one source: the client's takes, or one subscription."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class LeaseSettler:
         renewer: LeaseRenewer,
         wait_hook: Callable[[int], WaitHook] | None = None,
     ) -> None:
-        """Take where they came from.
+        """Store how to settle.
 
         Args:
-            submit: Settles them.
-            timeout_seconds: How long that is tried.
-            spans: Traces them; None when tracing is off.
-            renewer: Prolongs their leases.
-            wait_hook: Returns what the handler of a task, by its token, lends while it waits.
+            submit: sends the settlements.
+            timeout_seconds: default time limit of a settlement, in seconds.
+            spans: traces the settlements; None if tracing is off.
+            renewer: renews the leases.
+            wait_hook: returns the hook of a task's handler by lease token; see `WaitHook`.
         """
         self._submit = submit
         self._timeout_seconds = timeout_seconds
@@ -65,16 +65,16 @@ class LeaseSettler:
         self._wait_hook = wait_hook
 
     def start_renewal(self, tasks: Iterable[AsyncTakenTask]) -> None:
-        """Prolong the leases of tasks from now on; those without a session end by themselves."""
+        """Start to renew the leases of tasks, except leases without a session."""
         self._renewer.add(task.lease for task in tasks if task.message.session_id)
 
     def stop_renewal(self, tasks: Iterable[Task]) -> None:
-        """Prolong leases no longer."""
+        """Stop to renew the leases of tasks."""
         self._renewer.discard(task.token for task in tasks)
 
     @contextmanager
     def process(self, task: AsyncTakenTask) -> Iterator[None]:
-        """Trace the processing of a task, renew its lease, and set the wait hook."""
+        """Trace the processing of a task, renew its lease, and set the wait hook of its handler."""
         task.lease.is_in_block = True
         self.start_renewal([task])
         try:
@@ -92,11 +92,11 @@ class LeaseSettler:
     async def settle(
         self, tasks: Sequence[AsyncTakenTask], action: Settlement, timeout: Duration | None
     ) -> None:
-        """Do the same with all tasks.
+        """Settle all tasks with the same action.
 
         Raises:
-            ItemsRefused: Some of several were refused.
-            TaskraftError: A single one was refused, or the call failed as a whole.
+            ItemsRefused: some of several settlements were refused.
+            TaskraftError: the single settlement was refused, or the call failed as a whole.
         """
         if self._spans is None:
             await self._settle(tasks, action, timeout)
@@ -119,7 +119,7 @@ class LeaseSettler:
     async def settle_items(
         self, items: Sequence[SettleItem], timeout: Duration | None
     ) -> list[ItemOutcome[TouchedLease | None]]:
-        """Send the items in as few messages as the limits allow."""
+        """Send settlements in as few messages as the limits allow; return one outcome per item."""
         self._renewer.discard(token for token, action in items if not action.HasField("touch"))
         allowed = self._timeout_seconds if timeout is None else seconds(timeout, "timeout")
         deadline = time.monotonic() + allowed

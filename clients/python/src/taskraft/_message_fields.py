@@ -1,4 +1,4 @@
-"""Set fields of the contract from arguments; a refusal names the argument."""
+"""Set protobuf fields from arguments; errors name the argument."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _BITS: Final = {
     FieldDescriptor.CPPTYPE_UINT32: (0, (1 << 32) - 1),
     FieldDescriptor.CPPTYPE_UINT64: (0, (1 << 64) - 1),
 }
-"""The whole numbers that a field of the contract can hold."""
+"""Range of the integer types."""
 _EXPECTED: Final = {
     FieldDescriptor.CPPTYPE_BOOL: "True or False",
-    FieldDescriptor.CPPTYPE_STRING: "a text",
+    FieldDescriptor.CPPTYPE_STRING: "a string",
 }
 
 
 class Enumeration(Protocol):
-    """An enumeration of the contract."""
+    """A generated protobuf enumeration."""
 
     def items(self) -> Iterable[tuple[str, int]]:
         """Return names and numbers."""
@@ -34,7 +34,7 @@ class Enumeration(Protocol):
 
 
 def choices_of(enumeration: Enumeration) -> dict[str, int]:
-    """Return the values of an enumeration by their names, written small."""
+    """Return the values of an enumeration by lower-case name, without the unspecified value."""
     return {
         name.lower(): number
         for name, number in enumeration.items()
@@ -43,11 +43,11 @@ def choices_of(enumeration: Enumeration) -> dict[str, int]:
 
 
 def set_field(message: Message, field: str, value: object, name: str = "") -> None:
-    """Set a field of the contract; `name` is that of the argument, if it is another.
+    """Set a field; `name` is the name of the argument, default the field's name.
 
     Raises:
-        TypeError: The field cannot hold a value of this type.
-        ValueError: It cannot hold this value.
+        TypeError: the value has a wrong type for the field.
+        ValueError: the value is out of range for the field.
     """
     try:
         setattr(message, field, value)
@@ -62,7 +62,7 @@ def set_field(message: Message, field: str, value: object, name: str = "") -> No
 
 
 def set_fields(message: Message, fields: Iterable[str], given: Mapping[str, object]) -> None:
-    """Set the fields that are given, each by the argument of its name."""
+    """Set the fields that are given, each from the argument with its name."""
     for field in fields:
         if field in given:
             set_field(message, field, given[field])
@@ -73,7 +73,7 @@ def set_choices(
     choices: Iterable[tuple[str, Mapping[str, int]]],
     given: Mapping[str, object],
 ) -> None:
-    """Set the fields of choices that are given, each by the argument of its name."""
+    """Set the enumeration fields that are given, each from the argument with its name."""
     for field, numbers in choices:
         if field in given:
             setattr(message, field, choice(field, given[field], numbers))

@@ -1,4 +1,4 @@
-"""Hold the channels to the nodes: one for each address, made when it is first needed."""
+"""Create and keep one channel per node address, on first use."""
 
 from __future__ import annotations
 
@@ -30,25 +30,29 @@ if TYPE_CHECKING:
     from taskraft.v1.tube_service_pb2_grpc import TubeServiceAsyncStub
 
 RECEIVE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A list of tasks is bounded by the credit and by bytes_max; this only stops nonsense."""
+"""Maximum size of a received message. Credit and bytes_max limit lists of tasks; this value only
+rejects invalid lengths."""
 NODES_MAX: Final = 32
-"""Channels kept at most; hints about more leaders than that are not followed."""
+"""Maximum number of channels; leader hints to further addresses are ignored."""
 CHANNEL_OPTIONS: Final = (
-    ("grpc.enable_retries", 0),  # retries are ours: on another node, with the same request_id
+    (
+        "grpc.enable_retries",
+        0,
+    ),  # the client retries itself: on another node, with the same request_id
     ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 10_000),  # what the server permits; finds a host that vanished
+    ("grpc.keepalive_time_ms", 10_000),  # the server's minimum; detects a lost host
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # no pause: how long it may take to connect
-    ("grpc.max_reconnect_backoff_ms", 1_000),  # a restarted node is found within a second
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # also the connect timeout
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # reconnect to a restarted node within 1 s
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 )
 
 
 @dataclass(slots=True, frozen=True)
 class NodeStubs:
-    """The services of one node."""
+    """The stubs of all services of one node."""
 
     address: str
     channel: grpc.aio.Channel
@@ -62,7 +66,7 @@ class NodeStubs:
 
 
 class NodePool:
-    """Give out the services of the node that the route names."""
+    """Returns the stubs of the node that the selector picks."""
 
     def __init__(self, route: NodeSelector, credentials: grpc.ChannelCredentials | None) -> None:
         self.selector: Final = route
@@ -70,11 +74,11 @@ class NodePool:
         self._nodes: dict[str, NodeStubs] = {}
 
     def next_node(self) -> NodeStubs:
-        """Return the node to ask now."""
+        """Return the stubs of the node to call next."""
         return self.at(self.selector.next_address())
 
     def at(self, address: str) -> NodeStubs:
-        """Return the services at an address."""
+        """Return the stubs of the node at an address."""
         node = self._nodes.get(address)
         if node is None:
             if len(self._nodes) >= NODES_MAX and address not in self.selector.addresses:
@@ -103,6 +107,6 @@ class NodePool:
         )
 
     async def close(self) -> None:
-        """Close all channels; calls on them are cancelled."""
+        """Close all channels; this cancels calls in flight."""
         nodes, self._nodes = list(self._nodes.values()), {}
         await asyncio.gather(*(node.channel.close() for node in nodes))

@@ -1,9 +1,8 @@
-"""Choose the node to ask next: the leader where it is known, any other node where it is not.
+"""Choose the next node to call: the known leader, else the nodes in turn.
 
-A hint is only a hint: it comes with an answer and may be old before it arrives, or name an address
-that cannot be reached from here. A node that was no help loses the hint and its turn, and the
-others are asked in order; hints to one that could not be reached are not believed for a while,
-since followers forward.
+A leader hint can be outdated, or name an address that is not reachable from this client. After a
+failure, the selector drops the hint and continues with the next node of the target. It ignores
+hints to an unreachable node for `UNREACHABLE_SECONDS`; the followers forward calls meanwhile.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
 
 DEFAULT_TARGET: Final = "127.0.0.1:7401"
 TARGET_VARIABLE: Final = "TASKRAFT_TARGET"
-EXPECTED: Final = '"host:port", or several with commas between them'
+EXPECTED: Final = '"host:port" or a comma-separated list of these'
 LEADER_KEY: Final = "x-taskraft-leader"
-"""Metadata of every answer: the address of the leader as the answering node knows it."""
+"""Metadata key of every response: address of the leader as the answering node knows it."""
 UNREACHABLE_SECONDS: Final = 5.0
-"""How long hints to a node that could not be reached are not believed."""
+"""Time for which leader hints to an unreachable node are ignored, in seconds."""
 
 
 def addresses_from(target: str | None) -> tuple[str, ...]:
-    """Return the addresses of a target; absent those of TASKRAFT_TARGET, or a development cluster.
+    """Return the addresses of a target; default: TASKRAFT_TARGET, else 127.0.0.1:7401.
 
     Raises:
-        ValueError: An address has no port.
+        ValueError: an address has no port.
     """
     if target is not None:
         return addresses_of(target, "target")
@@ -38,10 +37,10 @@ def addresses_from(target: str | None) -> tuple[str, ...]:
 
 
 def addresses_of(target: str, name: str) -> tuple[str, ...]:
-    """Split a target such as ``"a:7401,b:7401"`` into addresses; `name` says where it is from.
+    """Split a target such as ``"a:7401,b:7401"``; `name` says in errors where it came from.
 
     Raises:
-        ValueError: An address has no port.
+        ValueError: an address has no port.
     """
     if not isinstance(target, str):
         raise wrong_type(name, EXPECTED, target)
@@ -56,7 +55,7 @@ def addresses_of(target: str, name: str) -> tuple[str, ...]:
 
 
 class NodeSelector:
-    """Remember who leads and whose turn it is; used by one thread at a time."""
+    """Tracks the leader and the next node in turn; not thread-safe."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         assert addresses
@@ -67,17 +66,17 @@ class NodeSelector:
 
     @property
     def leader(self) -> str | None:
-        """Address of the leader as far as it is known."""
+        """Address of the leader; None if unknown."""
         return self._leader
 
     def next_address(self) -> str:
-        """Return the node to ask now."""
+        """Return the address of the node to call next."""
         if self._leader is not None:
             return self._leader
         return self.addresses[self._turn % len(self.addresses)]
 
     def set_leader_hint(self, address: str) -> None:
-        """Note who leads; an empty address says nothing."""
+        """Store the address of the leader; an empty address is ignored."""
         if not address or address == self._leader:
             return
         if time.monotonic() >= self._unreachable_until.get(address, 0.0):
@@ -85,7 +84,7 @@ class NodeSelector:
             self._leader = address
 
     def report_failure(self, address: str, *, is_unreachable: bool = False) -> None:
-        """Drop the leader hint if `address` had it, and advance to the next node in the list."""
+        """Drop the leader hint if it names `address`, and continue with the next node."""
         if is_unreachable:
             self._unreachable_until[address] = time.monotonic() + UNREACHABLE_SECONDS
         if self._leader == address:

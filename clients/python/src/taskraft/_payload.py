@@ -1,4 +1,4 @@
-"""Turn what users put into bytes with a media type, and back."""
+"""Encode payloads as bytes with a media type."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final, TypeAlias
 from taskraft._arguments import wrong_type, wrong_value
 
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
-"""What JSON can say."""
+"""A value that JSON can represent."""
 
 Payload: TypeAlias = "bytes | bytearray | memoryview | Json"
-"""Bytes are stored as they are, a str as UTF-8 text, everything else as JSON."""
+"""Bytes are stored unchanged, a str as UTF-8 text, any other value as JSON."""
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 BYTES: Final = ""
-"""Bytes say nothing about themselves; name their type with the option content_type."""
+"""Bytes have no media type; set one with the option content_type."""
 
 
 def encode(payload: Payload) -> tuple[bytes, str]:
     """Return the bytes of a payload and their media type.
 
     Raises:
-        TypeError: JSON cannot say it.
-        ValueError: It has a number that JSON does not know, as NaN.
+        TypeError: JSON cannot represent the value.
+        ValueError: the value contains a number that JSON cannot represent, such as NaN.
     """
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), BYTES
@@ -35,10 +35,10 @@ def encode(payload: Payload) -> tuple[bytes, str]:
         text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except TypeError as error:
         raise wrong_type(
-            "a payload", f"bytes, a text, or what JSON can say ({error})", payload
+            "a payload", f"bytes, a string, or a JSON value ({error})", payload
         ) from None
     except ValueError as error:
         raise wrong_value(
-            "a payload", f"bytes, a text, or what JSON can say ({error})", payload
+            "a payload", f"bytes, a string, or a JSON value ({error})", payload
         ) from None
     return text.encode(), JSON

@@ -1,4 +1,4 @@
-"""Describe a task that shall be put later: by a schedule, a group or a batch."""
+"""A task that is put later, by a schedule, a group or a batch."""
 
 from __future__ import annotations
 
@@ -21,36 +21,34 @@ class PlannedTask:
     tube: str
     """Name of the tube."""
     spec: task_pb2.TaskSpec
-    """The task as the contract writes it, but for `after`."""
+    """The task as a message, without `after`."""
     after: tuple[PlannedTask, ...] = field(default=(), repr=False)
-    """What it depends on and is not put yet either."""
+    """Planned tasks that this task depends on."""
 
     def alone(self) -> task_pb2.TaskSpec:
-        """Return the spec of a task that is not put with others.
+        """Return the message of a task that is put on its own.
 
         Raises:
-            ValueError: It depends on tasks that are not put yet.
+            ValueError: the task depends on planned tasks.
         """
         if self.after:
-            raise ValueError("what depends on a task that is not put yet belongs into one Batch")
+            raise ValueError("a task that depends on a planned task must be put in the same Batch")
         return self.spec
 
 
 def check_planned_task(name: str, task: PlannedTask) -> PlannedTask:
-    """Return the plan of a task as it is.
+    """Return a planned task unchanged.
 
     Raises:
-        TypeError: It is none.
+        TypeError: the value is not a planned task.
     """
     if not isinstance(task, PlannedTask):
-        raise wrong_type(
-            name, 'made by `task` of a tube, like client.tube("emails").task(...)', task
-        )
+        raise wrong_type(name, 'a planned task, made by client.tube("emails").task(...)', task)
     return task
 
 
 def plan_task(tube: str, payload: Payload, options: PutOptions) -> PlannedTask:
-    """Return the plan of a task."""
+    """Return a planned task."""
     if not options:
         return PlannedTask(tube, spec_of(payload, None))
     named = options.get("depends_on", ())

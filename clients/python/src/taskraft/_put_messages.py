@@ -1,4 +1,4 @@
-"""Pack many payloads into messages, each as large as one may be."""
+"""Split many payloads into messages of the maximum size."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from taskraft.v1 import task_pb2
 
 SPEC_BYTES: Final = 16
-"""What a task takes in a message beside its payload and headers, about."""
+"""Approximate size of a task in a message, without payload and headers."""
 
 
 class _SpecPacker:
-    """Collect tasks until a message is as large as it may be."""
+    """Collects tasks until a message is full."""
 
     def __init__(self, shared: task_pb2.TaskSpec | None) -> None:
         self._shared = shared
@@ -33,7 +33,7 @@ class _SpecPacker:
         return len(self._specs) >= MESSAGE_ITEMS_MAX or self._size_bytes >= MESSAGE_BYTES_MAX
 
     def take(self) -> list[task_pb2.TaskSpec]:
-        """Return what was collected, and begin anew."""
+        """Return the collected tasks, and start a new message."""
         specs, self._specs, self._size_bytes = self._specs, [], 0
         return specs
 
@@ -41,10 +41,10 @@ class _SpecPacker:
 async def put_messages(
     payloads: Iterable[Payload] | AsyncIterable[Payload], shared: task_pb2.TaskSpec | None
 ) -> AsyncIterator[list[task_pb2.TaskSpec]]:
-    """Yield lists of specs, each as large as one message may be.
+    """Yield lists of task messages, each as large as one put message may be.
 
     Raises:
-        TypeError: What is given is one payload, whose letters or keys nobody wants as tasks.
+        TypeError: `payloads` is a single payload, such as a str or a mapping.
     """
     if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
         raise wrong_type("payloads", "several payloads (`put` takes a single one)", payloads)

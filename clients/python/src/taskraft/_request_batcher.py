@@ -1,9 +1,8 @@
-"""Join the items of concurrent calls into one message after another.
+"""Combine the items of concurrent calls into messages, with one message in flight at a time.
 
-While a message is on its way, items that arrive wait and become the next message together. A single
-caller is never delayed: the first message leaves in the same turn of the event loop, after
-everybody who called in that turn has been heard. Order is kept, because only one message is on its
-way.
+While a message is in flight, new items wait and form the next message together. A single caller is
+not delayed: the first message is sent in the same turn of the event loop, after all callers of that
+turn have added their items. Items keep their order, because only one message is in flight.
 """
 
 from __future__ import annotations
@@ -21,16 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 MESSAGE_ITEMS_MAX: Final = 1_000
-"""Items of one message; measured: more do not lower the cost of one (bench/client_batches.py)."""
+"""Maximum number of items per message; more items do not lower the cost per item (measured with
+bench/client_batches.py)."""
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of one message, well below gRPC's limit of 4 MiB; a larger item goes alone."""
+"""Maximum size of a message, well below gRPC's limit of 4 MiB; a larger item gets its own
+message."""
 WAITING_ITEMS_MAX: Final = 20_000
-"""Items that wait at most; callers beyond it wait for room before theirs are accepted."""
+"""Maximum number of waiting items; further callers wait until items are sent."""
 
 FAILURE_REPORT_SECONDS: Final = 0.1
-"""So much longer a caller waits than its message is tried, which then says why it failed."""
+"""Time that a caller waits beyond the deadline of its message, so that the message's own error
+arrives first."""
 CLOSE_SECONDS_MAX: Final = 5.0
-"""How long a client that is being closed tries to send what was handed to it."""
+"""Maximum time in which a closing client sends waiting items, in seconds."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,7 +41,7 @@ ItemOutcome: TypeAlias = "Result | errors.TaskraftError"
 
 @dataclass(slots=True, eq=False)
 class _Submission(Generic[Item, Result]):
-    """The items of one caller, which always go in one message."""
+    """Items of one caller; they are always sent in one message."""
 
     items: Sequence[Item]
     size_bytes: int
@@ -48,20 +50,20 @@ class _Submission(Generic[Item, Result]):
 
 
 class RequestBatcher(Generic[Item, Result]):
-    """Send items in messages, one message at a time.
+    """Sends items in messages, one message at a time.
 
-    Invariant: `_waiting_items` is the number of items in `_waiting`; `_sender` is not None exactly
-    while a message is on its way or about to be built.
+    Invariants: `_waiting_items` is the number of items in `_waiting`. `_sender` is not None exactly
+    while a message is in flight or about to be built.
     """
 
     def __init__(
         self, send: Callable[[list[Item], float], Awaitable[list[ItemOutcome[Result]]]]
     ) -> None:
-        """Take the function that sends one message.
+        """Store the function that sends one message.
 
         Args:
-            send: Gets the items and a deadline by `time.monotonic`; returns one outcome for each
-                item in order, or raises when all of them failed.
+            send: gets the items and a deadline by `time.monotonic`; returns one outcome per item in
+                order, or raises if the whole message failed.
         """
         self._send = send
         self._waiting: deque[_Submission[Item, Result]] = deque()
@@ -71,7 +73,7 @@ class RequestBatcher(Generic[Item, Result]):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits and nothing is on its way."""
+        """True if nothing waits and nothing is in flight."""
         return self._sender is None
 
     async def submit(
@@ -80,8 +82,8 @@ class RequestBatcher(Generic[Item, Result]):
         """Send items and return their outcomes, in order.
 
         Raises:
-            DeadlinePassed: The time was over; the items may still have their effect.
-            TaskraftError: The whole message failed.
+            DeadlinePassed: the deadline has passed; the items may still take effect.
+            TaskraftError: the whole message failed.
         """
         assert 0 < len(items) <= MESSAGE_ITEMS_MAX
         try:
@@ -92,7 +94,7 @@ class RequestBatcher(Generic[Item, Result]):
                 return await self._enqueue(items, size_bytes, deadline)
         except TimeoutError:
             raise errors.DeadlinePassed(
-                "the time for the call is over; it may still take effect"
+                "the deadline of the call has passed; the call may still take effect"
             ) from None
 
     def _enqueue(
@@ -123,7 +125,7 @@ class RequestBatcher(Generic[Item, Result]):
             self._room.set()
 
     def _next_message(self) -> list[_Submission[Item, Result]]:
-        """Remove what fits into one message; callers that have given up are passed over."""
+        """Remove and return the items of the next message, without items of cancelled callers."""
         entries: list[_Submission[Item, Result]] = []
         items = size_bytes = 0
         while self._waiting:
@@ -143,11 +145,11 @@ class RequestBatcher(Generic[Item, Result]):
         return entries
 
     async def _send_one(self, entries: list[_Submission[Item, Result]]) -> None:
-        """Send one message and tell each caller its part of the answer."""
+        """Send one message and give each caller its part of the outcomes."""
         items = [item for entry in entries for item in entry.items]
         try:
             outcomes = await self._send(items, max(entry.deadline for entry in entries))
-        except Exception as error:  # noqa: BLE001 - every caller is told, none is left waiting
+        except Exception as error:  # noqa: BLE001 - every caller must get the error
             for entry in entries:
                 if not entry.answer.done():
                     entry.answer.set_exception(error)
@@ -165,7 +167,7 @@ class RequestBatcher(Generic[Item, Result]):
             start = end
 
     async def close(self, grace_seconds: float = 0.0) -> None:
-        """Send what waits, for so long at most; then callers that still wait are cancelled."""
+        """Send waiting items for up to `grace_seconds`; then cancel the remaining callers."""
         sender = self._sender
         if sender is not None:
             await asyncio.wait({sender}, timeout=grace_seconds)
@@ -173,8 +175,8 @@ class RequestBatcher(Generic[Item, Result]):
             await asyncio.gather(sender, return_exceptions=True)
 
 
-def only(outcomes: Sequence[ItemOutcome[Result]]) -> Result:
-    """Return the single outcome, or raise the refusal that it is."""
+def single_outcome(outcomes: Sequence[ItemOutcome[Result]]) -> Result:
+    """Return the single outcome, or raise it if it is an error."""
     (outcome,) = outcomes
     if isinstance(outcome, errors.TaskraftError):
         raise outcome
@@ -182,11 +184,11 @@ def only(outcomes: Sequence[ItemOutcome[Result]]) -> Result:
 
 
 def raise_refused(outcomes: Sequence[ItemOutcome[Result]], *, task_ids: Sequence[int] = ()) -> None:
-    """Raise the refusals among the outcomes, if there are any.
+    """Raise an error if some outcomes are errors.
 
     Raises:
-        ItemsRefused: Some of several items were refused.
-        TaskraftError: The single item was refused.
+        ItemsRefused: some of several items were refused.
+        TaskraftError: the single item was refused.
     """
     refused = {
         position: outcome

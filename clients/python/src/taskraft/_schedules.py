@@ -1,6 +1,6 @@
 """Create, change, remove and list schedules."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """How a schedule treats its times."""
+    """Options of a schedule."""
 
     time_zone: str
-    """Name of a time zone, for example "Europe/Vienna"; absent UTC."""
+    """Name of a time zone, for example "Europe/Vienna"; default UTC."""
     jitter: Duration
-    """The task is put up to this much later, from a hash of the name and the time."""
+    """Maximum additional delay of each task; the delay is derived from a hash of name and time."""
     catch_up: Literal["skip", "one", "all"]
-    """What happens to missed times: nothing (default), one task for all, or one for each."""
+    """Tasks to put for missed times: none (default), one for all missed times, or one for each."""
     overlap: Literal["allow", "skip", "cancel_before"]
-    """What happens while the task before has not ended: another one (default), none, or another one
-    in its place."""
+    """What happens if the previous task has not ended: put another task (default), put none, or
+    cancel the previous task and put another."""
     paused: bool
-    """Put nothing for the time being."""
+    """True: put no tasks."""
 
 
 _CATCH_UPS: Final = choices_of(pb.Schedule.CatchUp)
@@ -62,14 +62,14 @@ class AsyncSchedules:
 
         Args:
             name: 1 to 128 bytes.
-            cron: Minute, hour, day of month, month, day of week, as in crontab(5).
-            task: What is put; made by `Tube.task`.
-            timeout: How long to try.
-            **options: See `ScheduleOptions`.
+            cron: minute, hour, day of month, month, day of week, as in crontab(5).
+            task: task to put, made by `Tube.task`.
+            timeout: time limit of the call, retries included.
+            **options: see `ScheduleOptions`.
 
         Raises:
-            ScheduleExists: There is one of this name.
-            InvalidField: The expression or the time zone does not make sense.
+            ScheduleExists: a schedule with this name exists.
+            InvalidField: the cron expression or the time zone is not valid.
         """
         schedule = _schedule(name, cron, task, options)
         request = pb.CreateScheduleRequest(request_id=new_request_id(), schedule=schedule)
@@ -81,10 +81,10 @@ class AsyncSchedules:
     async def update(
         self, schedule: pb.Schedule, *, timeout: Duration | None = None
     ) -> pb.Schedule:
-        """Replace a schedule by one that was changed, for example paused; return it.
+        """Replace a schedule by a changed one, for example a paused one; return it.
 
         Raises:
-            ScheduleNotFound: There is none of this name.
+            ScheduleNotFound: no schedule has this name.
         """
         request = pb.UpdateScheduleRequest(request_id=new_request_id(), schedule=schedule)
         response = await self._connection.call(
@@ -93,10 +93,10 @@ class AsyncSchedules:
         return response.schedule
 
     async def delete(self, name: str, *, timeout: Duration | None = None) -> None:
-        """Remove a schedule; the tasks that it has put stay.
+        """Remove a schedule; tasks that it has already put stay.
 
         Raises:
-            ScheduleNotFound: There is none of this name.
+            ScheduleNotFound: no schedule has this name.
         """
         request = pb.DeleteScheduleRequest(request_id=new_request_id(), name=text("name", name))
         await self._connection.call(
@@ -104,7 +104,7 @@ class AsyncSchedules:
         )
 
     async def list(self, *, timeout: Duration | None = None) -> list[pb.Schedule]:
-        """Return all schedules by name, each with its next time and what came of the last."""
+        """Return all schedules by name, with their next time and the result of the last."""
         pages = self._connection.pages(
             lambda node: node.schedules.ListSchedules, pb.ListSchedulesRequest(), timeout=timeout
         )
@@ -112,7 +112,7 @@ class AsyncSchedules:
 
 
 class Schedules:
-    """The schedules of a cluster, from threads."""
+    """The schedules of a cluster, for threads."""
 
     def __init__(self, schedules: AsyncSchedules, portal: BlockingPortal) -> None:
         self._inner = schedules

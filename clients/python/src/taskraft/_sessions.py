@@ -1,4 +1,4 @@
-"""Open sessions, and keep them alive while their client lives."""
+"""Open sessions, and keep them alive with heartbeats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft")
 
 SESSIONS_MAX: Final = 1_000
-"""What one KeepSessions may name."""
+"""Maximum number of sessions per KeepSessions request."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,7 +33,7 @@ class _KeptSession:
 
 
 class SessionKeepAlive:
-    """Keep the sessions of one client, every third of the shortest time that one may be silent."""
+    """Sends heartbeats for the sessions of one client, every third of the shortest session TTR."""
 
     def __init__(
         self, addresses: Sequence[str], credentials: grpc.ChannelCredentials | None
@@ -52,12 +52,12 @@ class SessionKeepAlive:
         self._due = NEVER
 
     def add(self, session_id: str, ttr_ms: int, lost: Callable[[], None]) -> None:
-        """Keep a session from now on.
+        """Start to send heartbeats for a session.
 
         Args:
-            session_id: The session.
-            ttr_ms: How long it lives without a heartbeat.
-            lost: Called in the thread of the heartbeats when the server does not know it any more.
+            session_id: id of the session.
+            ttr_ms: how long the session lives after its last heartbeat, in ms.
+            lost: called on the heartbeat thread when the server does not know the session.
         """
         assert len(self._sessions) < SESSIONS_MAX
         with self._changing:
@@ -66,25 +66,25 @@ class SessionKeepAlive:
         self._heartbeats.wake()
 
     def remove(self, session_id: str) -> None:
-        """Keep a session no longer."""
+        """Stop to send heartbeats for a session."""
         with self._changing:
             self._sessions.pop(session_id, None)
 
     def close(self) -> None:
-        """Send no more heartbeats."""
+        """Stop to send heartbeats."""
         self._heartbeats.close()
 
     def _ttr_seconds(self) -> float:
         return min((each.ttr_seconds for each in self._sessions.values()), default=NEVER)
 
-    # ------------------------------------------------------------------------------ the duty
+    # ------------------------------------------------------------ HeartbeatSource
 
     def due(self) -> float:
         """Return when the next heartbeat is due."""
         return self._due
 
     def request(self) -> session_service_pb2.KeepSessionsRequest | None:
-        """Return a heartbeat for all sessions."""
+        """Return one heartbeat for all sessions."""
         with self._changing:
             if not self._sessions:
                 self._due = NEVER
@@ -94,7 +94,7 @@ class SessionKeepAlive:
             )
 
     def allowed_seconds(self) -> float:
-        """Return half of the pause between two heartbeats, or less."""
+        """Return half of the pause between two heartbeats, at most `ATTEMPT_SECONDS_MAX`."""
         with self._changing:
             return min(self._ttr_seconds() / (2 * HEARTBEATS_PER_TTR), ATTEMPT_SECONDS_MAX)
 
@@ -103,18 +103,20 @@ class SessionKeepAlive:
         request: session_service_pb2.KeepSessionsRequest,
         response: session_service_pb2.KeepSessionsResponse,
     ) -> None:
-        """Tell which sessions are lost."""
+        """Schedule the next heartbeat, and report lost sessions."""
         self._wait(NEVER)
         for error in response.errors:
             session_id = request.session_ids[error.item]
-            log.warning("session %s... is lost: its tasks are handed out again", session_id[:8])
+            log.warning(
+                "session %s... has ended; its tasks can be taken by other consumers", session_id[:8]
+            )
             with self._changing:
                 kept = self._sessions.pop(session_id, None)
             if kept is not None:
                 kept.lost()
 
     def unanswered(self, request: session_service_pb2.KeepSessionsRequest) -> None:
-        """Try again call_soon."""
+        """Schedule a retry."""
         self._wait(RETRY_SECONDS)
 
     def _wait(self, seconds_max: float) -> None:
@@ -124,7 +126,7 @@ class SessionKeepAlive:
 
 
 class TakeSession:
-    """The session that holds what `take` takes: opened with the first, and anew when lost."""
+    """The session that holds tasks of `take`; opened on first use, and again after a loss."""
 
     def __init__(
         self,
@@ -136,15 +138,15 @@ class TakeSession:
         call_soon: Callable[[Callable[[], None]], None],
         lost: Callable[[str], None],
     ) -> None:
-        """Take how it is opened.
+        """Store how to open the session.
 
         Args:
-            caller: The way to the cluster.
-            keep_alive: Keeps it.
-            name: Shown to people.
-            ttr_ms: How long it lives without a heartbeat.
-            call_soon: Runs a function on the event loop of the client.
-            lost: Called there with the id of a session that is over.
+            caller: sends the calls.
+            keep_alive: sends the heartbeats.
+            name: name of the session, shown to people.
+            ttr_ms: how long the session lives after its last heartbeat, in ms.
+            call_soon: runs a function on the client's event loop.
+            lost: called on the event loop with the id of a lost session.
         """
         self._caller = caller
         self._keep_alive = keep_alive
@@ -156,7 +158,7 @@ class TakeSession:
         self._opening = asyncio.Lock()
 
     async def session_id(self, deadline: float) -> str:
-        """Return the session, opened if there is none."""
+        """Return the id of the session; open one if there is none."""
         if self._session_id:
             return self._session_id
         async with self._opening:
@@ -179,14 +181,14 @@ class TakeSession:
         )
 
     def lost(self, session_id: str) -> None:
-        """Note that a session is over, so that the next take opens another."""
+        """Note that a session has ended, so that the next take opens a new one."""
         if self._session_id == session_id:
             self._keep_alive.remove(session_id)
             self._session_id = ""
             self._lost(session_id)
 
     async def close(self, deadline: float) -> None:
-        """Close the session: what it still holds is handed out again, uncounted."""
+        """Close the session; its tasks are released, and their attempts do not count."""
         session_id, self._session_id = self._session_id, ""
         if not session_id:
             return
@@ -195,7 +197,7 @@ class TakeSession:
 
 
 async def close_session(caller: LeaderCaller, session_id: str, deadline: float) -> None:
-    """Close a session; the attempts of the leases that it still holds do not count."""
+    """Close a session; its tasks are released, and their attempts do not count."""
     request = session_service_pb2.CloseSessionRequest(
         request_id=new_request_id(), session_id=session_id, uncounted=True
     )

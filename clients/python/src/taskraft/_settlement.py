@@ -1,4 +1,4 @@
-"""Build what the contract calls a Settlement, and read the answers to a list of them."""
+"""Build settlements, and read the responses to a list of settlements."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 Settlement: TypeAlias = task_service_pb2.Settlement
 TouchedLease: TypeAlias = task_service_pb2.TouchedLease
 SettleItem: TypeAlias = tuple[int, Settlement]
-"""A lease and what to do with it. Items that share the second object share one Settlement."""
+"""A lease token with its settlement. Items with the same settlement object are sent as one
+Settlement."""
 
 FAILURE_TEXT_BYTES_MAX: Final = 4 * 1024
-"""The contract's limit; longer texts are cut here, since the end of a traceback is what counts
-least."""
+"""Limit of the API for a failure text; longer texts are cut at the end."""
 FAILURE_TYPE_BYTES_MAX: Final = 255
 
 Keep: TypeAlias = Literal["remove", "done", "zombie"]
 _KEEPS: Final = choices_of(Settlement.Ack.Keep)
 _TTL_POLICIES: Final = choices_of(Settlement.Release.TtlPolicy)
 Reason: TypeAlias = "str | BaseException"
-"""Why a task failed: a text, or the exception itself."""
+"""Why a task failed: a string, or the exception itself."""
 
 PLAIN_ACK: Final = Settlement(ack=Settlement.Ack())
-"""Shared by all acknowledgements without a result, so that they are joined into one Settlement."""
+"""Shared by all acknowledgements without a result, so that they are sent as one Settlement."""
 
 
 def failure_of(reason: Reason, *, fatal: bool = False) -> task_pb2.Failure:
-    """Return the record of a failure."""
+    """Return the failure record for a reason."""
     if not isinstance(reason, str | BaseException):
-        raise wrong_type("reason", "a text or an exception", reason)
+        raise wrong_type("reason", "a string or an exception", reason)
     name = "" if isinstance(reason, str) else type(reason).__name__
     return task_pb2.Failure(
         type=_cut(name, FAILURE_TYPE_BYTES_MAX),
@@ -56,22 +56,22 @@ def _cut(text: str, bytes_max: int) -> str:
 
 
 class ReleaseOptions(TypedDict, total=False):
-    """How a task is given back, beside its delay."""
+    """Options of a release, besides the delay."""
 
     reason: Reason | None
-    """Why, for people and for the retry policy."""
+    """Reason of the failure, for people and for the retry policy."""
     uncounted: bool
-    """Take the attempt back: the task was not worked on."""
+    """True: the attempt does not count, because the task was not processed."""
     position: Position
-    """Before or behind all ready tasks instead of the old place."""
+    """Before or behind all READY tasks, instead of the task's old position."""
     ttl_policy: Literal["add_delay", "keep_deadline", "reset"]
-    """What becomes of the time to live; absent as the tube says."""
+    """How the delay changes the TTL; default: the setting of the tube."""
     ttl: Duration
-    """The new time to live, with the policy "reset"."""
+    """New TTL, with the policy "reset"."""
     move_to: str
-    """Another tube to move it to."""
+    """Name of another tube, to which the task is moved."""
     changes: TaskChanges
-    """What of the task changes together with the release; no delay."""
+    """Further changes of the task, without a delay."""
 
 
 def ack(
@@ -81,7 +81,7 @@ def ack(
     retain: Duration | None = None,
     payload: Payload = None,
 ) -> Settlement:
-    """Return the settlement that finishes a task."""
+    """Return a settlement that acknowledges a task."""
     if result is None and keep is None and retain is None and payload is None:
         return PLAIN_ACK
     message = Settlement.Ack()
@@ -97,10 +97,10 @@ def ack(
 
 
 def release(delay: Duration | None = None, **options: Unpack[ReleaseOptions]) -> Settlement:
-    """Return the settlement that gives a task back.
+    """Return a settlement that releases a task.
 
     Raises:
-        TypeError: There is no such option.
+        TypeError: an option is unknown.
     """
     check_known(options, ReleaseOptions, "release has no option")
     message = Settlement.Release(
@@ -125,7 +125,7 @@ def release(delay: Duration | None = None, **options: Unpack[ReleaseOptions]) ->
 
 
 def bury(reason: Reason = "", *, changes: TaskChanges | None = None) -> Settlement:
-    """Return the settlement that takes a task out of circulation."""
+    """Return a settlement that buries a task."""
     message = Settlement.Bury(failure=failure_of(reason))
     if changes is not None:
         message.update.CopyFrom(update_of(changes))
@@ -133,14 +133,14 @@ def bury(reason: Reason = "", *, changes: TaskChanges | None = None) -> Settleme
 
 
 def reject(reason: Reason = "") -> Settlement:
-    """Return the settlement that gives a task up, to the dead-letter tube if there is one."""
+    """Return a settlement that rejects a task: to the dead-letter tube if any, else bury."""
     return Settlement(reject=Settlement.Reject(failure=failure_of(reason, fatal=True)))
 
 
 def touch(
     increment: Duration | None = None, *, progress: float | None = None, note: str = ""
 ) -> Settlement:
-    """Return the settlement that prolongs a lease; without an increment its time starts anew."""
+    """Return a settlement that extends a lease; without an increment, its TTR restarts."""
     message = Settlement.Touch()
     if increment is None:
         message.restart = True
@@ -154,7 +154,7 @@ def touch(
 
 
 def _basis_points(progress: object) -> int:
-    """Return how far a task has come in ten-thousandths."""
+    """Return the progress in ten-thousandths."""
     expected = "a number from 0 to 1"
     if progress is None:
         return 0
@@ -166,7 +166,7 @@ def _basis_points(progress: object) -> int:
 
 
 def settlements_of(items: Iterable[SettleItem]) -> list[Settlement]:
-    """Return the items as the contract writes them: runs of one action become one Settlement."""
+    """Return the items as messages; consecutive items with one action share a Settlement."""
     packed: list[Settlement] = []
     tokens: list[int] = []
     running: Settlement | None = None
@@ -189,7 +189,7 @@ def outcomes_of(
     refused: Iterable[error_pb2.ItemError],
     touched: Iterable[TouchedLease],
 ) -> list[ItemOutcome[TouchedLease | None]]:
-    """Return one outcome for each item; a TouchedLease where it was touched."""
+    """Return one outcome per item: an error, a TouchedLease for a touch, else None."""
     outcomes: list[ItemOutcome[TouchedLease | None]] = [None] * len(items)
     by_token = {lease.token: lease for lease in touched}
     if by_token:

@@ -1,4 +1,4 @@
-"""Let signals of the operating system stop a subscription, once."""
+"""Stop a subscription at the first signal of the operating system."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ DEFAULT_SIGNALS: Final = (signal.SIGTERM,)
 
 
 class ThreadSignalHandler:
-    """Signals that stop what threads use; the handlers are of the main thread."""
+    """Signal handlers for a blocking subscription; installed in the main thread."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
         self._before: dict[int, signal._HANDLER] = {}
 
     def install(self, signals: Iterable[signal.Signals]) -> None:
-        """Stop at the first of these.
+        """Call `stop` at the first of these signals.
 
         Raises:
-            ValueError: This is not the main thread.
+            ValueError: this is not the main thread.
         """
         for number in signals:
             self._before.setdefault(number, signal.signal(number, self._handle))
@@ -34,14 +34,14 @@ class ThreadSignalHandler:
         self._stop()
 
     def restore(self) -> None:
-        """Let signals do again what they did before."""
+        """Restore the previous handlers."""
         before, self._before = self._before, {}
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 class LoopSignalHandler:
-    """Signals that stop what an event loop uses."""
+    """Signal handlers for an asyncio subscription."""
 
     def __init__(self, stop: Callable[[], Coroutine[object, object, None]]) -> None:
         self._stop = stop
@@ -49,11 +49,11 @@ class LoopSignalHandler:
         self._stopping: asyncio.Task[None] | None = None
 
     def install(self, signals: Iterable[signal.Signals]) -> None:
-        """Stop at the first of these.
+        """Call `stop` at the first of these signals.
 
         Raises:
-            RuntimeError: No event loop runs.
-            ValueError: It does not run in the main thread.
+            RuntimeError: no event loop runs.
+            ValueError: the event loop does not run in the main thread.
         """
         loop = asyncio.get_running_loop()
         for number in signals:
@@ -65,7 +65,7 @@ class LoopSignalHandler:
         self._stopping = asyncio.create_task(self._stop())
 
     def restore(self) -> None:
-        """Let signals do again what they do by default."""
+        """Restore the default actions of the signals."""
         installed, self._installed = self._installed, set()
         for number in installed:
             asyncio.get_running_loop().remove_signal_handler(number)

@@ -1,7 +1,7 @@
-"""Make the spans of put, take, processing and settling; imported only when tracing is on.
+"""Create the spans of put, take, processing and settling; imported only if tracing is on.
 
-Source: OpenTelemetry semantic conventions for messaging, version 1.37 (status: development). All
-their names are in this module.
+Source: OpenTelemetry semantic conventions for messaging, version 1.37 (status: development). This
+module defines all attribute names.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
 W3C: Final = TraceContextTextMapPropagator()
 LINKS_MAX: Final = 128
-"""The SDK's own limit of links of one span; more tasks of a batch are counted but not linked."""
+"""Maximum number of links per span, as in the SDK; further tasks of a batch are counted but not
+linked."""
 
 TRACEPARENT: Final = "traceparent"
-"""The header that has the context; "tracestate" belongs to it."""
+"""Header with the trace context; "tracestate" belongs to it."""
 SYSTEM: Final = "messaging.system"
 DESTINATION: Final = "messaging.destination.name"
 OPERATION_NAME: Final = "messaging.operation.name"
@@ -47,17 +48,18 @@ LEASE: Final = "messaging.taskraft.lease_token"
 
 
 class ClientSpans:
-    """The spans of one client."""
+    """Creates the spans of one client."""
 
     def __init__(
         self, provider: trace.TracerProvider, client_id: str, *, is_parent: bool = False
     ) -> None:
-        """Take where the spans go.
+        """Store where the spans go.
 
         Args:
-            provider: Of the process.
-            client_id: Name of the client.
-            is_parent: The put is the parent of the processing, instead of linked to it only.
+            provider: tracer provider of the process.
+            client_id: name of the client.
+            is_parent: True: the span of the put is the parent of the processing span. False: the
+                spans are linked.
         """
         self._tracer = provider.get_tracer("taskraft", schema_url=SCHEMA_URL)
         self._client_id = client_id
@@ -67,15 +69,15 @@ class ClientSpans:
     def send(
         self, tube: str, specs: Sequence[task_pb2.TaskSpec], parent: Context | None = None
     ) -> Iterator[list[int]]:
-        """Trace a put: write its context into the headers of the tasks that have none.
+        """Trace a put, and write its context into the headers of tasks that have none.
 
         Args:
-            tube: Where they go.
-            specs: What is put.
-            parent: Of the span; absent the one that is current.
+            tube: name of the tube.
+            specs: tasks to put.
+            parent: parent of the span; default: the current span.
 
         Yields:
-            A list for the ids of the tasks; the id of a single one becomes an attribute.
+            A list to which the caller adds the new task ids; a single id becomes an attribute.
         """
         attributes = self._attributes(tube, "send", "send")
         if len(specs) == 1:
@@ -95,7 +97,7 @@ class ClientSpans:
                 span.set_attribute(MESSAGE_ID, str(task_ids[0]))
 
     def received(self, messages: Sequence[task_pb2.Task], started_ns: int) -> None:
-        """Trace tasks that came, one span for each tube; a wait that brought nothing has none."""
+        """Trace received tasks with one span per tube; an empty result creates no span."""
         by_tube: dict[str, list[task_pb2.Task]] = {}
         for message in messages:
             by_tube.setdefault(message.tube, []).append(message)
@@ -155,14 +157,14 @@ class ClientSpans:
     def batch(
         self, puts: Iterable[task_service_pb2.PutTasksRequest], settled: Iterable[tuple[str, Task]]
     ) -> Iterator[list[list[int]]]:
-        """Trace what is done together: a span for each list of tasks and each lease, side by side.
+        """Trace a batch with one span per put and one per settled lease, as siblings.
 
         Args:
-            puts: What is put.
-            settled: What is settled, and how.
+            puts: puts of the batch.
+            settled: action and task of each settlement.
 
         Yields:
-            For each put a list for the ids of its tasks.
+            One list per put, to which the caller adds the new task ids.
         """
         here = otel_context.get_current()
         with ExitStack() as stack:
@@ -193,7 +195,7 @@ class ClientSpans:
         links: Sequence[Link] = (),
         parent: Context | None = None,
     ) -> Iterator[trace.Span]:
-        """Run a block in a span; a failure is told by its stable reason."""
+        """Run a block in a span; a failure sets `error.type` to its stable reason."""
         with self._tracer.start_as_current_span(
             name,
             context=parent,
@@ -212,7 +214,7 @@ class ClientSpans:
 
 
 def _creation(message: task_pb2.Task) -> Context | None:
-    """Return the context that the put left in the headers, if there is one."""
+    """Return the trace context in the headers of a task; None if there is none."""
     headers = message.spec.headers
     if TRACEPARENT not in headers:
         return None

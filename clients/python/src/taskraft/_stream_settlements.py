@@ -1,7 +1,7 @@
-"""Carry settlements on a subscription's stream until they are answered.
+"""Send settlements on the stream of a subscription until they are answered.
 
-One that has no answer yet when the stream breaks is sent again on the next, with the same
-request_id, so that it has no second effect.
+A settlement without an answer is sent again on the next stream with the same request_id, so it has
+no second effect.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Settled: TypeAlias = task_service_pb2.SubscribeResponse.Settled
 
 
 class StreamSettlements:
-    """The messages with settlements that have no answer yet."""
+    """Messages with settlements that have no answer yet."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """Take what makes the stream look for what is unsent."""
+        """Store the function that makes the stream send unsent messages."""
         self._wake = wake
         self._unanswered: dict[str, tuple[SubscribeRequest, asyncio.Future[Settled]]] = {}
         self._unsent: list[SubscribeRequest] = []
@@ -39,11 +39,11 @@ class StreamSettlements:
     async def settle(
         self, items: Sequence[SettleItem], deadline: float
     ) -> list[ItemOutcome[TouchedLease | None]]:
-        """Settle leases, over as many connections as it takes.
+        """Settle leases, over as many streams as needed.
 
         Raises:
-            DeadlinePassed: No answer came in time.
-            TaskraftError: The whole message was refused, or the subscription is over.
+            DeadlinePassed: no answer arrived before the deadline.
+            TaskraftError: the whole message was refused, or the subscription has failed.
         """
         request = SubscribeRequest(request_id=new_request_id(), settlements=settlements_of(items))
         attempts = 0
@@ -70,29 +70,29 @@ class StreamSettlements:
                 return await answer
         except TimeoutError:
             raise errors.DeadlinePassed(
-                "the settlements were not confirmed in time; they may still take effect"
+                "the settlements were not confirmed before the deadline; they may still take effect"
             ) from None
         finally:
             self._unanswered.pop(request.request_id, None)
 
     def take_unsent(self) -> list[SubscribeRequest]:
-        """Return what is to be sent now; what nobody waits for any more is left out."""
+        """Return and clear the unsent messages, without messages whose callers have given up."""
         unsent, self._unsent = self._unsent, []
         return [request for request in unsent if request.request_id in self._unanswered]
 
     def resend(self) -> None:
-        """Note that another stream begins, on which nothing was sent."""
+        """Mark all unanswered messages as unsent, because a new stream has started."""
         self._unsent = [request for request, _ in self._unanswered.values()]
         self._wake()
 
     def answered(self, settled: Settled) -> None:
-        """Tell who waits for it."""
+        """Give an answer to the caller that waits for it."""
         _, answer = self._unanswered.get(settled.request_id, (None, None))
         if answer is not None and not answer.done():
             answer.set_result(settled)
 
     def fail(self, error: errors.TaskraftError) -> None:
-        """Tell all who wait, and all who come, that the subscription is over."""
+        """Fail all current and future callers, because the subscription has failed."""
         self._over = error
         for _, answer in self._unanswered.values():
             if not answer.done():

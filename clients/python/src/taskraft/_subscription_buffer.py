@@ -1,4 +1,4 @@
-"""Receive the tasks of one subscription, and keep account of what it holds."""
+"""Buffer the received tasks of one subscription, and track their leases."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _CreditWaitHook:
 
 
 class SubscriptionBuffer:
-    """What has come by one subscription: ready to be handed out, in hand, or lost again."""
+    """Received tasks of one subscription: waiting in the buffer, in hand, or lost."""
 
     def __init__(
         self,
@@ -56,41 +56,41 @@ class SubscriptionBuffer:
         credit: Credit[AsyncTakenTask],
         touch_seconds_max: float,
     ) -> None:
-        """Take what to subscribe to.
+        """Store what to subscribe to.
 
         Args:
-            connection: Where from.
-            opening: The first message of each stream.
-            credit: Says how many tasks may be held.
-            touch_seconds_max: So long leases are prolonged at most.
+            connection: connection to the cluster.
+            opening: first message of each stream.
+            credit: computes the credit to grant.
+            touch_seconds_max: maximum time for which leases are renewed, in seconds.
         """
         self._connection = connection
         self._ttr_ms = opening.session_ttr_ms
         self._touch_seconds_max = touch_seconds_max
         self.credit: Final = credit
         self.stream: Final = TaskStream(connection.nodes, opening, self)
-        """Brings the tasks."""
+        """Receives the tasks."""
         self._batcher: RequestBatcher[SettleItem, TouchedLease | None] = RequestBatcher(
             self.stream.settle
         )
         self.settler: Final = connection.settler_for(
             self._settle, lambda token: _CreditWaitHook(credit, self.stream, token)
         )
-        """Settle the tasks."""
+        """Settles the tasks."""
         self._ready: deque[AsyncTakenTask] = deque()
         self._handed_out: list[AsyncTakenTask] = []
         self._handing_back: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self.error: errors.TaskraftError | None = None
-        """Why nothing comes any more; None while something may."""
+        """Why the subscription has failed; None while it works."""
         self.is_stopped = False
-        """Nothing more is wanted."""
+        """True after `stop`."""
         self._is_closed = False
 
     async def next_batch(self, tasks_max: int) -> list[AsyncTakenTask]:
-        """Wait for tasks and hand them out; an empty list means that there will be none.
+        """Wait for tasks and return them; an empty list means that the subscription has stopped.
 
-        What was handed out before is kept from now on only while its block is being run.
+        The leases of earlier tasks are renewed further only while their blocks run.
         """
         handed_out, self._handed_out = self._handed_out, []
         self.settler.stop_renewal(task for task in handed_out if not task.lease.is_in_block)
@@ -104,7 +104,7 @@ class SubscriptionBuffer:
         return batch
 
     async def stop(self, unbegun: Sequence[AsyncTakenTask]) -> None:
-        """Want nothing more, and hand back what nobody has begun."""
+        """Ask for no more tasks, and release the tasks that no handler has started."""
         self.stream.narrow(task_service_pb2.SubscribeRequest.Filter(none=True))
         self.is_stopped = True
         self._changed.set()
@@ -113,7 +113,7 @@ class SubscriptionBuffer:
         await asyncio.gather(*self._handing_back)
 
     async def close(self) -> None:
-        """Hand out nothing more, and send the settlements that wait."""
+        """Return no more tasks, and send the waiting settlements."""
         self._is_closed = True
         self._changed.set()
         self._ready.clear()
@@ -130,14 +130,14 @@ class SubscriptionBuffer:
         finally:
             self.credit.settled(ending)
 
-    # ----------------------------------------------------------------------- for the stream
+    # ------------------------------------------------------------------------ StreamListener
 
     def grant(self, *, is_convenient: bool) -> tuple[int, int] | None:
         """Return tasks and bytes to grant now, or None."""
         return self.credit.grant(is_convenient=is_convenient)
 
     def received(self, tasks: Sequence[task_pb2.Task], *, is_granted: bool = True) -> None:
-        """Take tasks that used up credit."""
+        """Add received tasks; `is_granted` is True if they used up credit."""
         if self._connection.spans is not None:
             self._connection.spans.received(tasks, time.time_ns())
         timed: list[AsyncTakenTask] = []
@@ -151,18 +151,18 @@ class SubscriptionBuffer:
         if timed:
             self.settler.start_renewal(timed)
         self._changed.set()
-        if self.is_stopped:  # they were on their way
+        if self.is_stopped:  # the tasks were sent before the server knew of the stop
             self._hand_back()
 
     def cancelled(self, tokens: Sequence[int]) -> None:
-        """Note that somebody asked the holders of tasks to stop."""
+        """Mark tasks whose holders were asked to stop."""
         for token in tokens:
             task = self.credit.held.get(token)
             if task is not None:
                 task.message.cancel_requested = True
 
     async def opened(self, session_id: str, held: Sequence[task_pb2.Task]) -> None:
-        """Compare the session's leases with ours, and fetch what was lost on the way."""
+        """Compare the session's leases with the buffer, and fetch tasks that never arrived."""
         self._connection.keep_alive.add(session_id, max(self._ttr_ms, 1_000), lambda: None)
         self.credit.restart()
         self._lost(self.credit.missing_from(message.token for message in held))
@@ -171,16 +171,16 @@ class SubscriptionBuffer:
             await self._recover(unknown)
 
     def clock(self, now_ms: int) -> None:
-        """Give credit for tasks whose leases ended by themselves."""
+        """Remove tasks whose leases have expired at the cluster time `now_ms`."""
         self._lost(self.credit.expired(now_ms))
 
     def failed(self, error: errors.TaskraftError) -> None:
-        """Note that the subscription is over."""
+        """Note that the subscription has failed."""
         self.error = error
         self._changed.set()
 
     def _hand_back(self) -> None:
-        """Begin to give back what nobody has begun."""
+        """Start to release the tasks that no handler has started."""
         tokens = [task.token for task in self._ready if not task.is_settled]
         self._ready.clear()
         if tokens:
@@ -195,19 +195,21 @@ class SubscriptionBuffer:
                 [(token, action) for token in tokens], CLOSE_SECONDS_MAX
             )
         except errors.TaskraftError as error:
-            log.warning("tasks were not handed back, they stay until the end: %s", error)
+            log.warning(
+                "could not release tasks, their leases last until the session ends: %s", error
+            )
 
     def _lost(self, tasks: Sequence[AsyncTakenTask]) -> None:
         self.settler.stop_renewal(tasks)
         for task in tasks:
             task.lease.lost()
         if tasks:
-            log.warning("%d leases are over; their tasks are handed out again", len(tasks))
+            log.warning("%d leases have ended; other consumers can take their tasks", len(tasks))
             self._ready = deque(task for task in self._ready if not task.is_lost)
             self.stream.wake()
 
     async def _recover(self, messages: Sequence[task_pb2.Task]) -> None:
-        """Fetch tasks that the session holds and we never received; else give them back."""
+        """Fetch tasks that the session holds and this client never received; else release them."""
         deadline = time.monotonic() + RECOVER_SECONDS_MAX
         by_tube: dict[str, dict[int, task_pb2.Task]] = {}
         for message in messages[:TASKS_PER_GET]:
@@ -221,7 +223,9 @@ class SubscriptionBuffer:
                     lambda node: node.tasks.GetTasks, request, deadline=deadline
                 )
             except errors.TaskraftError as error:
-                log.warning("tasks held by the session could not be read again: %s", error)
+                log.warning(
+                    "could not read tasks that the session holds, releasing them: %s", error
+                )
                 action: Settlement = _settlement.release(0, uncounted=True)
                 await self._connection.settler.settle_items(
                     [(message.token, action) for message in held.values()], RECOVER_SECONDS_MAX

@@ -1,16 +1,15 @@
 """The client for threads and scripts.
 
-It is a facade of the client for asyncio, which runs on one event loop in a background thread. The
-other ways were weighed: a second implementation over gRPC's synchronous API would double the parts
-that are hard to get right (joining, retries, streams that resume) and could not join the calls of
-several threads into one message without a thread in the background either; generated code would be
-twice the code to read. The price of the facade is the way to another thread and back, 60 to 100 us
-a call, which a call to a synced majority does not feel; lists and subscriptions pay it once for
-each list. A stream that is kept going in the background is also what keeps a slow handler from
-losing it.
+`Client` wraps the asyncio client, which runs on one event loop in a background thread. Two
+alternatives were rejected. A second implementation on gRPC's synchronous API would duplicate the
+difficult parts (batching, retries, resuming streams), and it would also need a background thread to
+combine the calls of several threads into one message. Generated code would double the code to read.
+The wrapper costs 60 to 100 µs per call for the switch between threads, which is small compared with
+a durable write on a majority. Lists and subscriptions pay this cost once per list. The background
+thread also keeps a subscription alive while a handler is busy.
 
-Any number of threads may share one client. Fork before the first call, or after `close`; in a child
-that was forked in between every call raises `ClientForked`.
+Any number of threads may share one client. Fork before the first call, or after `close`. After any
+other fork, every call in the child raises `ClientForked`.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class Client:
         with Client() as client:
             task_id = client.tube("emails").put({"to": "a@b.c"})
 
-    It connects with the first call, follows the leader, and repeats what was not answered with the
-    same request_id until the time of the call is over.
+    The client connects on the first call and sends each call to the leader. It retries an
+    unanswered call with the same request_id until the deadline of the call.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         **access: Unpack[AccessOptions],
     ) -> None:
-        """Describe the cluster as `AsyncClient` does; nothing is connected yet."""
+        """Configure the client without connecting; the arguments are those of `AsyncClient`."""
         self._inner = AsyncClient(
             target,
             timeout=timeout,
@@ -83,21 +82,21 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close subscriptions and the session; what they hold is handed out again."""
+        """Close subscriptions and the session; their tasks are released and can be taken again."""
         self._portal.close()
 
     # ----------------------------------------------------------------------------- tasks
 
     def tube(self, name: str) -> Tube:
-        """Return a handle of a tube; the server is not asked."""
+        """Return a handle of a tube without calling the server."""
         return Tube(self._inner.tube(name), self._portal)
 
     def subscribe(self, tubes: TubeSources, **options: Unpack[SubscribeOptions]) -> Subscription:
-        """Return the tasks of one or several tubes as they become ready.
+        """Return a subscription to the tasks of one or several tubes.
 
         Args:
-            tubes: A name or pattern, several, or names with their shares.
-            **options: See `SubscribeOptions`.
+            tubes: a name or pattern, several of these, or names with their weights.
+            **options: see `SubscribeOptions`.
         """
         return Subscription(self._inner.subscribe(tubes, **options), self._portal)
 
@@ -110,7 +109,10 @@ class Client:
         timeout: Duration | None = None,
         **options: Unpack[TakeOptions],
     ) -> list[TakenTask]:
-        """Take up to `tasks_max` tasks from one or several tubes; wait only for the first."""
+        """Take up to `tasks_max` tasks from one or several tubes.
+
+        The call waits only until the first task is READY.
+        """
         taken = self._portal.run(
             self._inner.take_many(tubes, tasks_max, wait=wait, timeout=timeout, **options)
         )

@@ -1,4 +1,4 @@
-"""Receive tasks as they become ready, for threads."""
+"""The subscription for threads: the server pushes tasks as they become READY."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """Tasks as they become ready, one by one or in batches; use it from one thread, but for `stop`.
+    """Tasks as they become READY; use it from one thread, except `stop`.
 
         with client.subscribe("emails") as tasks:
             for task in tasks:
                 with task:
                     send(task.json())
 
-    The stream is kept going in the background, so that a slow handler loses nothing. At the end of
-    the context unsettled tasks are handed back at once, and their attempts do not count.
+    A background thread keeps the stream alive, so a slow handler loses no leases. At the end of the
+    context, unsettled tasks are released at once, and their attempts do not count.
     """
 
     def __init__(self, subscription: AsyncSubscription, portal: BlockingPortal) -> None:
@@ -43,7 +43,7 @@ class Subscription:
 
     @property
     def session_id(self) -> str:
-        """The session that holds the leases; empty before the first connection."""
+        """Id of the session that holds the leases; empty before the first connection."""
         return self._inner.session_id
 
     def __enter__(self) -> Self:
@@ -72,34 +72,35 @@ class Subscription:
                 return task
 
     def batches(self, tasks_max: int = 1_000) -> Iterator[list[TakenTask]]:
-        """Yield lists of the tasks that are there, never empty ones."""
+        """Yield non-empty lists of the tasks that have arrived."""
         while batch := self.next_batch(tasks_max):
             yield batch
 
     def next_batch(self, tasks_max: int = 1_000) -> list[TakenTask]:
-        """Wait for tasks and return them; an empty list means that there will be none."""
+        """Wait for tasks and return them; an empty list means that the subscription has stopped."""
         taken = self._portal.run(self._inner.next_batch(tasks_max))
         return [TakenTask(task, self._portal) for task in taken]
 
     def work(self, handler: Handler) -> None:
-        """Run `handler` for each task in a thread, as many at once as `credit` says, until `stop`.
+        """Run `handler` for each task in a thread, with up to `credit` at once, until `stop`.
 
-        Each runs in the block of its task. What it returns is stored as the result. What it raises
-        is logged and goes to the tube's retry policy. A handler that waits for other tasks (`wait`,
-        `put_and_wait`) makes room for another one meanwhile, so that it may wait for tasks of its
-        own kind. With Ctrl-C no more tasks are taken, and what is begun is finished; a second one
-        leaves it.
+        Each handler runs in the block of its task. The return value is stored as the task's result.
+        An exception is logged, and the tube's retry policy decides what happens to the task. A
+        handler that waits for other tasks (`wait`, `put_and_wait`) releases its concurrency slot
+        during the wait, so it may wait for tasks of its own kind. The first Ctrl-C stops the
+        subscription and lets running handlers finish; the second one raises at once.
 
         Raises:
-            TaskraftError: The subscription is over.
-            TypeError: The handler is for asyncio.
+            TaskraftError: the subscription has failed.
+            TypeError: the handler is a coroutine function.
         """
         work_in_threads(self._inner, handler, self._portal, self.stop)
 
     def stop(self) -> None:
-        """Take no more tasks, and let those in hand be finished: the iteration ends.
+        """Receive no more tasks, so that the iteration ends.
 
-        What nobody has begun is handed back at once. Signal handlers and other threads may call it.
+        Received tasks that no handler has started are released at once. Signal handlers and other
+        threads may call this method.
         """
         unbegun = [task.taken for task in self._ready]
         self._ready.clear()
@@ -112,24 +113,24 @@ class Subscription:
         *,
         timeout: Duration | None = None,
     ) -> None:
-        """Finish several tasks at once.
+        """Acknowledge several tasks in one call.
 
         Raises:
-            ItemsRefused: Some leases were over; all other tasks are finished.
+            ItemsRefused: some leases have ended; all other tasks are acknowledged.
         """
         inner = [task.taken for task in tasks]
         self._portal.run(self._inner.ack(inner, result, timeout=timeout))
 
     def stop_on(self, *signals: Signals) -> None:
-        """Stop at the first of these signals, SIGTERM if none is named; call it in the main thread.
+        """Stop at the first of these signals, default SIGTERM; call it in the main thread.
 
-        A second one does what it did before, and ends the process as a rule. So do all of them
-        after the end of the subscription.
+        After the first signal and after the end of the subscription, each signal has its previous
+        effect again. A second signal therefore usually ends the process.
         """
         self._signals.install(signals or DEFAULT_SIGNALS)
 
     def close(self) -> None:
-        """Hand back what is not settled, and end the stream."""
+        """Release unsettled tasks, and end the stream."""
         try:
             self._portal.run(self._inner.close())
         finally:

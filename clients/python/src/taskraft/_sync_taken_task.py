@@ -1,4 +1,4 @@
-"""A task that is leased to this client, for threads."""
+"""A task that this client has leased, for threads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class TakenTask(Task):
-    """A task that this client holds; settle it, or use it as a context.
+    """A leased task; settle it, or use it as a context manager.
 
-    ``with task:`` acknowledges on success and releases with the failure when the block raises, so
-    that the tube's retry policy decides what comes next; the exception goes on to the caller. A
-    task that was settled inside the block is left alone. In the block a lease with a time to run is
-    prolonged by itself; `is_lost` tells when it is over all the same.
+    ``with task:`` acknowledges the task on success. If the block raises, the task is released with
+    the failure, the tube's retry policy decides what happens next, and the exception propagates. A
+    task that was settled inside the block is not settled again. Inside the block, a lease with a
+    TTR is renewed automatically; `is_lost` tells whether the lease was lost anyway.
 
-    Every operation raises `LeaseStale` once the lease is over.
+    Every operation raises `LeaseStale` after the end of the lease.
     """
 
     __slots__ = ("_inner", "_portal", "_process")
@@ -42,28 +42,29 @@ class TakenTask(Task):
 
     @property
     def is_settled(self) -> bool:
-        """It was acknowledged, released, buried or rejected by this object."""
+        """True after this object has acknowledged, released, buried or rejected the task."""
         return self._inner.is_settled
 
     def note_settled(self) -> None:
-        """Take note that something else has settled the task."""
+        """Mark the task as settled by another call, such as a batch."""
         self._inner.note_settled()
 
     @property
     def lease(self) -> Lease:
-        """What is known here of its lease."""
+        """The lease of the task, as this client knows it."""
         return self._inner.lease
 
     @property
     def is_lost(self) -> bool:
-        """The lease is known to be over: what is being done is of no use."""
+        """True if the client knows that the lease has ended; the result of the work is useless."""
         return self._inner.is_lost
 
     @property
     def is_cancel_requested(self) -> bool:
-        """Somebody asked the holder to stop.
+        """True if someone has asked the holder to stop.
 
-        Known from the take and from each touch, in a subscription also from each heartbeat (5 s).
+        The client learns of the request from the take, from each touch, and in a subscription also
+        from each heartbeat (every 5 s).
         """
         return self._inner.is_cancel_requested
 
@@ -74,7 +75,7 @@ class TakenTask(Task):
     touch = blocking(AsyncTakenTask.touch)
 
     def process(self) -> AbstractContextManager[None]:
-        """Return a context of the processing: it is traced, the lease kept, and nothing settled."""
+        """Return a context that traces the processing and renews the lease, without settling."""
         return self._inner.process()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Put into and take from one tube, and change chosen tasks of it, from threads."""
+"""A tube for threads."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Tube:
-    """A handle of one tube; making one does not ask the server. Threads may share it.
+    """A handle of one tube; creating a handle does not call the server. Threads may share it.
 
-    Calls of several threads to `put` are joined into one message. `put_many` reads its iterable in
-    the client's own thread.
+    Concurrent calls of `put` from several threads are sent in one message. `put_many` reads its
+    iterable in the client's own thread.
     """
 
     def __init__(self, tube: AsyncTube, portal: BlockingPortal) -> None:
@@ -38,7 +38,7 @@ class Tube:
     put_and_wait = blocking(AsyncTube.put_and_wait)
 
     def task(self, payload: Payload, **options: Unpack[PutOptions]) -> PlannedTask:
-        """Return a task for this tube that is not put yet: for schedules, groups and batches."""
+        """Return a task for this tube without putting it, for schedules, groups and batches."""
         return self._inner.task(payload, **options)
 
     @overload
@@ -62,7 +62,10 @@ class Tube:
         timeout: Duration | None = None,
         **options: Unpack[TakeOptions],
     ) -> TakenTask | None:
-        """Take the next task, or None if there was none within `wait`; see `AsyncTube.take`."""
+        """Take the next task, or return None if there was none within `wait`.
+
+        See `AsyncTube.take`.
+        """
         taken = self._portal.run(self._inner.take(wait=wait, timeout=timeout, **options))
         return None if taken is None else TakenTask(taken, self._portal)
 
@@ -74,7 +77,7 @@ class Tube:
         timeout: Duration | None = None,
         **options: Unpack[TakeOptions],
     ) -> list[TakenTask]:
-        """Take up to `tasks_max` tasks, at most 1 000; wait only for the first."""
+        """Take up to `tasks_max` tasks, at most 1 000; wait only until the first task is READY."""
         taken = self._portal.run(
             self._inner.take_many(tasks_max, wait=wait, timeout=timeout, **options)
         )

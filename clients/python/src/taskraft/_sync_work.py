@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft")
 
 Handler: TypeAlias = "Callable[[TakenTask], Payload]"
-"""What is done with a task; what it returns is stored as the task's result."""
+"""Processes one task; the return value is stored as the task's result."""
 
 
 def work_in_threads(
     tasks: AsyncSubscription, handler: Handler, portal: BlockingPortal, stop: Callable[[], None]
 ) -> None:
-    """Work as the subscription does, each handler in a thread of its own.
+    """Run `handler` for each task of a subscription, each in a thread of its own.
 
     Raises:
-        TypeError: The handler is for asyncio.
-        KeyboardInterrupt: Ctrl-C, after what was begun is finished; at once when it comes again.
+        TypeError: the handler is a coroutine function.
+        KeyboardInterrupt: Ctrl-C, after running handlers have finished; a second Ctrl-C at once.
     """
     if inspect.iscoroutinefunction(handler):
-        raise TypeError("this handler is `async def`: it works with an AsyncClient")
+        raise TypeError(
+            "an `async def` handler needs an AsyncClient; use a plain function with a Client"
+        )
     threads = ThreadPoolExecutor(tasks.credit + WAITING_HANDLERS_MAX, "taskraft-work")
 
     async def in_thread(task: AsyncTakenTask) -> Payload:
@@ -49,7 +51,7 @@ def work_in_threads(
         try:
             return await asyncio.shield(result)
         except asyncio.CancelledError:
-            await asyncio.wait({result})  # nothing interrupts a thread: it may look at `is_lost`
+            await asyncio.wait({result})  # a thread cannot be cancelled; it can check `is_lost`
             raise
 
     try:
@@ -57,7 +59,9 @@ def work_in_threads(
         try:
             portal.run(_ended(working))
         except KeyboardInterrupt:
-            log.warning("no more tasks are taken; what is begun is finished, or left with Ctrl-C")
+            log.warning(
+                "stopping: waiting for running handlers; press Ctrl-C again to abandon them"
+            )
             stop()
             portal.run(_ended(working))
             raise
@@ -66,13 +70,11 @@ def work_in_threads(
 
 
 def _handle(handler: Handler, taken: TakenTask) -> Payload:
-    """Run the handler; the end of the process is not for it to say."""
+    """Run the handler; turn SystemExit into a failure of the task."""
     try:
         return handler(taken)
     except SystemExit as error:
-        raise RuntimeError(
-            "a handler ended its process: that is for `stop` and the main thread"
-        ) from error
+        raise RuntimeError("a handler raised SystemExit; call `stop` to end the worker") from error
 
 
 async def _started(tasks: AsyncSubscription, handler: AsyncHandler) -> asyncio.Task[None]:
@@ -80,5 +82,5 @@ async def _started(tasks: AsyncSubscription, handler: AsyncHandler) -> asyncio.T
 
 
 async def _ended(working: asyncio.Task[None]) -> None:
-    """Wait for the worker without taking it along when the wait is given up."""
+    """Wait for the worker without cancelling it if the wait is cancelled."""
     await asyncio.shield(working)

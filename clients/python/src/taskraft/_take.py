@@ -1,6 +1,6 @@
-"""Take tasks from one or several tubes, in as many calls as the wait needs."""
+"""Take tasks from one or several tubes, with as many calls as the wait needs."""
 
-# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is told to the server.
+# ruff: noqa: ASYNC109 - the timeout also bounds the retries and is sent to the server.
 
 from __future__ import annotations
 
@@ -21,50 +21,51 @@ if TYPE_CHECKING:
     from taskraft._connection import Connection
 
 TAKE_WAIT_SECONDS_MAX: Final = 20.0
-"""A longer wait for a task is made of several calls, so that a lost node is noticed."""
+"""Maximum wait of one call, in seconds; a longer wait uses several calls, so that the loss of a
+node is noticed."""
 
 
 TubeSources: TypeAlias = "str | Iterable[str] | Mapping[str, int]"
-"""One tube, several tubes in order of priority over all, or tubes with their shares. A name may be
-a pattern in which ``*`` stands for any characters."""
+"""One tube, several tubes in order of precedence, or tubes with their weights. A name may be a
+pattern in which ``*`` matches any characters."""
 
 
 class TouchOptions(TypedDict, total=False):
-    """How long leases with a time to run are prolonged by themselves."""
+    """Options of automatic lease renewal."""
 
     touch_max: Duration
-    """While a task is in hand its lease is prolonged, so long at most; 0: not at all. Without limit
-    by default."""
+    """Maximum time for which the lease of a task in hand is renewed; 0: no renewal. Default: no
+    limit."""
 
 
 def touch_seconds_max(options: TouchOptions) -> float:
-    """Return how long leases are prolonged at most."""
+    """Return the maximum time of lease renewal, in seconds."""
     return seconds(options["touch_max"], "touch_max") if "touch_max" in options else float("inf")
 
 
 class TakeOptions(TouchOptions, total=False):
-    """Which tasks are taken, and how they are held."""
+    """Options of a take."""
 
     types: Texts
     """Only tasks of these types."""
     priority_bound: int
-    """Only tasks at least as urgent as this."""
+    """Only tasks at least as urgent as this priority."""
     ttr: Duration
-    """Time to run of the leases instead of the tasks' own."""
+    """TTR of the leases, instead of the tasks' own TTR."""
     bytes_max: int
-    """At most so many bytes of payload, but always one task."""
+    """Maximum payload bytes of all taken tasks; at least one task is returned."""
     task_id: int
-    """This task, if it is ready, delayed or buried."""
+    """Take this task, if it is READY, DELAYED or BURIED."""
     session: bool
-    """Hold the tasks by the client's session (default), or by their time to run alone, so that
-    another process may settle them by their tokens."""
+    """True (default): the client's session holds the leases. False: the leases last for their TTR
+    only, so that another process can settle them by token."""
 
 
 def take_sources(sources: TubeSources) -> list[task_service_pb2.TakeSource]:
-    """Return the tubes as the contract writes them.
+    """Return the tubes as messages.
 
     Raises:
-        TypeError: What is given names none.
+        TypeError: the value does not name tubes.
     """
     if not isinstance(sources, Mapping):
         return [task_service_pb2.TakeSource(tube=tube) for tube in texts("tubes", sources)]
@@ -126,7 +127,7 @@ async def _take_once(
     timeout: Duration | None,
     options: TakeOptions,
 ) -> Sequence[task_pb2.Task]:
-    """Make one call; open another session when the server does not know ours any more."""
+    """Make one call; open a new session if the server does not know the client's session."""
     started_ns = time.time_ns()
     deadline = connection.deadline(timeout, wait_seconds)
     while True:

@@ -1,4 +1,4 @@
-"""Show a task as the server knows it."""
+"""A task as the server returned it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OUTCOMES: Final[Mapping[int, str]] = {
 
 
 class Task:
-    """A task as it was when it was read or taken; all times are milliseconds of the cluster."""
+    """A task in its state when it was read or taken; times are ms of the cluster's clock."""
 
     __slots__ = ("message",)
 
     def __init__(self, message: task_pb2.Task) -> None:
         self.message: Final = message
-        """The task as the contract writes it, for what has no property here."""
+        """The task as a message, for fields without a property."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self} {self.state}>"
@@ -41,12 +41,12 @@ class Task:
 
     @property
     def id(self) -> int:
-        """Number of the task, unique in the tube for ever."""
+        """Id of the task, unique in the tube and never reused."""
         return self.message.id
 
     @property
     def payload(self) -> bytes:
-        """The work itself."""
+        """Payload as bytes."""
         return self.message.spec.payload
 
     @property
@@ -56,78 +56,78 @@ class Task:
 
     @property
     def headers(self) -> Mapping[str, bytes]:
-        """What travels beside the payload."""
+        """Headers of the task."""
         return self.message.spec.headers
 
     def text(self) -> str:
-        """Return the payload as text.
+        """Return the payload as a string.
 
         Raises:
-            UnicodeDecodeError: It is not UTF-8.
+            UnicodeDecodeError: the payload is not UTF-8.
         """
         return self.message.spec.payload.decode()
 
-    def json(self) -> Any:  # noqa: ANN401 - what it holds is agreed upon with the producer
-        """Return the payload as the JSON value that it holds.
+    def json(self) -> Any:  # noqa: ANN401 - the type depends on the producer
+        """Return the payload as a JSON value.
 
         Raises:
-            ValueError: It is not JSON.
+            ValueError: the payload is not JSON.
         """
         return json.loads(self.message.spec.payload)
 
     @property
     def state(self) -> str:
-        """READY, DELAYED, TAKEN, BURIED, DONE, ZOMBIE or HELD; empty if it does not exist."""
+        """READY, DELAYED, TAKEN, BURIED, DONE, ZOMBIE or HELD; empty if the task does not exist."""
         return STATES.get(self.message.state, "")
 
     @property
     def token(self) -> int:
-        """The lease; it grows with every take in the cluster, so it fences other systems too."""
+        """Lease token; it grows with every take in the cluster, so it can fence other systems."""
         return self.message.token
 
     @property
     def attempt(self) -> int:
-        """How often the task has been taken, this time included."""
+        """Number of takes of the task, this take included."""
         return self.message.attempt
 
     @property
     def priority(self) -> int:
-        """The priority in force."""
+        """Current priority."""
         return self.message.priority
 
     @property
     def created_ms(self) -> int:
-        """When it was put."""
+        """Time of the put."""
         return self.message.created_ms
 
     @property
     def lease_until_ms(self) -> int:
-        """When the lease ends by itself; 0 with its session."""
+        """Deadline of the lease; 0 if the lease lasts as long as its session."""
         return self.message.lease_until_ms
 
     @property
     def result(self) -> bytes:
-        """What was stored with the acknowledgement of a kept task."""
+        """Result that was stored with the acknowledgement of a kept task."""
         return self.message.result
 
     @property
     def failure(self) -> str:
-        """Why the last attempt failed, like "TimeoutError: no answer"; empty if it did not."""
+        """Failure of the last attempt, like "TimeoutError: no answer"; empty if it did not fail."""
         failure = self.message.failure
         return ": ".join(part for part in (failure.type, failure.message) if part)
 
     @property
     def outcome(self) -> str:
-        """PROCESSED, FAILED, BURIED_OUT, EXPIRED, DELETED or DEPENDENCY_FAILED; empty: not ended.
+        """PROCESSED, FAILED, BURIED_OUT, EXPIRED, DELETED or DEPENDENCY_FAILED; empty if not ended.
 
-        TIMEOUT: it had not ended when the time of a wait was over.
+        TIMEOUT: the task had not ended at the end of a wait.
         """
         return OUTCOMES.get(self.message.outcome, "")
 
     @property
     def waits_for(self) -> list[str]:
-        """What has not ended of the tasks that it depends on, each like "emails/17"."""
+        """Unfinished tasks that this task depends on, each like "emails/17"."""
         return [f"{one.tube}/{one.id}" for one in self.message.waits_for]
 
     def note_settled(self) -> None:
-        """Take note that something else has settled the task."""
+        """Mark the task as settled by another call; does nothing for a task without a lease."""

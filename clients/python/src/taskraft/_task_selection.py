@@ -1,4 +1,4 @@
-"""Name the tasks that a call is about, and what of them shall change."""
+"""Select tasks for a call, and describe changes of tasks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Key: TypeAlias = "str | Sequence[str]"
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Choose all tasks that a filter lets through, for example ``Where("state = BURIED")``."""
+    """Selects all tasks that match a filter, for example ``Where("state = BURIED")``."""
 
     filter: str
-    """See docs/filters.md."""
+    """Filter expression, see docs/filters.md."""
 
 
 class Keys:
-    """Choose tasks by their unique keys: ``Keys("a", ("b", "1"))``."""
+    """Selects tasks by their unique keys: ``Keys("a", ("b", "1"))``."""
 
     __slots__ = ("keys",)
 
@@ -43,35 +43,35 @@ class Keys:
 TaskSelection: TypeAlias = "int | Iterable[int] | Keys | Where"
 """One task or several, by id, by key, or by a filter."""
 NamedTasks: TypeAlias = "int | Iterable[int] | Keys"
-"""One task or several, by id or key, where each of them is answered for."""
+"""One task or several, by id or key; the response has a result for each."""
 
 
 class TaskChanges(TypedDict, total=False):
-    """What of a task shall change; what is absent stays."""
+    """Changes of a task; absent fields stay unchanged."""
 
     payload: Payload
-    """New payload, with the media type that its Python type says."""
+    """New payload, with the media type of its Python type."""
     content_type: str
-    """Another media type."""
+    """New media type."""
     headers: Headers
-    """Headers to set; others stay."""
+    """Headers to set; other headers stay."""
     headers_remove: Iterable[str]
     """Names of headers to remove."""
     priority: int
     """New priority."""
     delay: Duration
-    """New delay from now; 0 ends it. For ready and delayed tasks only."""
+    """New delay from now; 0 ends the delay. Only for READY and DELAYED tasks."""
     ttl: Duration
-    """New time to live from now."""
+    """New TTL from now."""
     ttr: Duration
-    """New time to run, for the next take."""
+    """New TTR, from the next take on."""
 
 
 _DURATIONS: Final = (("delay", "delay_ms"), ("ttl", "ttl_ms"), ("ttr", "ttr_ms"))
 
 
 def selector_of(chosen: TaskSelection) -> task_pb2.TaskSelector:
-    """Return the choice as the contract writes it."""
+    """Return the selection as a message."""
     if isinstance(chosen, Where):
         return task_pb2.TaskSelector(filter=chosen.filter)
     if isinstance(chosen, Keys):
@@ -85,14 +85,14 @@ def selector_of(chosen: TaskSelection) -> task_pb2.TaskSelector:
 
 
 def count_of(selector: task_pb2.TaskSelector) -> int:
-    """Return how many tasks a selector names by id or key; 0 for a filter."""
+    """Return the number of tasks that a selector names by id or key; 0 for a filter."""
     return len(selector.ids) + len(selector.keys)
 
 
 def name_selected_task(
     error: errors.TaskraftError, tube: str, selector: task_pb2.TaskSelector, item: int
 ) -> None:
-    """Name the task that was chosen by id or key in what is told about it."""
+    """Add the tube and the id or key of the selected task to the error message."""
     if item < len(selector.ids):
         name = f"{tube}/{selector.ids[item]}"
     elif item < count_of(selector):
@@ -103,13 +103,13 @@ def name_selected_task(
 
 
 def update_of(changes: TaskChanges) -> task_pb2.TaskUpdate:
-    """Return the changes as the contract writes them.
+    """Return the changes as a message.
 
     Raises:
-        TypeError: There is no such change.
+        TypeError: a change is unknown.
     """
     given: Mapping[str, object] = changes
-    check_known(given, TaskChanges, "a task has nothing to change called")
+    check_known(given, TaskChanges, "a task has no changeable field")
     update = task_pb2.TaskUpdate()
     if "payload" in changes:
         update.payload, content_type = encode(changes["payload"])

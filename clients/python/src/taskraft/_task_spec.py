@@ -1,4 +1,4 @@
-"""Build what the contract calls a TaskSpec from the options of `put`."""
+"""Encode a task to put from the options of `put`."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ Headers: TypeAlias = Mapping[str, "str | bytes"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Say how often and how late a task is tried again after a failure or a lost lease.
+    """When and how often a task is retried after a failure or a lost lease.
 
-    The server does this, so that a task that kills its consumers ends too.
+    The server applies the policy, so it also covers tasks that crash their consumers.
     """
 
     attempts_max: int = 0
-    """How often the task may be taken; 0 without limit."""
+    """Maximum number of takes; 0: no limit."""
     backoff: Duration = 0
     """Delay before the second attempt."""
     factor: float = 2.0
-    """What the delay is multiplied by from attempt to attempt."""
+    """Factor by which the delay grows from attempt to attempt."""
     backoff_max: Duration = 0
-    """Upper limit of the delay; 0 one day."""
+    """Maximum delay; 0: one day."""
     jitter: float = 0.0
-    """By which share, 0 to 1, a delay may be shortened."""
+    """Maximum fraction, 0 to 1, by which a delay is randomly shortened."""
     exhausted: Literal["bury", "dead_letter", "remove"] = "bury"
-    """What happens when the attempts are used up."""
+    """What happens after the last attempt."""
     position: Position | None = None
-    """Before or behind newer work instead of at the old place."""
+    """Before or behind all READY tasks, instead of the task's old position."""
 
     def message(self) -> task_pb2.RetryPolicy:
-        """Return the policy as the contract writes it."""
+        """Return the policy as a message."""
         policy = task_pb2.RetryPolicy(
             backoff_ms=milliseconds(self.backoff, "backoff"),
             backoff_ms_max=milliseconds(self.backoff_max, "backoff_max"),
@@ -60,46 +60,47 @@ class Retry:
 
 
 class PutOptions(TypedDict, total=False):
-    """The options of a task; what is absent is taken from the tube."""
+    """Options of a task; absent options are taken from the tube."""
 
     priority: int
-    """Lower is more urgent, unless the tube says otherwise."""
+    """Priority; a lower number is more urgent, unless the tube says otherwise."""
     delay: Duration
-    """The task is not handed out before this long after the put."""
+    """Time after the put before the task can be taken."""
     ttl: Duration
-    """The task is removed when it is not finished this long after the put, plus the delay."""
+    """Time to live: the task is removed if it is not finished this long after the put, plus the
+    delay."""
     ttr: Duration
-    """Time to run: a taken task that is not settled in this time becomes ready again."""
+    """Time to run: a leased task that is not settled within this time becomes READY again."""
     headers: Headers
-    """Carried beside the payload."""
+    """Headers, sent with the payload."""
     key: str | Sequence[str]
-    """Unique among the unfinished tasks of the tube; may have several parts."""
+    """Unique key among the unfinished tasks of the tube; may have several parts."""
     on_conflict: OnConflict
-    """What to do when the key is in use."""
+    """What to do if the key is in use."""
     key_states: Texts
-    """A task with the key stands in the way in these states only, e.g. "READY" or "DONE"; all
-    unfinished ones by default."""
+    """Only tasks in these states conflict, for example "READY" or "DONE"; default: all unfinished
+    tasks."""
     key_window: Duration
-    """A task with the key stands in the way for so long from its put; however old by default."""
+    """Only tasks that were put within this time conflict; default: no limit."""
     subqueue: str
     """Tasks of one sub-queue are taken in order, by default one at a time."""
     type: str
-    """Kind of work, for consumers that handle only some kinds."""
+    """Type of the work, for consumers that process only some types."""
     group: str
-    """The task is held until this group is started."""
+    """The task is HELD until this group is started."""
     position: Position
-    """Before or behind all ready tasks instead of in order of priority."""
+    """Before or behind all READY tasks, instead of the order of priority."""
     content_type: str
-    """Media type of the payload instead of the one found by its Python type."""
+    """Media type of the payload; default: derived from its Python type."""
     visible_at_ms: int
-    """An absolute alternative to the delay: milliseconds since the Unix epoch."""
+    """Time at which the task becomes READY, in ms since the Unix epoch; alternative to `delay`."""
     retry: Retry
-    """Overrides the tube's policy."""
+    """Retry policy, instead of the tube's policy."""
     depends_on: Sequence[DependsOn]
-    """The task is held until these are acknowledged: tasks, "tube/id", ids in the same tube; in a
-    batch also what `Tube.task` made for an earlier put of it."""
+    """The task is HELD until these tasks are acknowledged: tasks, "tube/id", ids in the same tube,
+    or, in a batch, planned tasks that the batch puts earlier."""
     on_dependency_failure: Literal["cancel", "run"]
-    """What becomes of it when one of them fails: it is cancelled too (default), or runs anyway."""
+    """What happens if a dependency fails: "cancel" the task (default), or "run" it anyway."""
 
 
 EXHAUSTED: Final = choices_of(task_pb2.RetryPolicy.Exhausted)
@@ -120,11 +121,11 @@ _DURATIONS: Final = (
 
 
 def spec_template(options: PutOptions, tube: str) -> task_pb2.TaskSpec:
-    """Return a spec for a tube with everything but the payload; tasks of one list share it.
+    """Return a message with all options and no payload; the tasks of one list share it.
 
     Raises:
-        TypeError: There is no such option, or its value is of the wrong type.
-        ValueError: A duration or a name is malformed.
+        TypeError: an option is unknown, or its value has a wrong type.
+        ValueError: a duration or a name is malformed.
     """
     given: Mapping[str, object] = options
     check_known(given, PutOptions, "put has no option")
@@ -146,27 +147,27 @@ def spec_template(options: PutOptions, tube: str) -> task_pb2.TaskSpec:
 
 
 def header_items(headers: object) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of headers.
+    """Yield names and values of headers.
 
     Raises:
-        TypeError: They are not texts or bytes by name.
+        TypeError: the headers are not a mapping of strings to strings or bytes.
     """
-    expected = "texts or bytes by name"
+    expected = "a mapping of names to strings or bytes"
     if not isinstance(headers, Mapping):
         raise wrong_type("headers", expected, headers)
     for name, value in headers.items():
         if not isinstance(name, str):
             raise wrong_type("headers", expected, headers)
         if not isinstance(value, str | bytes):
-            raise wrong_type(f"the header {name!r}", "a text or bytes", value)
+            raise wrong_type(f"the header {name!r}", "a string or bytes", value)
         yield name, value.encode() if isinstance(value, str) else value
 
 
 def policy_of(retry: Retry) -> task_pb2.RetryPolicy:
-    """Return a retry policy as the contract writes it.
+    """Return a retry policy as a message.
 
     Raises:
-        TypeError: It is none, or has a value of a wrong type.
+        TypeError: the value is not a Retry, or has a field of a wrong type.
     """
     if not isinstance(retry, Retry):
         raise wrong_type("retry", "a Retry(...)", retry)
@@ -174,12 +175,12 @@ def policy_of(retry: Retry) -> task_pb2.RetryPolicy:
 
 
 def position_of(position: Position) -> task_pb2.TaskSpec.Position.ValueType:
-    """Return a place in the order of ready tasks as the contract writes it."""
+    """Return a position in the order of READY tasks as a number."""
     return task_pb2.TaskSpec.Position.ValueType(choice("position", position, POSITIONS))
 
 
 def spec_of(payload: Payload, shared: task_pb2.TaskSpec | None) -> task_pb2.TaskSpec:
-    """Return the spec of one task; `shared` is made by `spec_template`."""
+    """Return the message of one task; `shared` is made by `spec_template`, None without options."""
     content, content_type = encode(payload)
     if shared is None:
         if content_type:

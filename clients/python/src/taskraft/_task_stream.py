@@ -1,8 +1,8 @@
-"""Keep one subscription going over any number of connections.
+"""Run one subscription over any number of connections.
 
-One `TaskStream` speaks the Subscribe call of the contract: it opens the stream on the leader,
-grants credit, hands received tasks on, carries settlements, sends heartbeats, and after a lost
-connection, a `go_away` or a change of leader opens the next stream with the same session.
+A `TaskStream` makes the Subscribe call: it opens the stream on the leader, grants credit, delivers
+received tasks, sends settlements and heartbeats. After a lost connection, a `go_away` message or a
+change of leader, it opens the next stream with the same session.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskraft")
 
 OPEN_SECONDS_MAX: Final = 5.0
-"""A node that has not opened the stream for so long is left for another."""
+"""Maximum time for a node to open the stream, in seconds; then the next node is tried."""
 BEAT_SECONDS: Final = 5.0
-"""A heartbeat is asked for when the server was silent for so long."""
+"""Interval of heartbeats, in seconds."""
 SILENT_BEATS_MAX: Final = 3
-"""So many unanswered heartbeats mean a broken link. A blocked event loop misses none: beats are
-counted when they are sent, and nothing is sent while the loop is blocked."""
+"""Number of unanswered heartbeats after which the connection counts as broken. A blocked event loop
+does not count as silence: heartbeats are counted when they are sent."""
 
 SubscribeRequest: TypeAlias = task_service_pb2.SubscribeRequest
 SubscribeResponse: TypeAlias = task_service_pb2.SubscribeResponse
@@ -43,52 +43,53 @@ Stream: TypeAlias = "grpc.aio.StreamStreamCall[SubscribeRequest, SubscribeRespon
 
 
 class StreamListener(Protocol):
-    """Receives what the stream brings."""
+    """Receives the messages of the stream."""
 
     def grant(self, *, is_convenient: bool) -> tuple[int, int] | None:
         """Return tasks and bytes to grant now, or None."""
         ...
 
     def received(self, tasks: Sequence[task_pb2.Task]) -> None:
-        """Take tasks that used up credit."""
+        """Process tasks that used up credit."""
         ...
 
     async def opened(self, session_id: str, held: Sequence[task_pb2.Task]) -> None:
-        """Note that a stream begins without credit, and which leases the session has."""
+        """Process the start of a stream: it has no credit; `held` are the session's leases."""
         ...
 
     def clock(self, now_ms: int) -> None:
-        """Note the cluster's clock."""
+        """Process the time of the cluster."""
         ...
 
     def cancelled(self, tokens: Sequence[int]) -> None:
-        """Note that somebody asked the holders of leases to stop."""
+        """Process requests to stop, by lease token."""
         ...
 
     def failed(self, error: errors.TaskraftError) -> None:
-        """Note that the subscription is over."""
+        """Process the end of the subscription."""
         ...
 
 
 class TaskStream:
-    """The client's end of a subscription."""
+    """The client side of a subscription."""
 
     def __init__(
         self,
         nodes: NodePool,
         opening: task_service_pb2.SubscribeRequest.Open,
-        consumer: StreamListener,
+        listener: StreamListener,
     ) -> None:
-        """Take what to subscribe to.
+        """Store what to subscribe to.
 
         Args:
-            nodes: Where to.
-            opening: The first message; its session_id is filled in when the server tells it.
-            consumer: Gets the tasks.
+            nodes: pool of nodes.
+            opening: first message of each stream; the stream sets session_id when the server sends
+                it.
+            listener: receives the tasks.
         """
         self._nodes = nodes
         self._opening = opening
-        self._listener = consumer
+        self._listener = listener
         self._filter: SubscribeRequest.Filter | None = None
         self._new_filter: SubscribeRequest.Filter | None = None
         self._wake = asyncio.Event()
@@ -99,26 +100,26 @@ class TaskStream:
 
     @property
     def session_id(self) -> str:
-        """The session that holds the leases; empty before the stream is open."""
+        """Id of the session that holds the leases; empty before the stream is open."""
         return self._opening.session_id
 
     def wake(self) -> None:
-        """Look at the credit again."""
+        """Check again whether there is something to send."""
         self._wake.set()
 
     def narrow(self, wish: SubscribeRequest.Filter) -> None:
-        """Say anew which tasks may come, on this stream and on those that follow it."""
+        """Set the filter for this stream and all later streams."""
         self._filter = self._new_filter = wish
         self._wake.set()
 
     async def settle(
         self, items: Sequence[SettleItem], deadline: float
     ) -> list[ItemOutcome[TouchedLease | None]]:
-        """Settle leases on the stream, over as many connections as it takes."""
+        """Settle leases on the stream, over as many connections as needed."""
         return await self._settlements.settle(items, deadline)
 
     async def run(self) -> None:
-        """Open one stream after another until cancelled or refused for good."""
+        """Open one stream after another until cancelled or finally refused."""
         while self._over is None:
             address = self._nodes.selector.next_address()
             try:
@@ -137,7 +138,7 @@ class TaskStream:
             await asyncio.sleep(pause)
 
     def _pause_after(self, error: errors.TaskraftError) -> float | None:
-        """Return when to open the next stream; None when that cannot help."""
+        """Return the pause before the next stream; None if the error is final."""
         self._failures += 1
         if isinstance(error, errors.SessionNotFound) and self._opening.session_id:
             self._opening.session_id = ""
@@ -155,7 +156,7 @@ class TaskStream:
         self._listener.failed(error)
 
     async def _one_stream(self, address: str) -> None:
-        """Speak one stream to its end."""
+        """Run one stream until it ends."""
         call = self._nodes.at(address).tasks.Subscribe()
         try:
             await self._open(call)
@@ -164,7 +165,7 @@ class TaskStream:
             writer = asyncio.create_task(self._write(call))
             try:
                 await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-                if writer.done() and writer.exception() is None:  # the reader learns why
+                if writer.done() and writer.exception() is None:  # the reader gets the status
                     await asyncio.wait({reader}, timeout=OPEN_SECONDS_MAX)
             finally:
                 reader.cancel()
@@ -177,7 +178,7 @@ class TaskStream:
             call.cancel()
 
     async def _open(self, call: Stream) -> None:
-        """Send the first message, await the answer, and send again what was not answered before."""
+        """Send the first message, wait for the answer, and resend unanswered settlements."""
         try:
             async with asyncio.timeout(OPEN_SECONDS_MAX):
                 await call.write(SubscribeRequest(open=self._opening, filter=self._filter))
@@ -217,7 +218,7 @@ class TaskStream:
             self._go_away(response.go_away)
 
     def _go_away(self, go_away: SubscribeResponse.GoAway) -> NoReturn:
-        """End the stream as the server asks: why, where to and when decide what comes next."""
+        """End the stream at the server's request, with its reason, leader hint and retry delay."""
         error = from_item(go_away.error)
         if go_away.leader:
             error.metadata = {**error.metadata, "leader": go_away.leader}
@@ -225,7 +226,7 @@ class TaskStream:
         raise error
 
     async def _write(self, call: Stream) -> None:
-        """Send whatever there is to say, and a heartbeat when there is nothing for long."""
+        """Send messages when there are any, and a heartbeat after each interval."""
         loop = asyncio.get_running_loop()
         beat_due = loop.time() + BEAT_SECONDS
         while True:
@@ -237,16 +238,16 @@ class TaskStream:
             if is_beat:
                 beat_due = loop.time() + BEAT_SECONDS
                 if self._silent_beats >= SILENT_BEATS_MAX:
-                    raise errors.Unavailable("the server has been silent for three heartbeats")
+                    raise errors.Unavailable("the server has not answered three heartbeats")
                 self._silent_beats += 1
             for request in self._next_messages(is_beat=is_beat):
                 try:
                     await call.write(request)
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    return  # the stream has ended, and the reader learns why
+                    return  # the stream has ended; the reader gets the status
 
     def _next_messages(self, *, is_beat: bool) -> list[SubscribeRequest]:
-        """Return the settlements, with what else there is to say on the first or on its own."""
+        """Return the messages to send; credit, filter and heartbeat go with the first one."""
         messages = self._settlements.take_unsent()
         grant = self._listener.grant(is_convenient=bool(messages))
         wish, self._new_filter = self._new_filter, None
@@ -263,8 +264,8 @@ class TaskStream:
 def _broken(raised: grpc.aio.AioRpcError, address: str) -> errors.TaskraftError:
     """Return why a stream broke.
 
-    When a message cannot be written because the connection is lost, grpc.aio reports INTERNAL
-    without details ("Internal error from Core") in place of the true status.
+    If grpc.aio cannot write because the connection is lost, it reports INTERNAL without details
+    ("Internal error from Core") instead of the true status.
     """
     error = from_rpc_error(raised, address)
     if error.code == grpc.StatusCode.INTERNAL.name and not isinstance(error, errors.InternalError):

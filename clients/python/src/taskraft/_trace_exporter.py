@@ -1,4 +1,4 @@
-"""Set up OpenTelemetry's SDK for the programs of this package; imported only when asked for."""
+"""Set up OpenTelemetry's SDK for programs of this package; imported only on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import (
 
 
 def install(service_name: str, exporter: str) -> bool:
-    """Set the tracer provider of the process unless there is one; return whether it was set."""
+    """Set the tracer provider of the process unless one is set; return whether it was set."""
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return False
     detected = Resource.create()  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
@@ -38,5 +38,5 @@ def _processor(exporter: str) -> SpanProcessor:
             return SimpleSpanProcessor(ConsoleSpanExporter())
         case _:
             raise RuntimeError(
-                f'OTEL_TRACES_EXPORTER is "{exporter}"; this program knows otlp, console and none'
+                f'OTEL_TRACES_EXPORTER is "{exporter}"; it must be otlp, console or none'
             )

@@ -1,4 +1,4 @@
-"""Describe a tube that shall be created or changed."""
+"""The options of a tube."""
 
 from __future__ import annotations
 
@@ -18,60 +18,62 @@ Kind: TypeAlias = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", 
 
 
 class TubeSettings(TypedDict, total=False):
-    """The options of a tube; absent ones have the default of its kind."""
+    """The options of a tube; absent options have the default of the tube's kind."""
 
     priority: int
-    """Priority of tasks that name none."""
+    """Default priority of tasks."""
     delay: Duration
-    """Delay of tasks that name none."""
+    """Default delay of tasks."""
     ttl: Duration
-    """Time to live of tasks that name none; absent without limit."""
+    """Default TTL of tasks; absent: no limit."""
     ttr: Duration
-    """Time to run of tasks that name none; absent as long as the session."""
+    """Default TTR of tasks; absent: a lease lasts as long as its session."""
     priority_order: Literal["lower_first", "higher_first"]
-    """Which priorities go first; fixed at creation."""
+    """Which priorities are more urgent; fixed at creation."""
     on_ack: Literal["remove", "keep", "retain"]
-    """What becomes of acknowledged tasks."""
+    """What happens to acknowledged tasks."""
     retain: Duration
     """How long finished tasks are kept."""
     capacity_tasks: int
-    """At most so many tasks in all states."""
+    """Maximum number of tasks in all states."""
     capacity_bytes: int
-    """At most so many bytes of payload."""
+    """Maximum payload bytes of all tasks."""
     buried_max: int
-    """At most so many buried tasks; more are removed in the order of kicks."""
+    """Maximum number of buried tasks; above it, tasks are removed in kick order."""
     priority_min: int
-    """The lowest priority that a task may have."""
+    """Lowest number that a priority may have."""
     priority_max: int
-    """The highest priority that a task may have."""
+    """Highest number that a priority may have."""
     concurrency: int
-    """At most so many tasks taken at once."""
+    """Maximum number of TAKEN tasks."""
     subqueue_concurrency: int
-    """At most so many tasks of one sub-queue taken at once; absent 1."""
+    """Maximum number of TAKEN tasks per sub-queue; default 1."""
     subqueue_weights: Mapping[str, int]
-    """Shares of sub-queues; others have 1. Absent: they go in order of their first tasks."""
+    """Weights by sub-queue, default 1 each. Absent: sub-queues are served in order of their first
+    tasks."""
     rate_per_second: int
-    """At most so many takes a second, averaged."""
+    """Maximum takes per second, averaged."""
     rate_burst: int
-    """So many takes may be made at once after a pause; absent: a second's worth."""
+    """Maximum takes at once after a pause; default: the takes of one second."""
     subqueue_rate_per_second: int
-    """At most so many takes a second from each sub-queue, averaged."""
+    """Maximum takes per second from each sub-queue, averaged."""
     subqueue_rate_burst: int
-    """So many of these may be made at once after a pause; absent: a second's worth."""
+    """Maximum takes at once from a sub-queue after a pause; default: the takes of one second."""
     ttl_scope: Literal["untaken", "ready_only", "all"]
-    """In which states the time to live ends a task."""
+    """States in which the TTL can end a task."""
     ttl_policy: Literal["add_delay", "keep_deadline", "reset"]
-    """What a delay does to the time to live where a release does not say."""
+    """How a delay changes the TTL, unless a release says otherwise."""
     put_paused: bool
-    """Puts are refused."""
+    """True: puts are refused."""
     take_paused: bool
-    """Takes find nothing."""
+    """True: takes find no tasks."""
     retry: Retry
-    """How failed tasks are tried again."""
+    """Retry policy of failed tasks."""
     dead_letter_tube: str
-    """Where exhausted and rejected tasks go."""
+    """Tube for exhausted and rejected tasks."""
     durability: Literal["replicated", "temporary"]
-    """Where the content lives; temporary: in the leader's memory only. Fixed at creation."""
+    """Where tasks are stored: replicated, or temporary in the leader's memory only; fixed at
+    creation."""
 
 
 _PLAIN: Final = (
@@ -109,7 +111,7 @@ _CHOICES: Final = (
 
 
 def kind_of(argument: str, kind: Kind) -> tube_service_pb2.Tube.Kind.ValueType:
-    """Return a kind of tube as the contract writes it."""
+    """Return a kind of tube as a number."""
     return tube_service_pb2.Tube.Kind.ValueType(choice(argument, kind, _KINDS))
 
 
@@ -125,8 +127,8 @@ def create_request(
     """Return the request that creates a tube.
 
     Raises:
-        TypeError: An option is unknown, or its value of a wrong type.
-        ValueError: There is no such kind, or an option cannot have this value.
+        TypeError: an option is unknown, or its value has a wrong type.
+        ValueError: the kind is unknown, or an option has an invalid value.
     """
     return tube_service_pb2.CreateTubeRequest(
         request_id=new_request_id(),
@@ -144,7 +146,7 @@ def create_request(
 def update_request(
     name: str, *, reset: Texts, settings: TubeSettings
 ) -> tube_service_pb2.UpdateTubeRequest:
-    """Return the request that sets some options of a tube, and gives others their default."""
+    """Return the request that sets some options of a tube, and resets others to their default."""
     fields = dict(_DURATIONS)
     named = texts("reset", reset)
     check_known(named, TubeSettings, "a tube has no option")
@@ -168,7 +170,7 @@ def _options(settings: TubeSettings) -> tube_service_pb2.TubeOptions:
     try:
         options.subqueue_weights.update(weights)
     except (TypeError, ValueError):
-        raise wrong_type("subqueue_weights", "whole numbers by name", weights) from None
+        raise wrong_type("subqueue_weights", "a mapping of names to integers", weights) from None
     if "retry" in settings:
         options.retry.CopyFrom(policy_of(settings["retry"]))
     return options

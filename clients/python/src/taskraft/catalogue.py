@@ -1,8 +1,8 @@
-"""Explain every reason of the contract: one table from which all that concerns errors follows.
+"""Explain every error reason of the API in one table.
 
-`CATALOGUE` has one row for each value of `taskraft.v1.Error.Reason`. The exceptions raised, the
-client's retries, the exit codes of the command line, `taskraft explain` and `docs/errors.md` are
-made from it.
+`CATALOGUE` has one row for each value of `taskraft.v1.Error.Reason`. The table determines which
+exception the client raises, which calls it retries, the exit codes of the command line, the output
+of `taskraft explain`, and the page `docs/errors.md`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DOMAIN: Final = "taskraft.v1"
-"""The domain of every ErrorInfo that a taskraft node sends."""
+"""Value of `ErrorInfo.domain` in every error that a taskraft node sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorReason:
-    """Everything that there is to know about one reason of the contract."""
+    """Meaning, advice and client behaviour of one error reason."""
 
     exception: type[errors.TaskraftError]
-    """What the client raises."""
+    """Exception class that the client raises."""
     meaning: str
-    """What happened, in one sentence."""
+    """What happened, for people."""
     advice: str
-    """What to do, in one sentence."""
+    """What to do, for people."""
     is_retried: bool = False
-    """The client repeats the call by itself, with the same request_id, until its deadline."""
+    """True: the client retries the call with the same request_id until the deadline of the call."""
     reason: str = field(init=False)
-    """The stable name."""
+    """Stable name for programs."""
     code: str = field(init=False)
     """Name of the gRPC status code."""
 
@@ -46,205 +46,241 @@ CATALOGUE: Final[Mapping[str, ErrorReason]] = {
     for row in (
         ErrorReason(
             errors.TubeNotFound,
-            "No tube has this name.",
-            "Check the name with `taskraft tube list`, or create it with `taskraft tube create`.",
+            "The request names a tube that does not exist.",
+            "Check the name with `taskraft tube list`, or create the tube with `taskraft tube "
+            "create`.",
         ),
         ErrorReason(
             errors.TaskNotFound,
-            "No task has this id or key in this tube, or not any more.",
-            "Finished tasks leave the tube unless it keeps them (option on_ack).",
+            "The tube has no task with this id or unique key. The task never existed, or it was "
+            "removed.",
+            "A finished task is removed unless the tube keeps it. To keep finished tasks, set the "
+            "tube option on_ack.",
         ),
         ErrorReason(
             errors.SessionNotFound,
-            "The session was never opened, was closed, or has expired.",
-            "Open another; the tasks of the lost one were released and come again.",
+            "The session does not exist: it was never opened, it was closed, or it has expired.",
+            "Open a new session. Tasks that the old session held were released and can be taken "
+            "again.",
         ),
         ErrorReason(
-            errors.GroupNotFound, "No group has this name.", "Check the name, or create the group."
+            errors.GroupNotFound,
+            "The request names a group that does not exist.",
+            "Check the name, or create the group.",
         ),
         ErrorReason(
             errors.ScheduleNotFound,
-            "No schedule has this name.",
+            "The request names a schedule that does not exist.",
             "Check the name with `taskraft schedule list`.",
         ),
         ErrorReason(
             errors.MemberNotFound,
-            "No member of the cluster has this name or id.",
+            "The cluster has no member with this name or id.",
             "Check the name with `taskraft cluster status`.",
         ),
         ErrorReason(
             errors.DependencyNotFound,
-            "A task that the new one depends on does not exist, not any more, or was refused.",
-            "Put both in one batch, or let the tube keep finished tasks (option on_ack).",
+            "The new task depends on a task that does not exist, was removed, or was refused in "
+            "the same request.",
+            "Put both tasks in one batch, or let the tube keep finished tasks (tube option "
+            "on_ack).",
         ),
         ErrorReason(
             errors.TubeExists,
-            "A tube of this name exists already.",
-            "Go on, or set if_not_exists when any options will do.",
+            "A tube with this name already exists.",
+            "Use the existing tube, or set if_not_exists to accept a tube with other options.",
         ),
         ErrorReason(
             errors.KeyTaken,
-            "An unfinished task of the tube has this unique key; metadata task_id names it.",
-            "Nothing, if once is enough; other values of on_conflict return it or replace it.",
+            "Another unfinished task in the tube has this unique key. Metadata `task_id` is the id "
+            "of that task.",
+            "If the task needs to run only once, do nothing. Otherwise set on_conflict to return, "
+            "restart or replace the existing task.",
         ),
         ErrorReason(
             errors.RequestIdReused,
-            "This request_id was used before with another request.",
-            "Make a new request_id (a UUID) for every new request; repeat it only for retries.",
+            "This request_id was already used with a different request.",
+            "Create a new request_id (for example a UUID) for each new request. Reuse a request_id "
+            "only to retry the same request.",
         ),
         ErrorReason(
             errors.MemberExists,
-            "The cluster has a member of this name, with another data directory.",
-            "Remove that member first, or choose another name.",
+            "The cluster already has a member with this name, and that member has another data "
+            "directory.",
+            "Remove the existing member first, or choose another name.",
         ),
         ErrorReason(
-            errors.GroupExists, "A group of this name exists already.", "Choose another name."
+            errors.GroupExists,
+            "A group with this name already exists.",
+            "Choose another name.",
         ),
         ErrorReason(
-            errors.ScheduleExists, "A schedule of this name exists already.", "Update it instead."
+            errors.ScheduleExists,
+            "A schedule with this name already exists.",
+            "Update the existing schedule, or choose another name.",
         ),
         ErrorReason(
             errors.LeaseStale,
-            "The lease is over: the time to run ended, the session was lost, or another holds it.",
-            "Stop working on the task and never retry; use Touch or a longer ttr next time.",
+            "The lease has ended: its TTR expired, its session ended, or another consumer has "
+            "taken the task since.",
+            "Stop working on the task and do not retry the call. If the work takes longer than the "
+            "TTR, touch the lease or set a longer ttr.",
         ),
         ErrorReason(
             errors.WrongState,
-            "The task is in a state that does not allow the operation; metadata state names it.",
-            "Look at the task with `taskraft peek TUBE ID`, then choose the operation that fits.",
+            "The state of the task does not allow this operation. Metadata `state` is the current "
+            "state.",
+            "Look at the task with `taskraft peek TUBE ID`, then choose an operation that its "
+            "state allows.",
         ),
         ErrorReason(
             errors.TubeBusy,
-            "The tube has taken tasks, or consumers wait on it.",
-            "Stop its consumers first, or set force.",
+            "The tube has TAKEN tasks or waiting consumers, or the option can change only while "
+            "the tube is empty.",
+            "To drop the tube, stop its consumers first or set force. To change the option, empty "
+            "the tube first.",
         ),
         ErrorReason(
             errors.KindUnsuitable,
-            "Tubes of this kind do not know the operation or the option.",
-            "Use a tube of another kind, for example fifottl for delay, ttl, ttr and priority.",
+            "The kind of the tube does not support this operation or option.",
+            "Use a tube of another kind. For example, fifottl supports delay, ttl, ttr and "
+            "priority.",
         ),
         ErrorReason(
             errors.DriverMissing,
-            "The driver of this tube kind is not installed on the node.",
-            "Install the driver's distribution on every node and restart them one by one.",
+            "The node does not have the driver of this custom tube installed.",
+            "Install the driver's distribution on every node, then restart the nodes one at a "
+            "time.",
         ),
         ErrorReason(
             errors.MemberNeeded,
-            "The cluster could not go on after this change of its members.",
-            "See `taskraft cluster status`; bring members back, or add others, before.",
+            "This membership change would leave the cluster without a working majority of voters.",
+            "Check `taskraft cluster status`. Restart the nodes that are down, or add members, "
+            "before you repeat the change.",
         ),
         ErrorReason(
             errors.TubeFull,
-            "The tube holds as many tasks or bytes as it may.",
-            "Wait for its consumers, wait in the server with room_wait, or raise its capacity.",
+            "The tube has reached its capacity in tasks or in bytes.",
+            "Wait until consumers finish tasks, set room_wait so that the server waits for "
+            "capacity, or raise the capacity of the tube.",
         ),
         ErrorReason(
             errors.RateLimited,
-            "A rate limit was reached.",
-            "Slow down; RetryInfo says when.",
+            "The request exceeds a rate limit.",
+            "Send fewer requests. RetryInfo says how long to wait.",
             is_retried=True,
         ),
         ErrorReason(
             errors.LimitReached,
-            "The cluster holds as many tubes, sessions, groups or schedules as it may, or the "
-            "leader as much in temporary tubes.",
-            "Remove some that are not needed.",
+            "The cluster has reached its maximum number of tubes, sessions, groups, schedules or "
+            "feed consumers, or the leader has reached its memory limit for temporary tubes.",
+            "Remove entries that are no longer needed.",
         ),
         ErrorReason(
             errors.Overloaded,
-            "The node has more requests in hand than it may.",
-            "Send fewer and larger requests; the client waits as RetryInfo says.",
+            "The node has reached its maximum number of pending requests.",
+            "Send fewer and larger requests. The client waits as long as RetryInfo says.",
             is_retried=True,
         ),
         ErrorReason(
             errors.DiskLow,
-            "The disk is nearly full: new content is refused, acks and deletes still work.",
-            "Finish or delete tasks, or give the nodes more disk.",
+            "Free disk space is below the low-water mark. The node refuses new content; "
+            "acknowledging and deleting still work.",
+            "Acknowledge or delete tasks, or give the nodes more disk space.",
         ),
         ErrorReason(
             errors.PayloadTooLarge,
-            "A payload, the headers or the message is larger than allowed; metadata limit, actual.",
-            "Store large content elsewhere and put a reference to it.",
+            "A payload, the headers or the whole message exceeds its size limit. Metadata `limit` "
+            "and `actual` are the sizes.",
+            "Store large content elsewhere and put a reference to it into the payload.",
         ),
         ErrorReason(
             errors.InvalidField,
-            "Fields are missing, malformed or out of range.",
-            "Correct the fields; all violations are listed at once.",
+            "One or more fields are missing, malformed or out of range.",
+            "Correct the fields. The error lists all violations.",
         ),
         ErrorReason(
             errors.TubePaused,
-            "An operator has paused the tube.",
-            "Wait until it is resumed.",
+            "The tube is paused: it refuses new tasks.",
+            "Wait until an operator resumes the tube.",
         ),
         ErrorReason(
             errors.Draining,
-            "The node is stopping.",
-            "Nothing: the client asks another node.",
+            "The node is shutting down.",
+            "Do nothing: the client retries on another node.",
             is_retried=True,
         ),
         ErrorReason(
             errors.NoLeader,
-            "There is no leader at present: an election runs, or a majority of nodes is down.",
-            "Wait a second; if it lasts, start the nodes that are down: `taskraft cluster status`.",
+            "The cluster has no leader: an election is running, or a majority of the voters is "
+            "down.",
+            "Wait a second. If the error persists, check `taskraft cluster status` and start the "
+            "nodes that are down.",
             is_retried=True,
         ),
         ErrorReason(
             errors.NotLeader,
-            "The node does not lead and could not forward; metadata leader names who does.",
-            "Nothing: the client asks the leader.",
+            "The node is not the leader and could not forward the request. Metadata `leader` is "
+            "the address of the leader.",
+            "Do nothing: the client retries on the leader.",
             is_retried=True,
         ),
         ErrorReason(
             errors.CommitUnknown,
-            "The outcome is not known: leader or time was lost between writing and confirming.",
-            "Ask again with the same request_id, which has no second effect.",
+            "The outcome is unknown: the request was written, but leadership or time was lost "
+            "before it was confirmed.",
+            "Retry with the same request_id. A retry has no second effect.",
             is_retried=True,
         ),
         ErrorReason(
             errors.NodeBehind,
-            "The replica has not applied what was asked for in time.",
-            "Ask again, ask another node, or read without a bound on staleness.",
+            "The node has not applied the requested log position in time.",
+            "Retry, ask another node, or allow a larger staleness for the read.",
             is_retried=True,
         ),
         ErrorReason(
             errors.MembersChanging,
-            "An earlier change of the members is not finished.",
-            "Ask again in a moment.",
+            "An earlier membership change is not finished.",
+            "Retry in a moment.",
             is_retried=True,
         ),
         ErrorReason(
             errors.CursorTrimmed,
-            "The position was trimmed by retention; metadata low names the oldest that is left.",
-            "Start from low and note the gap, or keep the feed longer (feed_retention_ms).",
+            "Retention has removed the events at this position. Metadata `low` is the oldest "
+            "position that is left.",
+            "Continue at `low` and record the gap, or keep the feed longer (setting "
+            "feed_retention).",
         ),
         ErrorReason(
             errors.FeedMismatch,
-            "The position belongs to another feed: history was broken by a restore.",
-            "Start over from the new feed's beginning.",
+            "The position belongs to another change feed. A restore has started a new feed.",
+            "Read the new feed from its beginning.",
         ),
         ErrorReason(
             errors.NotSupported,
-            "The server does not implement this part of the contract yet.",
-            "Use a newer server; `taskraft cluster status` shows versions.",
+            "The server does not implement this method or option.",
+            "Use a newer server. `taskraft cluster status` shows the version.",
         ),
         ErrorReason(
             errors.NoCredentials,
-            "There were no, or no valid, credentials.",
-            "Give the client a token or a certificate that the cluster knows (docs/security.md).",
+            "The request has no credentials, or the credentials are not valid.",
+            "Configure the client with a token or a certificate that the cluster knows (see "
+            "docs/security.md).",
         ),
         ErrorReason(
             errors.NotAllowed,
-            "The caller may not do this; metadata principal, verb and tube say who and what.",
-            "Ask the cluster's operator for the permission.",
+            "The caller does not have the permission for this operation. Metadata `principal`, "
+            "`verb` and `tube` name the missing permission.",
+            "Ask the operator of the cluster to grant the permission.",
         ),
         ErrorReason(
             errors.InternalError,
-            "The server has a defect.",
-            "Report it with the server's log around this time.",
+            "The server has a bug.",
+            "Report the bug with the server's log around the time of the request.",
         ),
     )
 }
-"""One row for each value of `taskraft.v1.Error.Reason`, by name."""
+"""Rows by reason."""
 
 
 def from_reason(
@@ -255,10 +291,10 @@ def from_reason(
     retry_ms: int | None = None,
     code: str | None = None,
 ) -> errors.TaskraftError:
-    """Make the exception for a reason that a server gave.
+    """Return the exception for a reason that a server sent.
 
-    A reason that this version does not know, from a newer server, becomes a plain `TaskraftError`
-    that carries it.
+    A reason of a newer server that this client version does not know becomes a plain
+    `TaskraftError` with that reason.
     """
     row = CATALOGUE.get(reason)
     if row is not None:
@@ -275,7 +311,7 @@ def from_reason(
 
 
 def is_retried(error: errors.TaskraftError) -> bool:
-    """Return whether the client repeats a call that failed so, with the same request_id."""
+    """Return whether the client retries a call that failed with this error."""
     if isinstance(error, errors.Unavailable):
         return True
     row = CATALOGUE.get(error.reason)

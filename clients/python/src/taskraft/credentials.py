@@ -1,7 +1,8 @@
-"""Prove who the client is, and know whom it talks to: certificates and tokens.
+"""Build gRPC credentials from certificates and tokens.
 
-What is not given is looked for in the environment: TASKRAFT_CA, TASKRAFT_CERT, TASKRAFT_KEY,
-TASKRAFT_TOKEN_FILE, TASKRAFT_TOKEN. Where none of them is there either, connections are plain.
+Options that are not given are read from the environment: TASKRAFT_CA, TASKRAFT_CERT, TASKRAFT_KEY,
+TASKRAFT_TOKEN_FILE, TASKRAFT_TOKEN. If none of them is set either, connections use neither TLS nor
+a token.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ class AccessOptions(TypedDict, total=False):
     """Certificates and token of a client."""
 
     ca: str | Path
-    """Authorities that sign the nodes' certificates, in PEM; those of the system by default."""
+    """PEM file with the CAs of the nodes' certificates; default: the system's CAs."""
     cert: str | Path
-    """The client's own certificate, in PEM, with what is between it and its authority."""
+    """PEM file with the client's certificate and its intermediate certificates."""
     key: str | Path
-    """The key of the client's certificate."""
+    """PEM file with the private key of the client's certificate."""
     token: str
-    """The token itself. It never travels over a plain connection."""
+    """The token itself. A token is never sent over a connection without TLS."""
     token_file: str | Path
-    """A file with nothing but the token. It is read again when it changes."""
+    """File that contains only the token. The client reads it again when it changes."""
 
 
 class CredentialsUnusable(ValueError):
-    """What was given does not belong together, or cannot be read; one line says what."""
+    """The options do not fit together, or a file cannot be used; the message says which."""
 
 
 class TokenFile:
-    """A token that may be replaced while the process runs."""
+    """Reads a token from a file that may be replaced while the process runs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,10 +47,10 @@ class TokenFile:
         self._token = ""
 
     def __call__(self) -> str:
-        """Return the token as it is now.
+        """Return the current token.
 
         Raises:
-            OSError: The file cannot be read.
+            OSError: the file cannot be read.
         """
         found = self._path.stat()
         seen = (found.st_ino, found.st_mtime_ns)
@@ -60,7 +61,7 @@ class TokenFile:
 
 
 class _Bearer(grpc.AuthMetadataPlugin):
-    """Put the token into each call."""
+    """Adds the token to each call."""
 
     def __init__(self, token: Callable[[], str]) -> None:
         self._token = token
@@ -78,22 +79,22 @@ class _Bearer(grpc.AuthMetadataPlugin):
 
 
 def channel_credentials(**given: Unpack[AccessOptions]) -> grpc.ChannelCredentials | None:
-    """Return credentials for channels to the cluster; None where nothing asks for any.
+    """Return credentials for channels to the cluster; None if no option is set.
 
     Raises:
-        CredentialsUnusable: A key without its certificate, two tokens, or a file that is not there.
+        CredentialsUnusable: cert without key, key without cert, two tokens, or an unusable file.
     """
     names = ("ca", "cert", "key", "token", "token_file")
     options = {name: given.get(name) or os.environ.get(PREFIX + name.upper()) for name in names}
     if given.get("token") or given.get("token_file"):
-        # What the environment says of the other kind of token is not meant.
+        # A given token overrides both token variables of the environment.
         options |= {name: given.get(name) for name in ("token", "token_file")}
     if not any(options.values()):
         return None
     if bool(options["cert"]) != bool(options["key"]):
-        raise CredentialsUnusable("cert and key belong together: give both or none")
+        raise CredentialsUnusable("cert and key must be set together: set both or neither")
     if options["token"] and options["token_file"]:
-        raise CredentialsUnusable("token and token_file exclude each other")
+        raise CredentialsUnusable("token and token_file are both set: set only one of them")
     credentials = grpc.ssl_channel_credentials(
         _read(options["ca"], "CERTIFICATE"),
         _read(options["key"], "PRIVATE KEY"),
@@ -107,7 +108,7 @@ def channel_credentials(**given: Unpack[AccessOptions]) -> grpc.ChannelCredentia
 
 
 def _read(path: object, kind: str) -> bytes | None:
-    """Return the content of a PEM file, None if there is no name of one."""
+    """Return the content of a PEM file; None if `path` is empty."""
     if not path:
         return None
     try:
@@ -115,12 +116,12 @@ def _read(path: object, kind: str) -> bytes | None:
     except OSError as error:
         raise CredentialsUnusable(f"{path}: {error.strerror}") from error
     if f"{kind}-----".encode() not in content:
-        raise CredentialsUnusable(f"{path}: no {kind.lower()} in it, in PEM")
+        raise CredentialsUnusable(f"{path}: the file contains no {kind.lower()} in PEM format")
     return content
 
 
 def _token(token: object, path: object) -> Callable[[], str] | None:
-    """Return what gives the token of each call; None: there is none."""
+    """Return a function that returns the token of each call; None if there is no token."""
     if token:
         return lambda: str(token)
     if not path:
@@ -128,7 +129,7 @@ def _token(token: object, path: object) -> Callable[[], str] | None:
     file = TokenFile(Path(str(path)))
     try:
         if not file():
-            raise CredentialsUnusable(f"{path}: no token in it")
+            raise CredentialsUnusable(f"{path}: the file contains no token")
     except OSError as error:
         raise CredentialsUnusable(f"{path}: {error.strerror}") from error
     return file

@@ -1,8 +1,7 @@
-"""The command ``taskraft``: a group whose commands are imported when they are used.
+"""The command ``taskraft``: a group whose commands are imported on use.
 
-``taskraft --help`` shows names and one line each from the tables below, so that it imports click
-and nothing else. RootGroup of other distributions come by the entry-point group
-``taskraft.commands``.
+``taskraft --help`` prints names and help lines from the tables below, so it imports click and
+nothing else. Other distributions add commands through the entry-point group ``taskraft.commands``.
 """
 
 from __future__ import annotations
@@ -25,56 +24,54 @@ class LazyCommand(NamedTuple):
     """A command that is not imported yet."""
 
     module: str
-    """Module below `taskraft.cli`."""
+    """Name of the module in `taskraft.cli`."""
     attribute: str
     help: str
-    """One line for the list of commands."""
+    """Line in the list of commands."""
 
 
 class PluginCommand(NamedTuple):
-    """A command that another distribution brings."""
+    """A command that another distribution provides."""
 
     distribution: str
     help: str
 
 
 COMMANDS: Final[Mapping[str, LazyCommand]] = {
-    "put": LazyCommand("put", "put", "Put a task, or one task for each line of the input."),
+    "put": LazyCommand("put", "put", "Put a task, or one task per input line."),
     "take": LazyCommand("take", "take", "Take tasks and settle them."),
-    "ack": LazyCommand("settle", "ack", "Finish taken tasks."),
-    "release": LazyCommand("settle", "release", "Give taken tasks back."),
-    "bury": LazyCommand("settle", "bury", "Take taken tasks out of circulation."),
-    "kick": LazyCommand("tasks", "kick", "Make buried tasks ready again."),
+    "ack": LazyCommand("settle", "ack", "Acknowledge taken tasks."),
+    "release": LazyCommand("settle", "release", "Release taken tasks."),
+    "bury": LazyCommand("settle", "bury", "Bury taken tasks."),
+    "kick": LazyCommand("tasks", "kick", "Make buried tasks READY again."),
     "delete": LazyCommand("tasks", "delete", "Remove tasks."),
     "peek": LazyCommand("tasks", "peek", "Show tasks without changing them."),
-    "task": LazyCommand(
-        "moves", "task", "List tasks, wait for them, restart, move and cancel them."
-    ),
-    "tube": LazyCommand("tubes", "tube", "Create, change, list, empty and drop tubes."),
-    "stats": LazyCommand("tubes", "stats", "Count tasks by state."),
+    "task": LazyCommand("moves", "task", "List, await, restart, move and cancel tasks."),
+    "tube": LazyCommand("tubes", "tube", "Create, change, list, truncate and drop tubes."),
+    "stats": LazyCommand("tubes", "stats", "Count tasks per state."),
     "group": LazyCommand("groups", "group", "Create, show, start and cancel groups of tasks."),
     "schedule": LazyCommand("schedules", "schedule", "Create, list, pause and remove schedules."),
-    "cluster": LazyCommand("cluster", "cluster", "Show the cluster, and change its members."),
+    "cluster": LazyCommand("cluster", "cluster", "Show the cluster; change settings and members."),
     "feed": LazyCommand("feed", "feed", "Follow the change feed."),
-    "token": LazyCommand("token", "token", "Draw a token for a principal."),
-    "explain": LazyCommand("explain", "explain", "Explain an error."),
+    "token": LazyCommand("token", "token", "Generate a token for a principal."),
+    "explain": LazyCommand("explain", "explain", "Explain an error reason."),
 }
 PLUGIN_COMMANDS: Final[Mapping[str, PluginCommand]] = {
     "serve": PluginCommand("taskraft-server", "Run a node."),
-    "dev": PluginCommand("taskraft-server", "Run a cluster for development."),
-    "pipeline": PluginCommand("taskraft-pipeline", "Export and report with Spark."),
+    "dev": PluginCommand("taskraft-server", "Run a development cluster."),
+    "pipeline": PluginCommand("taskraft-pipeline", "Export the change feed and report with Spark."),
 }
 
 
 class RootGroup(SuggestingGroup):
-    """The group: finds commands, and turns failures into exit codes."""
+    """The root group: finds commands, and turns exceptions into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, installed or not."""
         return [*COMMANDS, *PLUGIN_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command of ours, or load one of another distribution."""
+        """Import a command of this package, or load one of another distribution."""
         lazy = COMMANDS.get(cmd_name)
         if lazy is not None:
             command = getattr(import_module(f"taskraft.cli.{lazy.module}"), lazy.attribute)
@@ -86,7 +83,9 @@ class RootGroup(SuggestingGroup):
             return loaded
         if cmd_name in PLUGIN_COMMANDS:
             distribution = PLUGIN_COMMANDS[cmd_name].distribution
-            ctx.fail(f"'{cmd_name}' comes with another distribution: pip install '{distribution}'")
+            ctx.fail(
+                f"'{cmd_name}' is part of another distribution; run: pip install '{distribution}'"
+            )
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -97,7 +96,7 @@ class RootGroup(SuggestingGroup):
             formatter.write_dl([(name, foreign.help) for name, foreign in PLUGIN_COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; tell what went wrong in one line, and what to do in another."""
+        """Run a command; print a failure in one line and a hint in another."""
         try:
             return super().invoke(ctx)
         except click.exceptions.Exit:
@@ -140,10 +139,10 @@ def _show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> 
     help="Show the version.",
 )
 def main() -> None:
-    """Put, take and look after the tasks of a taskraft cluster.
+    """Put, take and manage the tasks of a taskraft cluster.
 
-    The cluster is found by --target, by the variable TASKRAFT_TARGET, or at 127.0.0.1:7401.
+    The address of the cluster is --target, else the variable TASKRAFT_TARGET, else 127.0.0.1:7401.
 
-    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 timeout,
-    130 Ctrl-C
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 timeout, 130
+    Ctrl-C
     """

@@ -1,4 +1,4 @@
-"""``taskraft cluster``: show the members, and change them."""
+"""The command ``taskraft cluster``: show and change settings and members of the cluster."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from taskraft.cli.options import (
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft cluster status"))
 def cluster() -> None:
-    """Show the cluster, and change its members."""
+    """Show the cluster; change settings and members."""
 
 
 @cluster.command(epilog=examples("taskraft cluster status -o json"))
 @output_option
 @cluster_options
 def status(*, output: str, target: str | None, timeout: float) -> None:
-    """Show the members, who leads, and how far each has come."""
+    """Show the members, the leader, and the members' log progress."""
     from taskraft.cli.output import write, write_table
     from taskraft.v1.cluster_service_pb2 import Member, NodeState
 
     with connect(target, timeout) as client:
         state = client.cluster_state()
         if state.leader_address and state.leader != state.node:
-            state = client.cluster_state()  # the leader has answered now, and sees the others
+            state = (
+                client.cluster_state()
+            )  # this call goes to the leader, which knows the progress of all members
     if write([state], output):
         return
     leader_sees = state.leader == state.node
@@ -54,9 +56,9 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
     phase = NodeState.Phase.Name(state.state.phase)
     led = (
         f"leader {state.leader}, term {state.state.term}, "
-        f"{voters} voters, can lose {max((voters - 1) // 2, 0)}"
+        f"{voters} voters, tolerates {max((voters - 1) // 2, 0)} down"
         if state.leader
-        else f"no leader: {voters // 2 + 1} of {voters} voters have to be there"
+        else f"no leader: {voters // 2 + 1} of {voters} voters must be up"
     )
     click.echo(f"\n{led}; answered by {state.node} ({phase}, version {state.version})")
 
@@ -67,23 +69,41 @@ def status(*, output: str, target: str | None, timeout: float) -> None:
         "taskraft cluster settings --session-ttr 30s --auto-create-tubes",
     )
 )
-@click.option("--failover-grace", type=DURATION, help="Sessions outlive a new leader so long.")
-@click.option("--session-ttr", type=DURATION, help="They outlive their last heartbeat so long.")
-@click.option("--auto-create-tubes/--no-auto-create-tubes", default=None, help="By the first put.")
+@click.option(
+    "--failover-grace",
+    type=DURATION,
+    help="Minimum time for which sessions survive a change of leader.",
+)
+@click.option(
+    "--session-ttr",
+    type=DURATION,
+    help="Default session TTR: how long a session lives after its last heartbeat.",
+)
+@click.option(
+    "--auto-create-tubes/--no-auto-create-tubes",
+    default=None,
+    help="Create a missing tube on the first put.",
+)
 @click.option(
     "--auto-create-kind",
     type=click.Choice(("fifo", "fifottl", "utube", "utubettl")),
-    help="Kind of tubes that are made by the first put.",
+    help="Kind of tubes that the first put creates.",
 )
-@click.option("--auto-create-profile", help="Their profile.")
-@click.option("--feed-retention", type=DURATION, help="Events of the feed that are older may go.")
-@click.option("--feed-bytes-max", type=click.IntRange(1), help="So much of the feed is kept.")
+@click.option("--auto-create-profile", help="Profile of tubes that the first put creates.")
+@click.option(
+    "--feed-retention",
+    type=DURATION,
+    help="Minimum age at which events of the feed may be removed.",
+)
+@click.option(
+    "--feed-bytes-max", type=click.IntRange(1), help="Maximum size of the feed on a node, in bytes."
+)
 @output_option
 @cluster_options
 def settings(*, output: str, target: str | None, timeout: float, **given: object) -> None:
-    """Show the settings of the whole cluster, and change some.
+    """Show the settings of the cluster, and change some.
 
-    All that are named change, or none.
+    A change applies to all given settings or to none.
     """
     from taskraft.cli.output import show_duration, to_value, write, write_table
 
@@ -106,9 +126,10 @@ def settings(*, output: str, target: str | None, timeout: float, **given: object
 @output_option
 @cluster_options
 def sessions(*, output: str, target: str | None, timeout: float) -> None:
-    """Show who holds tasks, and how many.
+    """Show the sessions, and the number of tasks that each holds.
 
-    Of the ids of sessions only the beginning is shown: who knows one may act for it.
+    The list shows only the first characters of each session id, because a full session id lets
+    anyone act for that session.
     """
     from taskraft.cli.output import show_duration, write, write_table
 
@@ -132,17 +153,18 @@ def sessions(*, output: str, target: str | None, timeout: float) -> None:
 def add(
     *, name: str, peer_address: str, address: str, output: str, target: str | None, timeout: float
 ) -> None:
-    """Add a member, which learns and does not vote yet.
+    """Add a member as a learner, without a vote.
 
-    Say its NAME, where other members reach it, and where clients do. Start its node with `taskraft
-    serve --join`, and promote it when it has caught up.
+    NAME is the name of the member, PEER_ADDRESS the address for the other members, ADDRESS the
+    address for clients. Afterwards start the node with `taskraft serve --join`, and promote the
+    member once it has caught up.
     """
     from taskraft.cli.output import write
 
     with connect(target, timeout) as client:
         member = client.add_member(name, peer_address, address)
     if not write([member], output):
-        click.echo(f"added {name} as member {member.id}; now start its node with --join")
+        click.echo(f"added {name} as member {member.id}; start its node with --join")
 
 
 @cluster.command(epilog=examples("taskraft cluster promote n4"))
@@ -150,13 +172,13 @@ def add(
 @output_option
 @cluster_options
 def promote(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Let a member vote, once it has caught up."""
+    """Make a learner a voter, once it has caught up."""
     from taskraft.cli.output import write
 
     with connect(target, timeout) as client:
         member = client.promote_member(name)
     if not write([member], output):
-        click.echo(f"{name} votes")
+        click.echo(f"{name} is a voter")
 
 
 @cluster.command(epilog=examples("taskraft cluster remove n4"))
@@ -164,9 +186,9 @@ def promote(*, name: str, output: str, target: str | None, timeout: float) -> No
 @output_option
 @cluster_options
 def remove(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Remove a member for good.
+    """Remove a member permanently.
 
-    Its node ends, and its data is of no use any more.
+    Its node stops, and its data directory cannot be used again.
     """
     from taskraft.cli.output import write
     from taskraft.v1.cluster_service_pb2 import RemoveMemberResponse
@@ -182,9 +204,9 @@ def remove(*, name: str, output: str, target: str | None, timeout: float) -> Non
 @output_option
 @cluster_options
 def transfer(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Hand leadership to NAME.
+    """Transfer leadership to NAME.
 
-    By default to the member that has come farthest.
+    Default: the most up-to-date voter.
     """
     from taskraft.cli.output import write
     from taskraft.v1.cluster_service_pb2 import TransferLeadershipResponse

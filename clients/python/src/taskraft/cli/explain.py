@@ -1,4 +1,4 @@
-"""``taskraft explain``."""
+"""The command ``taskraft explain``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from taskraft.cli.options import examples, output_option
 @click.argument("reason", required=False)
 @output_option
 def explain(*, reason: str | None, output: str) -> None:
-    """Explain the error REASON: what happened and what to do; without REASON list all."""
+    """Explain the error REASON: what happened and what to do.
+
+    Without REASON, list all reasons.
+    """
     if reason is None:
         _list(output)
         return
     row = catalogue.CATALOGUE.get(reason.upper())
     if row is None:
-        click.echo(f"error: there is no error {reason.upper()}", err=True)
-        click.echo("hint:  `taskraft explain` lists all.", err=True)
+        click.echo(f"error: unknown reason {reason.upper()}", err=True)
+        click.echo("hint:  `taskraft explain` lists all reasons.", err=True)
         click.get_current_context().exit(NOT_FOUND)
     if output != "table":
         click.echo(json.dumps(_value(row), indent=2 if output == "json" else None))

@@ -1,4 +1,4 @@
-"""Tell a failure in one line, a hint in another, and the exit code that goes with it."""
+"""Print a failure in one line and a hint in another, and choose the exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFLICT: Final = 4
 UNAVAILABLE: Final = 5
 TIMEOUT: Final = 6
 INTERRUPTED: Final = 130
-"""By Ctrl-C, as shells tell it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 EXIT_CODES: Final[Mapping[str, int]] = {
     "INVALID_ARGUMENT": USAGE,
@@ -33,11 +33,11 @@ EXIT_CODES: Final[Mapping[str, int]] = {
     "RESOURCE_EXHAUSTED": UNAVAILABLE,
     "DEADLINE_EXCEEDED": TIMEOUT,
 }
-"""By gRPC status code; all others mean that the call failed."""
+"""Exit code by gRPC status code; other codes exit with FAILED."""
 
 
 def report(error: Exception) -> int | None:
-    """Write what went wrong to standard error; return the exit code, None for a defect of ours."""
+    """Print a failure to standard error; return the exit code, None for a bug of this program."""
     if isinstance(error, errors.ItemsRefused):
         for position, refused in error.refused.items():
             click.echo(f"error: item {position}: {refused.reason}: {refused}", err=True)
@@ -56,7 +56,7 @@ def report(error: Exception) -> int | None:
     if isinstance(error, ValueError | RuntimeError):
         click.echo(f"error: {error}", err=True)
         return USAGE
-    if isinstance(error, OSError) and error.errno != errno.EPIPE:  # click knows closed pipes
+    if isinstance(error, OSError) and error.errno != errno.EPIPE:  # click handles closed pipes
         click.echo(f"error: {error.strerror or error}", err=True)
         _discard_output()
         return FAILED
@@ -64,7 +64,7 @@ def report(error: Exception) -> int | None:
 
 
 def _discard_output() -> None:
-    """Drop what cannot be written: Python tries again as it ends, fails, and exits with 120."""
+    """Redirect stdout to /dev/null; otherwise Python's flush at exit fails with status 120."""
     try:
         sys.stdout.flush()
     except OSError:

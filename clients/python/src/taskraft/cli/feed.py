@@ -1,4 +1,4 @@
-"""``taskraft feed``."""
+"""The command ``taskraft feed``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,21 @@ def feed() -> None:
     )
 )
 @click.argument("tubes", metavar="[TUBE]...", nargs=-1)
-@click.option("--from-start", is_flag=True, help="From the oldest event that is left.")
-@click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
-@click.option("-n", "--limit", type=click.IntRange(1), help="End after so many events.")
+@click.option("--from-start", is_flag=True, help="Start at the oldest event that is kept.")
+@click.option(
+    "--follow/--no-follow",
+    default=True,
+    show_default=True,
+    help="Wait for new events, or stop at the end.",
+)
+@click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this number of events.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(FORMATS),
     default="jsonl",
     show_default=True,
-    help="JSON is the contract's own, with its field names.",
+    help="Output format; JSON uses the field names of the API.",
 )
 @cluster_options
 def tail(
@@ -42,7 +47,7 @@ def tail(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Write one line for each transition of each task, as it happens."""
+    """Print one line per task transition, as it happens."""
     from taskraft.cli.output import to_json, write
     from taskraft.v1 import feed_service_pb2, task_pb2
 

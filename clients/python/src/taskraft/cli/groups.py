@@ -1,4 +1,4 @@
-"""``taskraft group``."""
+"""The command ``taskraft group``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ def group() -> None:
 @group.command(epilog=examples("taskraft group create book-1 --end books bind"))
 @click.argument("name")
 @click.option(
-    "--end", nargs=2, metavar="TUBE PAYLOAD", help="A task to be put when all others have ended."
+    "--end",
+    nargs=2,
+    metavar="TUBE PAYLOAD",
+    help="Task to put when all tasks of the group have ended.",
 )
 @click.option(
-    "--abort", nargs=2, metavar="TUBE PAYLOAD", help="Put it instead if the group is cancelled."
+    "--abort",
+    nargs=2,
+    metavar="TUBE PAYLOAD",
+    help="Task to put instead if the group is cancelled.",
 )
 @click.option(
-    "--only-if-processed", is_flag=True, help="Put the end task only if no other has failed."
+    "--only-if-processed", is_flag=True, help="Put the end task only if no task has failed."
 )
 @output_option
 @cluster_options
@@ -42,7 +48,7 @@ def create(
 ) -> None:
     """Create the group NAME.
 
-    Tasks that are put with --group are held until it is started.
+    Tasks that are put with --group are HELD until the group is started.
     """
     with connect(target, timeout) as client:
         end_task, abort_task = (
@@ -59,7 +65,7 @@ def create(
 @output_option
 @cluster_options
 def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Show the group NAME, with what became of its tasks."""
+    """Show the group NAME with the outcomes of its tasks."""
     with connect(target, timeout) as client:
         found = client.groups.get(name)
     _show(found, output)
@@ -70,7 +76,7 @@ def show(*, name: str, output: str, target: str | None, timeout: float) -> None:
 @output_option
 @cluster_options
 def start(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Let the tasks of the group NAME go."""
+    """Start the group NAME, so that its HELD tasks can become READY."""
     with connect(target, timeout) as client:
         started = client.groups.start(name)
     _show(started, output)
@@ -78,13 +84,13 @@ def start(*, name: str, output: str, target: str | None, timeout: float) -> None
 
 @group.command(epilog=examples("taskraft group cancel book-1 --revoke"))
 @click.argument("name")
-@click.option("--revoke", is_flag=True, help="Remove taken tasks too.")
+@click.option("--revoke", is_flag=True, help="Also remove TAKEN tasks.")
 @output_option
 @cluster_options
 def cancel(*, name: str, revoke: bool, output: str, target: str | None, timeout: float) -> None:
-    """Remove the waiting tasks of the group NAME.
+    """Remove the tasks of the group NAME that have no holder.
 
-    The holders of the others are asked to stop.
+    The holders of the other tasks are asked to stop.
     """
     with connect(target, timeout) as client:
         cancelled = client.groups.cancel(name, revoke=revoke)

@@ -1,4 +1,4 @@
-"""``taskraft task move`` and ``task redrive``, beside what ``taskraft task`` has."""
+"""The commands ``taskraft task move`` and ``taskraft task redrive``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ __all__ = ["task"]
 @task.command(epilog=examples("taskraft task move dead --where 'origin = emails' --to parked"))
 @click.argument("tube")
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
-@click.option("--to", required=True, help="The other tube.")
-@click.option("--where", default="", help="A filter instead of ids.")
-@click.option("--delay", type=DURATION, help="Hide them for so long first; 0s: none is delayed.")
-@click.option("--position", type=click.Choice(["front", "back"]), help="Of those that are ready.")
-@click.option("--renew-times", is_flag=True, help="With the times of the other tube.")
+@click.option("--to", required=True, help="Name of the other tube.")
+@click.option("--where", default="", help="Filter that selects the tasks, instead of ids.")
+@click.option("--delay", type=DURATION, help="Delay in the other tube; 0s: no task is delayed.")
+@click.option(
+    "--position", type=click.Choice(["front", "back"]), help="Before or behind all READY tasks."
+)
+@click.option("--renew-times", is_flag=True, help="Use the default TTL and TTR of the other tube.")
 @output_option
 @cluster_options
 def move(  # noqa: PLR0913 - one argument for each option
@@ -38,9 +40,9 @@ def move(  # noqa: PLR0913 - one argument for each option
     target: str | None,
     timeout: float,
 ) -> None:
-    """Move tasks of TUBE that nobody holds to another tube.
+    """Move tasks of TUBE that have no holder to another tube.
 
-    They may be ready, delayed or buried; there they are new tasks.
+    The tasks may be READY, DELAYED or BURIED. In the other tube they are new tasks with new ids.
     """
     from taskraft.v1 import task_service_pb2
 
@@ -54,8 +56,10 @@ def move(  # noqa: PLR0913 - one argument for each option
 @task.command(epilog=examples("taskraft task redrive dead", "taskraft task redrive dead 17 18"))
 @click.argument("tube")
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
-@click.option("--where", default="", help="A filter instead of all dead letters.")
-@click.option("--delay", type=DURATION, help="Hide them for so long first.")
+@click.option(
+    "--where", default="", help="Filter that selects the tasks; default: all dead letters."
+)
+@click.option("--delay", type=DURATION, help="Delay before the tasks are READY.")
 @output_option
 @cluster_options
 def redrive(
@@ -68,9 +72,9 @@ def redrive(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Move dead letters of TUBE back to the tubes that gave them up.
+    """Move dead letters of TUBE back to the tubes that they came from.
 
-    Tasks of TUBE that are no dead letters stay.
+    Tasks of TUBE that are not dead letters stay.
     """
     from taskraft.v1 import task_service_pb2
 

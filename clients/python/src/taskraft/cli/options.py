@@ -1,4 +1,4 @@
-"""Give every command the same options for the cluster and for the output."""
+"""Options that all commands share: cluster, credentials and output format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Params = ParamSpec("Params")
 
 FORMATS: Final = ("table", "json", "jsonl")
 _ACCESS: Final = "taskraft.access."
-"""Begins the names under which the context of a command keeps the files of its credentials."""
+"""Prefix of the context keys that hold the paths of credential files."""
 
 
 class DurationType(click.ParamType[float]):
@@ -40,12 +40,12 @@ DURATION: Final = DurationType()
 
 
 class SuggestingGroup(click.Group):
-    """A group of commands that names those which a mistyped one is like."""
+    """A group that suggests similar commands for a mistyped name."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for a name that is none, say which ones are like it."""
+        """Find the command; the error for an unknown name lists similar names."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -56,29 +56,32 @@ class SuggestingGroup(click.Group):
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a command's help; a test parses each line as it stands."""
+    """Return the examples section of a command's help; a test parses each line."""
     title = "Example" if len(lines) == 1 else "Examples"
     return "\n".join(("\b", f"{title}:", *(f"  {line}" for line in lines)))
 
 
 def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Add the options that say which cluster, how long to try, and who asks."""
+    """Add the options for the target, the timeout and the credentials."""
     for option in (
         _access_option(
-            "token-file", "token_file", "File with the token; or TASKRAFT_TOKEN has it."
+            "token-file", "token_file", "File with the token; alternative: TASKRAFT_TOKEN."
         ),
-        _access_option("cert-key", "key", "Key of the certificate, PEM."),
-        _access_option("cert", "cert", "Certificate of this client, PEM."),
-        _access_option("ca", "ca", "Authorities of the nodes' certificates, PEM."),
+        _access_option("cert-key", "key", "Private key of the certificate, PEM."),
+        _access_option("cert", "cert", "Client certificate, PEM."),
+        _access_option("ca", "ca", "CAs of the nodes' certificates, PEM."),
         click.option(
             "--timeout",
             type=DURATION,
             default="10s",
             show_default=True,
-            help="How long to try.",
+            help="Time limit of the call, retries included.",
         ),
         click.option(
-            "-t", "--target", envvar="TASKRAFT_TARGET", help="Addresses, host:port,host:port."
+            "-t",
+            "--target",
+            envvar="TASKRAFT_TARGET",
+            help="Addresses of nodes, host:port,host:port.",
         ),
     ):
         command = option(command)
@@ -88,9 +91,9 @@ def cluster_options(command: Callable[Params, None]) -> Callable[Params, None]:
 def _access_option(
     flag: str, name: str, text: str
 ) -> Callable[[Callable[Params, None]], Callable[Params, None]]:
-    """Return an option for a file of the client's credentials; `connect` finds what it says.
+    """Return an option for a credentials file; `connect` reads its value.
 
-    A token itself is none: others on the machine could read it from the command line.
+    There is no option for a token itself, because other users can read command lines.
     """
 
     def register(ctx: click.Context, _option: click.Parameter, path: str | None) -> None:
@@ -108,19 +111,19 @@ def _access_option(
 
 
 def output_option(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Add the option that says how to write the result."""
+    """Add the option for the output format."""
     return click.option(
         "-o",
         "--output",
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="JSON is the contract's own, with its field names.",
+        help="Output format; JSON uses the field names of the API.",
     )(command)
 
 
 def connect(target: str | None, timeout: float) -> Client:
-    """Return a client; traces are exported if the environment asks for it."""
+    """Return a client; export traces if the environment requests it."""
     from taskraft import Client, tracing
     from taskraft.credentials import CredentialsUnusable, channel_credentials
 

@@ -1,4 +1,4 @@
-"""Write messages of the contract as a table or as JSON."""
+"""Print messages as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 PIPE_COLUMNS = 10_000
-"""Width of a table that nobody looks at: nothing is cut off."""
+"""Table width if the output is not a terminal, so that no cell is cut off."""
 
 
 def to_value(message: Message) -> dict[str, object]:
-    """Return the contract's JSON form: its own names, and zeros too, so that scripts find them."""
+    """Return the JSON form of a message, with the API's field names and with zero values."""
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -32,12 +32,12 @@ def to_json(message: Message) -> str:
 
 
 def write(messages: Sequence[Message], output: str, only: Collection[str] | None = None) -> bool:
-    """Write messages as JSON if that is asked for; return whether it was.
+    """Print messages as JSON if `output` asks for it; return whether it did.
 
     Args:
-        messages: What to write.
-        output: The format.
-        only: Fields that are known; the others are left out instead of written as zeros.
+        messages: messages to print.
+        output: the format.
+        only: known fields; other fields are left out instead of printed as zeros.
     """
     values = [
         {name: value for name, value in to_value(message).items() if only is None or name in only}
@@ -52,7 +52,7 @@ def write(messages: Sequence[Message], output: str, only: Collection[str] | None
 
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table without lines; numbers are set to the right."""
+    """Print a table without lines; numbers are right-aligned."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -75,7 +75,7 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def show_payload(payload: bytes, characters_max: int | None = None) -> str:
-    """Return a payload for people: text as it is, other bytes in hexadecimal."""
+    """Return a payload for people: text unchanged, other bytes in hexadecimal."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -87,7 +87,7 @@ def show_payload(payload: bytes, characters_max: int | None = None) -> str:
 
 
 def show_duration(duration_ms: int) -> str:
-    """Return a duration for people, with its two largest units at most."""
+    """Return a duration for people, with at most two units."""
     if duration_ms < 1_000:
         return f"{duration_ms}ms"
     seconds = duration_ms // 1_000
@@ -103,7 +103,7 @@ def show_duration(duration_ms: int) -> str:
 
 
 def show_instant(at_ms: int) -> str:
-    """Return an instant for people, in UTC; a dash for none."""
+    """Return a time in UTC for people; "-" for 0."""
     if not at_ms:
         return "-"
     return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

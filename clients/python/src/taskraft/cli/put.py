@@ -1,4 +1,4 @@
-"""``taskraft put``."""
+"""The command ``taskraft put``."""
 
 from __future__ import annotations
 
@@ -28,29 +28,38 @@ TEXT = "text/plain; charset=utf-8"
 )
 @click.argument("tube")
 @click.argument("payload", required=False)
-@click.option("--priority", type=int, help="Lower is more urgent.")
-@click.option("--delay", type=DURATION, help="Hide it for so long.")
-@click.option("--ttl", type=DURATION, help="Remove it when it is not finished in this time.")
-@click.option("--ttr", type=DURATION, help="Time to run of each attempt.")
-@click.option("--key", multiple=True, help="Unique key; several make one of several parts.")
+@click.option("--priority", type=int, help="Priority; a lower number is more urgent.")
+@click.option("--delay", type=DURATION, help="Time before the task can be taken.")
+@click.option(
+    "--ttl", type=DURATION, help="Time to live: remove the task if it is not finished by then."
+)
+@click.option("--ttr", type=DURATION, help="Time to run: how long a lease lasts.")
+@click.option(
+    "--key", multiple=True, help="Unique key; repeat the option for a key of several parts."
+)
 @click.option(
     "--on-conflict",
     type=click.Choice(("fail", "return_existing", "restart_if_finished", "replace_if_waiting")),
-    help="What to do when the key is in use; fail by default.",
+    help="What to do if the key is in use; default: fail.",
 )
-@click.option("--type", help="Kind of work.")
-@click.option("--subqueue", help="Sub-queue, in utube and utubettl.")
-@click.option("--group", help="Hold it until this group is started.")
+@click.option("--type", help="Type of the work.")
+@click.option("--subqueue", help="Sub-queue, for tubes of kind utube and utubettl.")
+@click.option("--group", help="Group of the task; it is HELD until the group starts.")
 @click.option(
-    "--depends-on", multiple=True, metavar="TUBE/ID", help="Hold it until this is acknowledged."
+    "--depends-on",
+    multiple=True,
+    metavar="TUBE/ID",
+    help="Keep the task HELD until this task is acknowledged.",
 )
 @click.option(
     "--on-dependency-failure",
     type=click.Choice(("cancel", "run")),
-    help="What becomes of it when that fails; cancel by default.",
+    help="What to do if a dependency fails; default: cancel.",
 )
-@click.option("--position", type=click.Choice(("front", "back")), help="Of all ready tasks.")
-@click.option("--header", multiple=True, metavar="NAME=VALUE", help="Carried beside the payload.")
+@click.option(
+    "--position", type=click.Choice(("front", "back")), help="Before or behind all READY tasks."
+)
+@click.option("--header", multiple=True, metavar="NAME=VALUE", help="Header of the task.")
 @output_option
 @cluster_options
 def put(
@@ -65,8 +74,8 @@ def put(
 ) -> None:
     """Put a task into TUBE.
 
-    PAYLOAD is the content. With "-" each line of the input is a JSON value and becomes one task;
-    without PAYLOAD the whole input is the content of one task.
+    PAYLOAD is the payload. With "-", each input line is a JSON value and becomes one task. Without
+    PAYLOAD, the whole input is the payload of one task.
     """
     options = _options(header, given)
     if payload == "-":
@@ -81,7 +90,7 @@ def put(
 
 
 def _options(header: tuple[str, ...], given: dict[str, object]) -> PutOptions:
-    """Return the options that were given, in the form of the client."""
+    """Return the given options as client options."""
     chosen: PutOptions = {}
     for name, value in given.items():
         if value is not None and value != ():
@@ -90,7 +99,9 @@ def _options(header: tuple[str, ...], given: dict[str, object]) -> PutOptions:
         pairs = [each.partition("=") for each in header]
         for name, equals, _ in pairs:
             if not name or not equals:
-                raise click.BadParameter('a header is written "NAME=VALUE"', param_hint="--header")
+                raise click.BadParameter(
+                    'a header must have the form "NAME=VALUE"', param_hint="--header"
+                )
         chosen["headers"] = {name: value for name, _, value in pairs}
     return chosen
 
@@ -99,12 +110,12 @@ def _content(payload: str | None) -> bytes:
     if payload is not None:
         return payload.encode()
     if sys.stdin.isatty():
-        raise click.UsageError("PAYLOAD is missing, and the input is a terminal.")
+        raise click.UsageError("PAYLOAD is missing; give it as an argument or on standard input.")
     return sys.stdin.buffer.read()
 
 
 def _content_type(content: bytes) -> str:
-    """Return a media type that fits: JSON, text, or none."""
+    """Return the media type of a payload: JSON, text, or none."""
     try:
         json.loads(content.decode())
     except UnicodeDecodeError:
@@ -123,7 +134,7 @@ def _put_lines(
 
 
 def _lines() -> Iterator[bytes]:
-    """Yield the lines of the input that are not empty; all must be JSON."""
+    """Yield the non-empty lines of the input; each must be JSON."""
     for number, line in enumerate(sys.stdin.buffer, start=1):
         trimmed = line.strip()
         if not trimmed:
@@ -141,7 +152,7 @@ def _show(tube: str, task_ids: list[int], output: str, options: PutOptions) -> N
 
     state = task_pb2.Task.DELAYED if options.get("delay") else task_pb2.Task.READY
     if not options.keys().isdisjoint(("group", "on_conflict", "depends_on")):
-        state = task_pb2.Task.STATE_UNSPECIFIED  # the server alone knows
+        state = task_pb2.Task.STATE_UNSPECIFIED  # only the server knows the state
     tasks = [task_pb2.Task(tube=tube, id=task_id, state=state) for task_id in task_ids]
     if write(tasks, output, only=("tube", "id", "state") if state else ("tube", "id")):
         return

@@ -1,4 +1,4 @@
-"""``taskraft schedule``."""
+"""The command ``taskraft schedule``."""
 
 from __future__ import annotations
 
@@ -35,21 +35,25 @@ def schedule() -> None:
 @click.argument("cron")
 @click.argument("tube")
 @click.argument("payload")
-@click.option("--time-zone", default="", help='For example "Europe/Vienna"; UTC by default.')
-@click.option("--jitter", type=DURATION, default="0s", help="Put up to this much later.")
+@click.option(
+    "--time-zone", default="", help='Time zone, for example "Europe/Vienna"; default: UTC.'
+)
+@click.option(
+    "--jitter", type=DURATION, default="0s", help="Maximum additional delay of each task."
+)
 @click.option(
     "--catch-up",
     type=click.Choice(("skip", "one", "all")),
     default="skip",
     show_default=True,
-    help="What happens to missed times.",
+    help="Tasks to put for missed times.",
 )
 @click.option(
     "--overlap",
     type=click.Choice(("allow", "skip", "cancel_before")),
     default="allow",
     show_default=True,
-    help="What happens while the task before has not ended.",
+    help="What to do if the previous task has not ended.",
 )
 @output_option
 @cluster_options
@@ -99,7 +103,7 @@ def list_schedules(*, output: str, target: str | None, timeout: float) -> None:
 @output_option
 @cluster_options
 def pause(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Let the schedule NAME put nothing for the time being."""
+    """Pause the schedule NAME, so that it puts no tasks."""
     _show([_set_paused(name, target, timeout, is_paused=True)], output)
 
 
@@ -108,7 +112,7 @@ def pause(*, name: str, output: str, target: str | None, timeout: float) -> None
 @output_option
 @cluster_options
 def resume(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Let the schedule NAME go on."""
+    """Resume the schedule NAME."""
     _show([_set_paused(name, target, timeout, is_paused=False)], output)
 
 
@@ -117,7 +121,7 @@ def resume(*, name: str, output: str, target: str | None, timeout: float) -> Non
 @output_option
 @cluster_options
 def delete(*, name: str, output: str, target: str | None, timeout: float) -> None:
-    """Remove the schedule NAME; the tasks that it has put stay."""
+    """Remove the schedule NAME; tasks that it has already put stay."""
     from taskraft.cli.output import write
     from taskraft.v1 import schedule_service_pb2
 
@@ -137,7 +141,7 @@ def _set_paused(
             if found.name == name:
                 found.paused = is_paused
                 return client.schedules.update(found)
-    raise errors.ScheduleNotFound(f'no schedule has the name "{name}"')
+    raise errors.ScheduleNotFound(f'the schedule "{name}" does not exist')
 
 
 def _show(schedules: Sequence[schedule_service_pb2.Schedule], output: str) -> None:

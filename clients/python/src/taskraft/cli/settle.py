@@ -1,4 +1,4 @@
-"""``taskraft ack``, ``release`` and ``bury``: settle leases by their tokens."""
+"""The commands ``taskraft ack``, ``release`` and ``bury``: settle leases by their tokens."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @click.command(epilog=examples("taskraft ack 8589934593 --result '{\"sent\": true}'"))
 @click.argument("token", type=int, nargs=-1, required=True)
-@click.option("--result", help="Stored with the task where it is kept.")
+@click.option("--result", help="Result, stored with the task if the task is kept.")
 @output_option
 @cluster_options
 def ack(
     *, token: tuple[int, ...], result: str | None, output: str, target: str | None, timeout: float
 ) -> None:
-    """Finish the tasks that are taken under these tokens."""
+    """Acknowledge the tasks with these lease tokens."""
     from taskraft import _settlement
 
     _settle(token, _settlement.ack(result), "acked", output, target, timeout)
@@ -29,9 +29,9 @@ def ack(
 @click.command(epilog=examples('taskraft release 8589934593 --delay 30s --reason "SMTP is down"'))
 @click.argument("token", type=int, nargs=-1, required=True)
 @click.option(
-    "--delay", type=DURATION, help="Hide them for so long; else as the retry policy says."
+    "--delay", type=DURATION, help="Delay before the tasks are READY; default: the retry policy."
 )
-@click.option("--reason", help="Why.")
+@click.option("--reason", help="Reason of the failure.")
 @output_option
 @cluster_options
 def release(
@@ -43,7 +43,7 @@ def release(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Give the tasks back that are taken under these tokens."""
+    """Release the tasks with these lease tokens."""
     from taskraft import _settlement
 
     action = _settlement.release(delay, reason=reason)
@@ -52,13 +52,13 @@ def release(
 
 @click.command(epilog=examples('taskraft bury 8589934593 --reason "no such address"'))
 @click.argument("token", type=int, nargs=-1, required=True)
-@click.option("--reason", default="", help="Why.")
+@click.option("--reason", default="", help="Reason of the failure.")
 @output_option
 @cluster_options
 def bury(
     *, token: tuple[int, ...], reason: str, output: str, target: str | None, timeout: float
 ) -> None:
-    """Take the tasks out of circulation that are taken under these tokens."""
+    """Bury the tasks with these lease tokens."""
     from taskraft import _settlement
 
     _settle(token, _settlement.bury(reason), "buried", output, target, timeout)

@@ -1,4 +1,4 @@
-"""``taskraft take``."""
+"""The command ``taskraft take``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ PROMPT = "Ack it? [Y/n/r(elease)/b(ury)]"
 )
 @click.argument("tube")
 @click.option(
-    "--wait", type=DURATION, default="10s", show_default=True, help="Wait so long for a task."
+    "--wait", type=DURATION, default="10s", show_default=True, help="Maximum wait for a task."
 )
 @click.option(
-    "--max", "tasks_max", type=click.IntRange(1, 1_000), default=1, help="So many at most."
+    "--max", "tasks_max", type=click.IntRange(1, 1_000), default=1, help="Maximum number of tasks."
 )
-@click.option("--ack/--keep", "is_ack", default=None, help="Acknowledge at once, or leave taken.")
-@click.option("--ttr", type=DURATION, help="Time to run of the lease.")
+@click.option(
+    "--ack/--keep", "is_ack", default=None, help="Acknowledge at once, or keep the leases."
+)
+@click.option("--ttr", type=DURATION, help="TTR of the leases.")
 @output_option
 @cluster_options
 def take(  # noqa: PLR0913 - one argument for each option
@@ -45,12 +47,12 @@ def take(  # noqa: PLR0913 - one argument for each option
 ) -> None:
     """Take tasks from TUBE and settle them.
 
-    On a terminal it asks what to do with each task; elsewhere say --ack or --keep. A task that is
-    kept stays taken for its time to run, 60 s where it has none, and is settled by its token. The
-    exit code is 6 when no task came in time.
+    On a terminal, the command asks what to do with each task; elsewhere give --ack or --keep. A
+    kept task stays TAKEN for its TTR (60 s if it has none) and is settled by its token. The exit
+    code is 6 if no task arrived in time.
     """
     if is_ack is None and not sys.stdin.isatty():
-        raise click.UsageError("The input is no terminal: say --ack or --keep.")
+        raise click.UsageError("The input is not a terminal; give --ack or --keep.")
     with connect(target, timeout) as client:
         handle = client.tube(tube)
         if ttr is None:
@@ -72,12 +74,12 @@ def _show(tasks: list[TakenTask], output: str) -> None:
         return
     for task in tasks:
         left_ms = task.lease_until_ms - task.message.since_ms
-        lease = f"lease {show_duration(left_ms)}" if task.lease_until_ms else "lease open"
+        lease = f"lease {show_duration(left_ms)}" if task.lease_until_ms else "lease without TTR"
         click.echo(f"{task}  {show_payload(task.payload)}   {lease}   token {task.token}")
 
 
 def _settle(task: TakenTask, *, is_ack: bool | None) -> None:
-    """Do what was asked for, or ask."""
+    """Settle a task as requested, or ask."""
     if is_ack is not None:
         if is_ack:
             task.ack()
@@ -102,4 +104,6 @@ def _settle(task: TakenTask, *, is_ack: bool | None) -> None:
             task.bury("by hand")
             click.echo(f"{task}  buried", err=True)
         case _:
-            click.echo(f"{task}  stays taken; finish it with: taskraft ack {task.token}", err=True)
+            click.echo(
+                f"{task}  stays taken; acknowledge it with: taskraft ack {task.token}", err=True
+            )

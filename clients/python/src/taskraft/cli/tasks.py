@@ -1,4 +1,4 @@
-"""``taskraft kick``, ``delete``, ``peek`` and ``task list``."""
+"""The commands ``taskraft kick``, ``delete``, ``peek`` and ``task``."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ PAYLOAD_CHARACTERS_MAX = 60
 @click.argument("tube")
 @click.argument("count", type=click.IntRange(1), default=1)
 @click.option(
-    "--id", "ids", type=int, multiple=True, help="TaskSelection tasks instead of the first."
+    "--id", "ids", type=int, multiple=True, help="Id of a task to kick, instead of the first COUNT."
 )
-@click.option("--delay", type=DURATION, default="0s", help="Hide them for so long first.")
+@click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
 @output_option
 @cluster_options
 def kick(
@@ -44,7 +44,7 @@ def kick(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Make the first COUNT buried tasks of TUBE ready again."""
+    """Make the first COUNT buried tasks of TUBE READY again."""
     from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
@@ -60,7 +60,7 @@ def kick(
 def delete(
     *, tube: str, ids: tuple[int, ...], output: str, target: str | None, timeout: float
 ) -> None:
-    """Remove tasks of TUBE, whatever their state."""
+    """Remove tasks of TUBE in any state."""
     from taskraft.v1 import task_service_pb2
 
     with connect(target, timeout) as client:
@@ -85,17 +85,21 @@ def peek(
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft task list emails"))
 def task() -> None:
-    """List tasks, wait for them, restart, move and cancel them."""
+    """List, await, restart, move and cancel tasks."""
 
 
 @task.command(
     "list", epilog=examples("taskraft task list emails --where 'state = BURIED' --limit 20")
 )
 @click.argument("tube")
-@click.option("--where", default="", help="For example: state = BURIED AND attempt > 3.")
-@click.option("--order-by", default="", help='"id", "id desc" or "taking".')
+@click.option("--where", default="", help="Filter, for example: state = BURIED AND attempt > 3.")
+@click.option("--order-by", default="", help='Order: "id", "id desc" or "taking" (order of takes).')
 @click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many."
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Maximum number of tasks.",
 )
 @output_option
 @cluster_options
@@ -118,7 +122,7 @@ def list_tasks(
 @task.command(epilog=examples("taskraft task wait sums 17 18 --wait 1m -o jsonl"))
 @click.argument("tube")
 @click.argument("ids", metavar="ID...", type=int, nargs=-1, required=True)
-@click.option("--wait", type=DURATION, default="10s", show_default=True, help="How long.")
+@click.option("--wait", type=DURATION, default="10s", show_default=True, help="Maximum wait.")
 @output_option
 @cluster_options
 @click.pass_context
@@ -132,9 +136,9 @@ def wait(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Wait until tasks of TUBE have ended or are buried.
+    """Wait until tasks of TUBE have ended or are BURIED.
 
-    The exit code is 6 if that is not in time.
+    The exit code is 6 if they have not ended in time.
     """
     from taskraft.cli import failures
     from taskraft.cli.output import show_payload, write, write_table
@@ -161,8 +165,8 @@ def wait(
 @task.command(epilog=examples("taskraft task restart emails --where 'state = BURIED'"))
 @click.argument("tube")
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
-@click.option("--where", default="", help="A filter instead of ids.")
-@click.option("--delay", type=DURATION, default="0s", help="Hide them for so long first.")
+@click.option("--where", default="", help="Filter that selects the tasks, instead of ids.")
+@click.option("--delay", type=DURATION, default="0s", help="Delay before the tasks are READY.")
 @output_option
 @cluster_options
 def restart(
@@ -175,9 +179,9 @@ def restart(
     target: str | None,
     timeout: float,
 ) -> None:
-    """Begin tasks of TUBE anew, from their first attempt.
+    """Restart tasks of TUBE, with attempts reset.
 
-    They may be delayed, buried or finished.
+    The tasks may be DELAYED, BURIED or finished.
     """
     from taskraft.v1 import task_service_pb2
 
@@ -189,7 +193,7 @@ def restart(
 @task.command(epilog=examples("taskraft task cancel emails 17 18"))
 @click.argument("tube")
 @click.argument("ids", metavar="[ID]...", type=int, nargs=-1)
-@click.option("--where", default="", help="A filter instead of ids.")
+@click.option("--where", default="", help="Filter that selects the tasks, instead of ids.")
 @output_option
 @cluster_options
 def cancel(
@@ -203,7 +207,7 @@ def cancel(
 ) -> None:
     """Ask the holders of tasks of TUBE to stop.
 
-    Tasks that nobody holds are removed.
+    Tasks without a holder are removed.
     """
     from taskraft.cli.output import write
     from taskraft.v1 import task_service_pb2
@@ -215,11 +219,11 @@ def cancel(
 
 
 def selection_from(ids: tuple[int, ...], where: str) -> TaskSelection:
-    """Return what the arguments choose: ids or a filter, and not both."""
+    """Return the selection of the arguments: either ids or a filter."""
     from taskraft import Where
 
     if bool(ids) is bool(where):
-        raise click.UsageError("Name ids, or a filter with --where.")
+        raise click.UsageError("Give either ids or a filter with --where.")
     return Where(where) if where else ids
 
 
@@ -245,7 +249,7 @@ def _show(tasks: Sequence[Task], output: str) -> None:
 
 
 def print_count(response: CountedResponse, done: str, output: str) -> None:
-    """Tell how many tasks a call changed."""
+    """Print the number of changed tasks."""
     from taskraft.cli.output import write
 
     if not write([response], output):

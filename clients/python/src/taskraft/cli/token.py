@@ -1,4 +1,4 @@
-"""The command that draws a token for a principal."""
+"""The command ``taskraft token``: generate a token for a principal."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TOKEN_BYTES: Final = 32
 @click.command(epilog=examples("taskraft token /tmp/billing.token"))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def token(file: Path) -> None:
-    """Draw a token into FILE, and print what names it in the cluster's access file.
+    """Generate a token into FILE, and print its hash for the access file.
 
-    The file must not exist; only its owner may read it. The nodes need what is printed, never the
-    token.
+    FILE must not exist; only its owner will be able to read it. The nodes need the printed hash in
+    the cluster's access file, never the token itself.
     """
-    drawn = secrets.token_urlsafe(TOKEN_BYTES)
+    value = secrets.token_urlsafe(TOKEN_BYTES)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror}") from error
     with os.fdopen(descriptor, "w") as opened:
-        opened.write(drawn + "\n")
-    click.echo(f"sha256:{hashlib.sha256(drawn.encode()).hexdigest()}")
+        opened.write(value + "\n")
+    click.echo(f"sha256:{hashlib.sha256(value.encode()).hexdigest()}")

@@ -1,4 +1,4 @@
-"""Give commands the options of a tube, and read them."""
+"""Options for tube settings, shared by the commands that create and update tubes."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ if TYPE_CHECKING:
 Params = ParamSpec("Params")
 
 RETRY: Final = ("attempts_max", "backoff", "exhausted")
-"""Options that make up the retry policy."""
+"""Options of the retry policy."""
 
 _OPTIONS: Final = (
-    click.option("--priority", type=int, help="Priority of tasks that name none."),
-    click.option("--delay", type=DURATION, help="Delay of tasks that name none."),
-    click.option("--ttl", type=DURATION, help="Time to live of tasks that name none."),
-    click.option("--ttr", type=DURATION, help="Time to run of tasks that name none."),
-    click.option("--capacity-tasks", type=click.IntRange(1), help="At most so many tasks."),
+    click.option("--priority", type=int, help="Default priority of tasks."),
+    click.option("--delay", type=DURATION, help="Default delay of tasks."),
+    click.option("--ttl", type=DURATION, help="Default TTL of tasks."),
+    click.option("--ttr", type=DURATION, help="Default TTR of tasks."),
+    click.option("--capacity-tasks", type=click.IntRange(1), help="Maximum number of tasks."),
     click.option(
-        "--capacity-bytes", type=click.IntRange(1), help="At most so many bytes of payload."
+        "--capacity-bytes", type=click.IntRange(1), help="Maximum payload bytes of all tasks."
     ),
-    click.option("--buried-max", type=click.IntRange(1), help="At most so many buried tasks."),
-    click.option("--concurrency", type=click.IntRange(1), help="At most so many taken at once."),
+    click.option("--buried-max", type=click.IntRange(1), help="Maximum number of buried tasks."),
+    click.option("--concurrency", type=click.IntRange(1), help="Maximum number of TAKEN tasks."),
     click.option(
         "--subqueue-concurrency",
         type=click.IntRange(1),
-        help="At most so many of one sub-queue taken at once.",
+        help="Maximum number of TAKEN tasks per sub-queue.",
     ),
+    click.option("--rate-per-second", type=click.IntRange(1), help="Maximum takes per second."),
     click.option(
-        "--rate-per-second", type=click.IntRange(1), help="At most so many takes a second."
-    ),
-    click.option(
-        "--rate-burst", type=click.IntRange(1), help="So many takes at once after a pause."
+        "--rate-burst", type=click.IntRange(1), help="Maximum takes at once after a pause."
     ),
     click.option(
         "--subqueue-rate-per-second",
         type=click.IntRange(1),
-        help="At most so many takes a second from each sub-queue.",
+        help="Maximum takes per second from each sub-queue.",
     ),
     click.option(
-        "--subqueue-rate-burst", type=click.IntRange(1), help="So many of these after a pause."
+        "--subqueue-rate-burst",
+        type=click.IntRange(1),
+        help="Maximum takes at once from a sub-queue.",
     ),
     click.option(
-        "--attempts-max", type=click.IntRange(1), help="A task is taken so often at most."
+        "--attempts-max", type=click.IntRange(1), help="Maximum number of takes of a task."
     ),
     click.option(
-        "--backoff", type=DURATION, help="Delay before the second attempt; then it doubles."
+        "--backoff", type=DURATION, help="Delay before the second attempt; it then doubles."
     ),
     click.option(
         "--exhausted",
         type=click.Choice(("bury", "dead_letter", "remove")),
-        help="What becomes of a task whose attempts are used up.",
+        help="What to do with a task after its last attempt.",
     ),
     click.option(
         "--on-ack",
         type=click.Choice(("remove", "keep", "retain")),
-        help="What becomes of acknowledged tasks.",
+        help="What to do with acknowledged tasks.",
     ),
     click.option("--retain", type=DURATION, help="How long finished tasks are kept."),
-    click.option("--dead-letter-tube", help="Where exhausted and rejected tasks go."),
+    click.option("--dead-letter-tube", help="Tube for exhausted and rejected tasks."),
 )
 
 
@@ -77,7 +77,7 @@ def settings_options(command: Callable[Params, None]) -> Callable[Params, None]:
 
 
 def settings_of(given: dict[str, object]) -> TubeSettings:
-    """Return the options that were given, in the form of the client."""
+    """Return the given options as client options."""
     settings: TubeSettings = {}
     retry = {name: given.pop(name) for name in RETRY}
     if any(value is not None for value in retry.values()):
@@ -89,7 +89,7 @@ def settings_of(given: dict[str, object]) -> TubeSettings:
 
 
 def _retry(**given: object) -> Retry:
-    """Return the retry policy that the options describe."""
+    """Return the retry policy of the options."""
     from taskraft import Retry
 
     named = {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""``taskraft tube`` and ``taskraft stats``."""
+"""The commands ``taskraft tube`` and ``taskraft stats``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ("fifo", "fifottl", "limfifottl", "utube", "utubettl", "custom")
 
 @click.group(cls=SuggestingGroup, epilog=examples("taskraft tube create emails --ttr 60s"))
 def tube() -> None:
-    """Create, change, list, empty and drop tubes."""
+    """Create, change, list, truncate and drop tubes."""
 
 
 @tube.command(
@@ -34,17 +34,19 @@ def tube() -> None:
     type=click.Choice(KINDS),
     default="fifottl",
     show_default=True,
-    help="What it does besides strict order.",
+    help="Kind of the tube, see docs/tubes.md.",
 )
-@click.option("--driver", default="", help="With the kind custom: a driver of the server.")
-@click.option("--profile", default="", help="tarantool, xqueue, t15 or rsqueue.")
+@click.option("--driver", default="", help="Name of an installed driver, for the kind custom.")
+@click.option(
+    "--profile", default="", help="Defaults of another system: tarantool, xqueue, t15 or rsqueue."
+)
 @settings_options
 @click.option(
     "--durability",
     type=click.Choice(("replicated", "temporary")),
-    help="Where its tasks live; temporary: in the leader's memory only.",
+    help="Where tasks are stored; temporary: only in the leader's memory.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Be content with an existing tube.")
+@click.option("--if-not-exists", is_flag=True, help="Accept an existing tube.")
 @output_option
 @cluster_options
 def create(
@@ -80,9 +82,19 @@ def create(
 )
 @click.argument("name")
 @settings_options
-@click.option("--pause-puts/--resume-puts", "put_paused", default=None, help="Refuse puts.")
-@click.option("--pause-takes/--resume-takes", "take_paused", default=None, help="Find nothing.")
-@click.option("--reset", multiple=True, metavar="OPTION", help="Give an option its default back.")
+@click.option(
+    "--pause-puts/--resume-puts",
+    "put_paused",
+    default=None,
+    help="Refuse puts, or accept them again.",
+)
+@click.option(
+    "--pause-takes/--resume-takes",
+    "take_paused",
+    default=None,
+    help="Stop takes, or allow them again.",
+)
+@click.option("--reset", multiple=True, metavar="OPTION", help="Set an option back to its default.")
 @output_option
 @cluster_options
 def update(
@@ -98,7 +110,7 @@ def update(
     named = [option.replace("-", "_") for option in reset]
     settings = settings_of(given)
     if not settings and not named:
-        raise click.UsageError("Name an option to change.")
+        raise click.UsageError("Give at least one option to change.")
     with connect(target, timeout) as client:
         try:
             changed = client.update_tube(name, reset=named, **settings)
@@ -109,7 +121,7 @@ def update(
 
 @tube.command(epilog=examples("taskraft tube truncate emails --yes"))
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @cluster_options
 def truncate(*, name: str, yes: bool, output: str, target: str | None, timeout: float) -> None:
@@ -129,7 +141,7 @@ def truncate(*, name: str, yes: bool, output: str, target: str | None, timeout: 
 @output_option
 @cluster_options
 def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
-    """List tubes, or those whose names fit a PATTERN with "*"."""
+    """List all tubes, or those whose names match a PATTERN with "*"."""
     with connect(target, timeout) as client:
         tubes = client.list_tubes(names)
     _show(tubes, output)
@@ -137,8 +149,10 @@ def list_tubes(*, names: tuple[str, ...], output: str, target: str | None, timeo
 
 @tube.command(epilog=examples("taskraft tube drop emails --yes"))
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also when tasks are taken or consumers wait.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--force", is_flag=True, help="Drop the tube even if it has TAKEN tasks or waiting consumers."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @cluster_options
 def drop(
@@ -162,11 +176,11 @@ def drop(
 
 
 def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
-    """Ask before tasks are lost, unless the user has said yes."""
+    """Ask for confirmation before tasks are removed, unless --yes was given."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("The input is no terminal: say --yes.")
+        raise click.UsageError("The input is not a terminal; give --yes to confirm.")
     tasks = client.tube(name).stats().tasks.total
     click.confirm(f"{what} {name} with {tasks} tasks?", abort=True, err=True)
 
@@ -176,7 +190,7 @@ def _confirm(client: Client, what: str, name: str, *, yes: bool) -> None:
 @output_option
 @cluster_options
 def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: float) -> None:
-    """Count the tasks of tubes by state."""
+    """Count the tasks of tubes per state."""
     from taskraft import errors
     from taskraft.cli.output import show_duration, write, write_table
 
@@ -184,7 +198,7 @@ def stats(*, tubes: tuple[str, ...], output: str, target: str | None, timeout: f
         answer = client.stats(tubes)
     missing = set(tubes) - {each.tube for each in answer.tubes}
     for name in sorted(name for name in missing if "*" not in name):
-        raise errors.TubeNotFound(f'no tube has the name "{name}"')
+        raise errors.TubeNotFound(f'the tube "{name}" does not exist')
     if write(list(answer.tubes), output):
         return
     write_table(

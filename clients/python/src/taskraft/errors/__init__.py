@@ -1,9 +1,9 @@
-"""State every way in which an operation can fail, as one tree of exceptions.
+"""The exceptions of this package, as one tree.
 
     TaskraftError
-    ├── RetryableError       waiting helps; the client already waited as long as it was allowed
+    ├── RetryableError       a later retry can succeed; the client has already retried or waited
     │   ├── NoLeader, NotLeader, Draining, NodeBehind, MembersChanging, Unavailable
-    │   ├── CommitUnknown    the outcome is not known
+    │   ├── CommitUnknown    the outcome is unknown
     │   └── Overloaded, RateLimited, TubeFull, TubePaused
     ├── NotFoundError        TubeNotFound, TaskNotFound, SessionNotFound, ...
     ├── ConflictError        TubeExists, KeyTaken, LeaseStale, WrongState, ...
@@ -13,7 +13,7 @@
     ├── CursorTrimmed, NotSupported, InternalError
     └── of the client        DeadlinePassed, ItemsRefused, ClientClosed, ClientForked
 
-What each means and what to do is in `taskraft.catalogue`. Neither module imports gRPC.
+`taskraft.catalogue` has the meaning and the advice for each. Neither module imports gRPC.
 """
 
 from __future__ import annotations
@@ -139,4 +139,4 @@ __all__ = [
 ]
 
 for _name in __all__:
-    globals()[_name].__module__ = __name__  # tracebacks and logs name the public place
+    globals()[_name].__module__ = __name__  # tracebacks and logs show the public module

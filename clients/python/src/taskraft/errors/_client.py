@@ -1,4 +1,4 @@
-"""What goes wrong in the client itself."""
+"""Errors that the client itself raises, without an answer from a server."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 
 class DeadlinePassed(TaskraftError):
-    """Tell that the time allowed for the call was over; a change may still take effect."""
+    """The deadline of the call has passed; a change may still take effect."""
 
     reason = "DEADLINE_PASSED"
     code = "DEADLINE_EXCEEDED"
     advice = (
-        "A change may have had its effect: look before you repeat it. If it lasts, "
-        "`taskraft cluster status` tells whether a majority of the nodes is there."
+        "A change may have taken effect: check before you repeat it. If the error persists, "
+        "`taskraft cluster status` shows whether a majority of the nodes is up."
     )
 
 
 class ItemsRefused(TaskraftError):
-    """Tell that some items of a list were refused; all others have succeeded.
+    """Some items of a list were refused; all other items succeeded.
 
     Attributes:
-        refused: Why, by position of the item in the list.
-        task_ids: For puts: one id per item, 0 where it was refused.
+        refused: error by position of the item in the list.
+        task_ids: for puts: one id per item, 0 for a refused item.
     """
 
     reason = "ITEMS_REFUSED"
@@ -44,14 +44,14 @@ class ItemsRefused(TaskraftError):
 
 
 class ClientClosed(TaskraftError):
-    """Tell that the client or the subscription was closed before or during the call."""
+    """The client or the subscription was closed before or during the call."""
 
     reason = "CLIENT_CLOSED"
     code = "CANCELLED"
 
 
 class ClientForked(TaskraftError):
-    """Tell that this process was forked from one with a connected client.
+    """This process was forked from a process with a connected client.
 
     Threads and connections do not survive a fork. Fork before the first call, close all clients
     before forking, or start processes with the method "spawn".

@@ -1,4 +1,4 @@
-"""What is refused whatever is there: bad input, limits, access, and what a server cannot do."""
+"""Errors that a retry of the same request cannot solve: input, limits, access, missing features."""
 
 from __future__ import annotations
 
@@ -15,81 +15,81 @@ class Violation:
     field: str
     """Path of the field, for example ``tasks[3].ttl_ms``."""
     description: str
-    """What is wrong with it."""
+    """What is wrong with the field."""
 
 
 class InvalidError(TaskraftError):
-    """Tell that the request itself is wrong; sending it again cannot help."""
+    """The request itself is wrong."""
 
     code = "INVALID_ARGUMENT"
 
 
 class InvalidField(InvalidError):
-    """Tell that fields are missing, malformed or out of range; `violations` lists all of them."""
+    """Fields are missing, malformed or out of range; `violations` lists them."""
 
     reason = "INVALID_FIELD"
     violations: Sequence[Violation] = ()
 
 
 class PayloadTooLarge(InvalidError):
-    """Tell that a payload, the headers or the whole message is larger than allowed."""
+    """A payload, the headers or the whole message exceeds its size limit."""
 
     reason = "PAYLOAD_TOO_LARGE"
 
 
 class LimitError(TaskraftError):
-    """Tell that the cluster holds as much as it may."""
+    """The cluster has reached a limit."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class LimitReached(LimitError):
-    """Tell that the cluster has as many tubes, sessions, groups or schedules as it may."""
+    """The cluster has reached its maximum number of tubes, sessions, groups or schedules."""
 
     reason = "LIMIT_REACHED"
 
 
 class DiskLow(LimitError):
-    """Tell that the disk is below its low-water mark: puts are refused, acks still work."""
+    """Free disk space is below the low-water mark: puts are refused, acks still work."""
 
     reason = "DISK_LOW"
 
 
 class CursorTrimmed(TaskraftError):
-    """Tell that the position was trimmed by retention; metadata ``low`` names the oldest left."""
+    """Retention has removed the events at this position; metadata ``low`` is the oldest left."""
 
     reason = "CURSOR_TRIMMED"
     code = "OUT_OF_RANGE"
 
 
 class NotSupported(TaskraftError):
-    """Tell that this server does not implement this part of the contract yet."""
+    """The server does not implement this method or option."""
 
     reason = "NOT_IMPLEMENTED"
     code = "UNIMPLEMENTED"
 
 
 class AccessError(TaskraftError):
-    """Tell that the caller was not let in."""
+    """The caller was refused access."""
 
     code = "PERMISSION_DENIED"
 
 
 class NoCredentials(AccessError):
-    """Tell that there were no, or no valid, credentials."""
+    """The request has no valid credentials."""
 
     reason = "NO_CREDENTIALS"
     code = "UNAUTHENTICATED"
 
 
 class NotAllowed(AccessError):
-    """Tell that the caller may not do this."""
+    """The caller does not have the permission for this operation."""
 
     reason = "NOT_ALLOWED"
 
 
 class InternalError(TaskraftError):
-    """Tell that the server has a defect."""
+    """The server has a bug."""
 
     reason = "INTERNAL_ERROR"
     code = "INTERNAL"

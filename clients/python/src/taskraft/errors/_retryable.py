@@ -1,4 +1,4 @@
-"""What may succeed later: waiting helps."""
+"""Errors after which a later retry can succeed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from taskraft.errors._taskraft_error import TaskraftError
 
 
 class RetryableError(TaskraftError):
-    """Tell that the same call may succeed later."""
+    """The same call may succeed later."""
 
     code = "UNAVAILABLE"
 
 
 class Unavailable(RetryableError):
-    """Tell that no node could be reached within the time allowed.
+    """No node could be reached before the deadline of the call.
 
     Attributes:
-        is_sent: The call may have reached a node before the connection was lost.
+        is_sent: True if the request may have reached a node before the connection was lost.
     """
 
     reason = "UNAVAILABLE"
-    advice = "Is the cluster running, and is the target right? `taskraft dev` starts one."
+    advice = (
+        "Check that the cluster is running and that the target is correct. "
+        "`taskraft dev` starts a local cluster."
+    )
 
     def __init__(self, message: str = "", *, advice: str = "", is_sent: bool = True) -> None:
         super().__init__(message, advice=advice)
@@ -27,63 +30,63 @@ class Unavailable(RetryableError):
 
 
 class NoLeader(RetryableError):
-    """Tell that the cluster has no leader at present."""
+    """The cluster has no leader at present."""
 
     reason = "NO_LEADER"
 
 
 class NotLeader(RetryableError):
-    """Tell that the node does not lead and could not forward."""
+    """The node is not the leader and could not forward the request."""
 
     reason = "NOT_LEADER"
 
 
 class Draining(RetryableError):
-    """Tell that the node is stopping."""
+    """The node is shutting down."""
 
     reason = "DRAINING"
 
 
 class NodeBehind(RetryableError):
-    """Tell that the replica has not applied what was asked for in time."""
+    """The node has not applied the requested log position in time."""
 
     reason = "NODE_BEHIND"
 
 
 class MembersChanging(RetryableError):
-    """Tell that an earlier change of the members is not finished."""
+    """An earlier membership change is not finished."""
 
     reason = "MEMBERS_CHANGING"
 
 
 class CommitUnknown(RetryableError):
-    """Tell that the outcome is not known: the call may or may not have had its effect."""
+    """The outcome is unknown: the call may or may not have taken effect."""
 
     reason = "COMMIT_UNKNOWN"
 
 
 class Overloaded(RetryableError):
-    """Tell that the node has more requests in hand than it may."""
+    """The node has reached its maximum number of pending requests."""
 
     reason = "OVERLOADED"
     code = "RESOURCE_EXHAUSTED"
 
 
 class RateLimited(RetryableError):
-    """Tell that a rate limit was reached."""
+    """The request exceeds a rate limit."""
 
     reason = "RATE_LIMITED"
     code = "RESOURCE_EXHAUSTED"
 
 
 class TubeFull(RetryableError):
-    """Tell that the tube holds as many tasks or bytes as it may."""
+    """The tube has reached its capacity in tasks or in bytes."""
 
     reason = "TUBE_FULL"
     code = "RESOURCE_EXHAUSTED"
 
 
 class TubePaused(RetryableError):
-    """Tell that an operator has paused the tube."""
+    """An operator has paused the tube."""
 
     reason = "TUBE_PAUSED"

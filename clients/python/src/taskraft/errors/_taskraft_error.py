@@ -1,4 +1,4 @@
-"""The root of all exceptions of this package."""
+"""The base class of all exceptions of this package."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class TaskraftError(Exception):
-    """Tell that an operation failed; the root of all exceptions of this package.
+    """An operation failed; the base class of all exceptions of this package.
 
     Attributes:
-        reason: Stable name for programs, one of the contract's or of the client's own.
-        code: Name of the gRPC status code.
-        metadata: The variables of the message by name.
-        retry_ms: How long the server asks to wait before the next try; absent if it did not say.
-        advice: What to do, for people; tracebacks show it below the message.
+        reason: stable name for programs: a reason of the API or of the client itself.
+        code: name of the gRPC status code.
+        metadata: variables of the message by name.
+        retry_ms: minimum wait before the next attempt, in ms; None if the server did not send it.
+        advice: what to do, for people; tracebacks show it below the message.
     """
 
     reason: str = "UNKNOWN"
@@ -43,5 +43,5 @@ class TaskraftError(Exception):
 
     @property
     def message(self) -> str:
-        """One sentence for people."""
+        """What happened, for people."""
         return str(self.args[0])
